@@ -1,0 +1,68 @@
+# The only entry: every target sets up what it needs. Try `make help`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=#       an index with another torch build, e.g. https://download.pytorch.org/whl/cpu
+DATASET ?=#           mnist_5k (default, no download), digits, mnist, fashion_mnist, cifar10, adult
+DATA ?=#              folder with the official files; without it they are downloaded once
+ARGS ?=#              Hydra overrides: ARGS="trainer=dpnsgd trainer.lr=0.1,0.2 privacy.epsilon=4"
+OUTPUT ?=#            sweep folders for `make report`, e.g. sweeps/mnist_5k/*
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
+
+.PHONY: help install sweep plan report budget test test-long lint format bench clean
+
+help: ## this list
+	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@echo "Variables:"
+	@grep -hE '^[A-Z_]+ \?=#' $(MAKEFILE_LIST) | sed -E 's/^([A-Z_]+) \?=# *(.*)/  \1\t\2/' | expand -t 20
+	@echo "Exit codes (make turns each into 2 and dpsweep prints it in words): 0 done, 1 bug, 2 bad input,"
+	@echo "  3 budget refused, 4 done with failed trials, 5 ledger damaged, 130 stopped"
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpsweep needs Python >= 3.11; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --index-url $(TORCH_INDEX) torch)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,dashboard]'
+	@touch $@
+
+install: $(STAMP) ## set up .venv with the pinned dependencies and the package
+
+sweep: $(STAMP) ## price, charge, train and report a grid (DATASET= DATA= ARGS=)
+	@$(BIN)/dpsweep sweep $(OVERRIDES)
+
+plan: $(STAMP) ## print what that sweep would cost and how long it would take; changes nothing
+	@$(BIN)/dpsweep plan $(OVERRIDES)
+
+report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
+	@$(BIN)/dpsweep report $(or $(OUTPUT),$(wildcard sweeps/*/*))
+
+budget: $(STAMP) ## what is reserved and left on the accounts (DATASET= for one)
+	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
+
+test: $(STAMP) ## all tests but the long ones
+	$(BIN)/python -m pytest -q $(ARGS)
+
+test-long: $(STAMP) ## all tests
+	$(BIN)/python -m pytest -q -o addopts="--import-mode=importlib --strict-markers" $(ARGS)
+
+lint: $(STAMP) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## side-by-side measurements
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean: ## remove the environment and caches; never a ledger, never a sweep
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

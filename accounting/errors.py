@@ -1,0 +1,78 @@
+"""The few ways a sweep ends early. Each carries the exit code that the command line returns."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What `dpsweep` returns to the shell."""
+
+    DONE = 0
+    BUG = 1
+    BAD_INPUT = 2
+    BUDGET_REFUSED = 3
+    DONE_WITH_FAILURES = 4
+    LEDGER_DAMAGED = 5
+    STOPPED = 130
+
+    @property
+    def meaning(self) -> str:
+        """The code in words, since `make` turns every code into 2."""
+        return {
+            ExitCode.DONE: "done",
+            ExitCode.BUG: "a defect of dpsweep or a broken contract",
+            ExitCode.BAD_INPUT: "bad input, nothing was charged",
+            ExitCode.BUDGET_REFUSED: "the privacy budget refuses this, nothing was charged",
+            ExitCode.DONE_WITH_FAILURES: "done, but some trials failed; they stay charged",
+            ExitCode.LEDGER_DAMAGED: "the ledger is damaged, nothing was charged",
+            ExitCode.STOPPED: "stopped by the user; what had started stays charged",
+        }[self]
+
+
+class DpsweepError(Exception):
+    """Root of our errors: one sentence for the user and an exit code."""
+
+    exit_code = ExitCode.BUG
+
+
+class BadInput(DpsweepError, ValueError):
+    """The request cannot be read or makes no sense; nothing was charged."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class UnsupportedEvent(DpsweepError, ValueError):
+    """An accountant has no proven bound for this event under this adjacency; it never approximates."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class BudgetRefused(DpsweepError):
+    """The charge does not fit what is left of the account; nothing was charged."""
+
+    exit_code = ExitCode.BUDGET_REFUSED
+
+
+class ContractBroken(DpsweepError):
+    """Something else ran, or was about to run, than what was declared and charged; the charge stays."""
+
+    exit_code = ExitCode.BUG
+
+
+class NoReceipt(ContractBroken):
+    """Training was asked for without an unused receipt of a charge; nothing was touched."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class AccountantsDisagree(DpsweepError):
+    """Two upper bounds contradict each other, so neither is reported."""
+
+    exit_code = ExitCode.BUG
+
+
+class LedgerDamaged(DpsweepError):
+    """The chain of the ledger does not verify; nothing is charged on it."""
+
+    exit_code = ExitCode.LEDGER_DAMAGED

@@ -1,0 +1,51 @@
+"""What a privacy claim is made of: numbers, and the neighbours they protect."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Adjacency(StrEnum):
+    """When two data sets count as neighbours."""
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    REPLACE_ONE = "replace_one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy of one unit under one adjacency.
+
+    *Guarantee*: epsilon is an upper bound; infinity is the honest value of a mechanism that is not private.
+    Guarantees of different adjacencies or units are never compared: `fits` refuses them.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+    unit: str = "record"
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"Expected {name}={value!r} to be a number.")
+        if math.isnan(self.epsilon) or self.epsilon < 0:
+            raise ValueError(f"Expected epsilon={self.epsilon} >= 0.")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"Expected 0 <= delta={self.delta} < 1.")
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    def fits(self, budget: Guarantee) -> bool:
+        """Whether this claim lies within `budget`, compared under the same adjacency and unit only."""
+        if (self.adjacency, self.unit) != (budget.adjacency, budget.unit):
+            raise ValueError(
+                f"Expected adjacency={self.adjacency}, unit={self.unit} to equal the budget's "
+                f"{budget.adjacency}, {budget.unit}: guarantees of different neighbours are not comparable."
+            )
+        return self.epsilon <= budget.epsilon and self.delta <= budget.delta
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:.3f} at delta {self.delta:g} per {self.unit}, {self.adjacency.value}"

@@ -1,0 +1,211 @@
+"""The plan: what will be run, decided and priced before anything runs.
+
+A plan is frozen, serializable, and identified by the hash of its content; a sweep executes exactly the plan it was
+charged for, and a job trains only what its plan holds. Rules for changing this file:
+
+* Whatever changes what touches the data belongs into a trial's config, since a trial's identity is the hash of it.
+  Devices, paths and Hydra's own keys do not.
+* The JSON form is versioned; raise `SCHEMA` when a field changes its meaning, and refuse other versions.
+* Prices are no part of the identity: a better accountant may lower a price, but not turn a plan into another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accounting import events
+from accounting.errors import BadInput
+from accounting.events import PlanEvent
+from accounting.guarantee import Adjacency, Guarantee
+
+SCHEMA = 1
+DIGEST_LENGTH = 12
+
+Value = float | int | str | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One point: a method with its hyperparameters on a data set, and the event that it will cost.
+
+    `config` is the resolved configuration without devices, paths and Hydra's keys; `id` is its hash. `axes` holds the
+    swept keys with this point's values.
+    """
+
+    method: str
+    axes: Mapping[str, Value]
+    config: Mapping[str, Any]
+    event: PlanEvent
+
+    @property
+    def id(self) -> str:
+        """Identity of the point: equal configurations are one point."""
+        return digest({"config": self.config})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal trial."""
+        return {
+            "id": self.id,
+            "method": self.method,
+            "axes": dict(self.axes),
+            "config": dict(self.config),
+            "event": _event_to_json(self.event),
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Trial:
+        """Reads `to_json`'s form; a trial whose id is not the hash of its config was edited and is refused."""
+        trial = cls(
+            method=form["method"],
+            axes=form["axes"],
+            config=form["config"],
+            event=_event_from_json(form["event"]),
+        )
+        if trial.id != form["id"]:
+            raise BadInput(
+                f"Expected trial id={form['id']} to be {trial.id}: its configuration was edited after planning."
+            )
+        return trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The points that one job trains together: they share data, model and shapes and differ in scalars."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def id(self) -> str:
+        """Identity of the job; a block of one point has the point's."""
+        ids = [trial.id for trial in self.trials]
+        return ids[0] if len(ids) == 1 else digest(ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Points x rule x budget, and the event of the whole search.
+
+    `account` names the ledger's account, `budget` what the data set's declaration allows it. `rule` is the selection
+    rule's configuration. `delta` is this plan's share. `target_epsilon` is what the user asked for, None where the
+    noise was given instead.
+    """
+
+    account: str
+    budget: Guarantee
+    delta: float
+    rule: Mapping[str, Any]
+    blocks: tuple[Block, ...]
+    event: PlanEvent
+    target_epsilon: float | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All points, block after block."""
+        return tuple(trial for block in self.blocks for trial in block.trials)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """When two data sets count as neighbours."""
+        return self.budget.adjacency
+
+    @property
+    def unit(self) -> str:
+        """What one claim protects."""
+        return self.budget.unit
+
+    @property
+    def id(self) -> str:
+        """Identity of the plan: the hash of everything that is run and charged, prices and notes left out."""
+        form = self.to_json()
+        return digest({key: form[key] for key in ("account", "adjacency", "unit", "delta", "rule", "blocks", "event")})
+
+    def block(self, block_id: str) -> Block:
+        """The block of that id, or a refusal."""
+        for block in self.blocks:
+            if block.id == block_id:
+                return block
+        raise BadInput(f"Expected block={block_id} to be one of the {len(self.blocks)} blocks of plan {self.id}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal plan."""
+        return {
+            "schema": SCHEMA,
+            "account": self.account,
+            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "adjacency": self.budget.adjacency.value,
+            "unit": self.budget.unit,
+            "delta": self.delta,
+            "rule": dict(self.rule),
+            "blocks": [[trial.to_json() for trial in block.trials] for block in self.blocks],
+            "event": _event_to_json(self.event),
+            "target_epsilon": self.target_epsilon,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Plan:
+        """Reads `to_json`'s form; another schema is refused."""
+        if form.get("schema") != SCHEMA:
+            raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
+        return cls(
+            account=form["account"],
+            budget=Guarantee(**form["budget"], adjacency=Adjacency(form["adjacency"]), unit=form["unit"]),
+            delta=form["delta"],
+            rule=form["rule"],
+            blocks=tuple(Block(trials=tuple(Trial.from_json(trial) for trial in block)) for block in form["blocks"]),
+            event=_event_from_json(form["event"]),
+            target_epsilon=form["target_epsilon"],
+            notes=tuple(form["notes"]),
+        )
+
+    def write(self, path: Path) -> None:
+        """Stores the plan with its id, in one rename."""
+        write_json(path, {"id": self.id} | self.to_json())
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Reads a stored plan; one whose content no longer has its id was edited and is refused."""
+        try:
+            form = json.loads(path.read_text())
+        except (OSError, json.JSONDecodeError) as cause:
+            raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
+        plan = cls.from_json(form)
+        if plan.id != form["id"]:
+            raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
+        return plan
+
+
+def digest(value: object) -> str:
+    """The first digits of the SHA-256 of a value's canonical JSON."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def write_json(path: Path, form: object) -> None:
+    """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with partial.open("w") as stream:
+        json.dump(form, stream, indent=1, allow_nan=False)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(path)
+
+
+def _event_to_json(event: PlanEvent) -> dict[str, Any]:
+    return {name: events.to_json(part) for name, part in event.parts.items()}
+
+
+def _event_from_json(form: Mapping[str, Any]) -> PlanEvent:
+    validation = form.get("validation")
+    return PlanEvent(
+        training=events.from_json(form["training"]),
+        validation=None if validation is None else events.from_json(validation),
+    )

@@ -1,0 +1,103 @@
+"""Numerical composition of privacy random variables: the second opinion, by the only door to prv-accountant.
+
+*Source*: Gopi, Lee, Wutschitz 2021 (Numerical Composition of Differential Privacy), Theorem 5.5. The library returns
+lower bound, estimate and upper bound; only the upper bound leaves this file as a claim, the lower one as a cross-check.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from accounting import events
+from accounting.accountant import check_delta
+from accounting.errors import UnsupportedEvent
+from accounting.events import DpEvent
+from accounting.guarantee import Adjacency
+from accounting.rdp import Rdp
+
+SMALLEST_DELTA = 1e-10
+"""Below this the library meets its own floating-point limit."""
+
+LARGEST_GRID = 30_000_000
+"""Mesh points of one privacy random variable; beyond it memory grows past 2 GB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prv:
+    """Accountant by privacy random variables for Gaussian and Poisson-sampled Gaussian steps, add or remove one.
+
+    *Guarantee*: an upper bound, at most twice `relative_error` of epsilon (and `delta / 1000`) above the truth.
+    """
+
+    relative_error: float = 0.005
+
+    def __post_init__(self) -> None:
+        if not 0 < self.relative_error <= 0.5:
+            raise ValueError(f"Expected 0 < relative_error={self.relative_error} <= 0.5.")
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        return "PRV"
+
+    def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        """The library's upper bound; 0 if nothing ran, infinity if something ran without noise."""
+        return self._interval(event, delta, adjacency)[1]
+
+    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        """The library's lower bound."""
+        return self._interval(event, delta, adjacency)[0]
+
+    def _interval(self, event: DpEvent, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+        check_delta(delta)
+        leaves = events.flatten(event)
+        if not leaves:
+            return 0.0, 0.0
+        if any(events.is_non_private(leaf) for leaf, _ in leaves):
+            return math.inf, math.inf
+        if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
+            raise UnsupportedEvent(f"PRV has no proven bound under {adjacency.value}.")
+        if delta < SMALLEST_DELTA:
+            raise UnsupportedEvent(f"PRV is not safe at delta={delta:g} < {SMALLEST_DELTA:g}; use RDP.")
+        rough = Rdp().epsilon(event, delta, adjacency)
+        error = max(1e-3, self.relative_error * rough)
+        steps = sum(count for _, count in leaves)
+        mesh = error / math.sqrt(steps / 2 * math.log(12_000 / delta))
+        if 2 * (rough + 10) / mesh > LARGEST_GRID:
+            raise UnsupportedEvent(
+                f"PRV needs more than 2 GB for {steps} steps at relative_error={self.relative_error}."
+            )
+        return _bounds(tuple((_mechanism(leaf), count) for leaf, count in leaves), delta, error)
+
+
+def _mechanism(leaf: DpEvent) -> tuple[float, float]:
+    """(noise_multiplier, sample_rate) of a leaf, or a refusal."""
+    noise_multiplier = events.as_gaussian(leaf)
+    if noise_multiplier is not None:
+        return noise_multiplier, 1.0
+    sampled = events.as_poisson_gaussian(leaf)
+    if sampled is None:
+        raise UnsupportedEvent(f"PRV has no proven bound for {leaf}.")
+    return sampled[1], sampled[0]
+
+
+@lru_cache(maxsize=64)
+def _bounds(mechanisms: tuple[tuple[tuple[float, float], int], ...], delta: float, error: float) -> tuple[float, float]:
+    from prv_accountant import PRVAccountant
+    from prv_accountant.privacy_random_variables import GaussianMechanism, PoissonSubsampledGaussianMechanism
+
+    variables = [
+        GaussianMechanism(noise_multiplier=noise)
+        if rate == 1
+        else PoissonSubsampledGaussianMechanism(noise_multiplier=noise, sampling_probability=rate)
+        for (noise, rate), _ in mechanisms
+    ]
+    counts = [count for _, count in mechanisms]
+    try:
+        accountant = PRVAccountant(variables, eps_error=error, delta_error=delta / 1000, max_self_compositions=counts)
+        lower, _, upper = accountant.compute_epsilon(delta, counts)
+    except (RuntimeError, ValueError) as refusal:
+        raise UnsupportedEvent(f"PRV cannot bound this event: {refusal}.") from refusal
+    return max(0.0, float(lower)), max(0.0, float(upper))

@@ -1,0 +1,70 @@
+"""The record that comes back from a trial: a file, since a coordinator trusts files and not return values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from accounting.errors import BadInput
+from accounting.plan import write_json
+
+SCHEMA = 1
+RESULT_FILE = "result.json"
+
+
+class Status(StrEnum):
+    """How an attempt ended; all of them stay charged."""
+
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """One attempt's outcome: its score with a 95 % interval, the event that really ran, and what it took.
+
+    `score` is {"value", "low", "high"} in [0, 1], None where the attempt failed. `event` is the realised training event
+    in `events.to_json`'s form, None where the attempt failed before it could say. `curator` holds facts that no price
+    covers (drawn batch sizes, ...): they never leave the curator's folder.
+    """
+
+    trial: str
+    attempt: int
+    status: Status
+    score: Mapping[str, float] | None
+    event: Mapping[str, Any] | None
+    steps: int
+    seconds: float
+    device: str
+    randomness: str
+    started: str
+    ended: str
+    error: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    curator: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Stores the result in a trial's folder, in one rename."""
+        write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> TrialResult | None:
+        """The result in a trial's folder, None where there is none; a damaged one is refused, never guessed."""
+        path = folder / RESULT_FILE
+        try:
+            form = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, json.JSONDecodeError) as cause:
+            raise BadInput(f"Expected result={path} to be a readable result file: {cause}.") from cause
+        if form.pop("schema", None) != SCHEMA:
+            raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
+        known = {entry.name for entry in fields(cls)}
+        return cls(
+            **{name: value for name, value in form.items() if name in known} | {"status": Status(form["status"])}
+        )

@@ -1,0 +1,1 @@
+"""What decides and runs: plans, admission, jobs. Nobody imports this package."""

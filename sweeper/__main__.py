@@ -1,0 +1,11 @@
+"""`python -m sweeper OVERRIDES`: the same as `dpsweep sweep OVERRIDES`."""
+
+from __future__ import annotations
+
+import sys
+
+from sweeper.app import main, one_sentence
+
+if __name__ == "__main__":
+    with one_sentence():
+        main(sys.argv[1:])

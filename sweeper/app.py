@@ -1,0 +1,75 @@
+"""The Hydra application, and its errors in one sentence with an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from accounting.errors import BadInput, DpsweepError, ExitCode
+from sweeper.trial import run_block
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
+    sys.argv = [sys.argv[0], *arguments]
+    _refuse_spaces(arguments)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_block)()
+
+
+class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
+    """Turns an exception that leaves the block into one sentence on stderr and its exit code.
+
+    `HYDRA_FULL_ERROR=1` shows the traceback too.
+    """
+
+    def __enter__(self) -> None:
+        self._full = bool(os.environ.get("HYDRA_FULL_ERROR"))
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra hands exceptions over instead of printing them
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, SystemExit):
+            return
+        sentence, code = _explain(error)
+        if self._full or code is ExitCode.BUG:
+            traceback.print_exception(error)
+        print(sentence, file=sys.stderr)
+        print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
+        sys.exit(code)
+
+
+def _explain(error: BaseException) -> tuple[str, ExitCode]:
+    """The sentence and the exit code of an exception."""
+    if isinstance(error, DpsweepError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return (
+            "Stopped. What had started stays charged; the same command goes on with the rest.",
+            ExitCode.STOPPED,
+        )
+    if isinstance(error, (HydraException, OmegaConfBaseException)):
+        return _first_sentence(str(error)), ExitCode.BAD_INPUT
+    return f"{type(error).__name__}: {error}", ExitCode.BUG
+
+
+def _first_sentence(message: str) -> str:
+    """Hydra's message in one line, without the positions and hints that it prints below."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
+    return " ".join(kept)
+
+
+def _refuse_spaces(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if argument.endswith(",") and "=" in argument:
+            raise BadInput(
+                f"Expected {argument} to go on after its comma: write values without spaces, as in lr=0.1,0.2."
+            )

@@ -1,0 +1,90 @@
+"""A resolved configuration made into declarations: everything a trial says about itself before it runs.
+
+Instantiating is validating: a wrong type, a negative value or an unknown field is refused here, before any charge.
+Declarations import no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import get_class, instantiate
+
+from accounting import events
+from accounting.errors import BadInput, DpsweepError
+from accounting.events import DpEvent, PlanEvent
+from accounting.guarantee import Adjacency
+
+if TYPE_CHECKING:
+    from trainers.data.dataset import DataSet
+    from trainers.method import Trainer
+    from trainers.sampling import Sampler
+    from trainers.schedules import LearningRate
+    from trainers.scores import Score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What one trial declares, without its noise, which a plan may still have to calibrate."""
+
+    dataset: DataSet
+    trainer: Trainer
+    sampler: Sampler
+    schedule: LearningRate
+    score: Score
+    steps: int
+    adjacency: Adjacency
+
+    def __post_init__(self) -> None:
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int):
+            raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
+        if self.steps < 1:
+            raise BadInput(f"Expected steps={self.steps} >= 1.")
+
+    @property
+    def train_records(self) -> int:
+        """The declared nominal number of training records: the public constant in the sample rate."""
+        return self.score.train_records(self.dataset.records)
+
+    def training(self, noise_multiplier: float) -> DpEvent:
+        """What training does to the training records."""
+        step = self.sampler.event(records=self.train_records, noise_multiplier=noise_multiplier)
+        return events.repeat(step, self.steps)
+
+    def event(self, noise_multiplier: float) -> PlanEvent:
+        """Training and scoring, each for its own records."""
+        return PlanEvent(training=self.training(noise_multiplier), validation=self.score.event())
+
+
+def declare(config: Mapping[str, Any]) -> Declaration:
+    """The declarations of a resolved configuration; every mistake in it is one sentence."""
+    privacy = config["privacy"]
+    if privacy["adjacency"] not in list(Adjacency):
+        raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
+    parts = {name: build(config[name], name) for name in ("dataset", "trainer", "sampler", "schedule", "score")}
+    return Declaration(steps=config["steps"], adjacency=Adjacency(privacy["adjacency"]), **parts)
+
+
+def build(config: Mapping[str, Any], name: str) -> Any:
+    """The object that `_target_` names with its parameters, or one sentence that says what is wrong."""
+    try:
+        target = get_class(config["_target_"])
+        if is_dataclass(target):
+            _check_fields(config, name, {field.name for field in fields(target)})
+        return instantiate(dict(config), _convert_="all")
+    except DpsweepError:
+        raise
+    except InstantiationException as cause:
+        reason = cause.__cause__
+        raise BadInput(f"{name}: {reason}" if isinstance(reason, (ValueError, TypeError)) else str(cause)) from cause
+    except (ImportError, ValueError, TypeError, KeyError) as cause:
+        raise BadInput(f"{name}: {cause}") from cause
+
+
+def _check_fields(config: Mapping[str, Any], name: str, known: set[str]) -> None:
+    for key in config:
+        if key not in known and not key.startswith("_"):
+            raise BadInput(f"Expected {name}.{key} to be one of {', '.join(sorted(known))}.")

@@ -1,0 +1,65 @@
+"""Hydra's door to dpsweep: `hydra/sweeper=honest` hands the overrides over and nothing more.
+
+Every Hydra program on the machine imports this file, so it imports nothing heavy. Hydra executes it outside
+`sys.modules`, where dataclasses cannot resolve postponed annotations: they are not postponed here.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.plugins.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+
+@dataclass
+class HonestSweeperConf:
+    """The sweeper's own settings.
+
+    `verb`: sweep | plan. `max_batch_size`: jobs launched at once, null for as many as the launcher has workers.
+    `retry`: which attempts a repeated command pays for again: killed | failed | none.
+    """
+
+    _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"
+    verb: str = "sweep"
+    max_batch_size: int | None = None
+    retry: str = "killed"
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="honest", node=HonestSweeperConf, provider="dpsweep")
+
+
+class HonestSweeper(Sweeper):
+    """Plans, prices, charges, and only then launches."""
+
+    def __init__(self, verb: str, max_batch_size: int | None, retry: str) -> None:
+        self.verb = verb
+        self.max_batch_size = max_batch_size
+        self.retry = retry
+
+    def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
+        """Keeps what a launcher will need; nothing is instantiated before the plan is admitted."""
+        self.hydra_context = hydra_context
+        self.task_function = task_function
+        self.config = config
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Runs the verb; the outcome's exit code reaches the shell through `sweeper.__main__`."""
+        from sweeper.verbs import Command, run
+
+        if self.hydra_context is None or self.config is None:
+            raise RuntimeError("Expected setup() before sweep().")
+        return run(
+            Command(
+                verb=self.verb,
+                max_batch_size=self.max_batch_size,
+                retry=self.retry,
+                context=self.hydra_context,
+                task=self.task_function,
+                config=self.config,
+            ),
+            arguments,
+        )

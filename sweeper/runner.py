@@ -1,0 +1,122 @@
+"""Runs the trials of an admitted plan through Hydra's launcher, a wave at a time.
+
+Every attempt is marked in the ledger as started before it is launched, so a wave holds no more jobs than the launcher
+runs at once: what was never launched never counts as started. Results come back as files, so a lost worker costs no
+finished trial.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from accounting.errors import DpsweepError
+from accounting.ledger import Ledger
+from accounting.plan import Block, Plan, Trial
+from accounting.receipt import Receipt
+from accounting.result import RESULT_FILE, Status, TrialResult
+from sweeper.folder import SweepFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """A plan, its folder and ledger, and the launcher that Hydra was configured with."""
+
+    plan: Plan
+    folder: SweepFolder
+    ledger: Ledger
+    context: HydraContext
+    task: TaskFunction
+    config: DictConfig
+    wave: int
+
+    def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+        """Runs one attempt at each trial and returns what launchers complained of; trials of one block run together."""
+        wanted = {trial.id for trial in trials}
+        blocks = [block for block in self.plan.blocks if any(trial.id in wanted for trial in block.trials)]
+        OmegaConf.update(self.config, "hydra.sweep.dir", str(self.folder.root))
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=self.context, task_function=self.task, config=self.config
+        )
+        complaints: list[str] = []
+        for start in range(0, len(blocks), self.wave):
+            complaints += self._launch(launcher, blocks[start : start + self.wave], start)
+        return tuple(complaints)
+
+    def _launch(self, launcher: Any, blocks: Sequence[Block], first: int) -> list[str]:
+        trials = [trial for block in blocks for trial in block.trials]
+        receipts = self.ledger.start(self.plan.account, plan=self.plan.id, trials=[trial.id for trial in trials])
+        for receipt in receipts:
+            place = self.folder.trial(receipt.trial)
+            _put_aside(place, receipt.attempt - 1)
+            receipt.write(place)
+        complaints = []
+        try:
+            for job in launcher.launch([self._overrides(block) for block in blocks], initial_job_idx=first):
+                _ = job.return_value
+        except DpsweepError:
+            raise
+        except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
+            complaints.append(f"{type(cause).__name__}: {cause}".splitlines()[0])
+        for receipt in receipts:
+            self._settle(receipt)
+        return complaints
+
+    def _overrides(self, block: Block) -> list[str]:
+        """What a job needs to find its block; everything about the trial itself stands in the plan."""
+        compute = {str(key): self.config.compute[key] for key in self.config.compute}
+        plain = {"plan": self.plan.id, "block": block.id} | {f"compute.{key}": value for key, value in compute.items()}
+        paths = {"hydra.sweep.dir": str(self.folder.root), "data": self.config.data}
+        return [f"{key}={'null' if value is None else value}" for key, value in plain.items()] + [
+            f"{key}={'null' if value is None else _quoted(str(value))}" for key, value in paths.items()
+        ]
+
+    def _settle(self, receipt: Receipt) -> None:
+        result = TrialResult.read(self.folder.trial(receipt.trial))
+        if result is None or result.attempt != receipt.attempt:
+            realised: dict[str, Any] = {"status": "killed"}
+        else:
+            realised = {"status": result.status.value, "steps": result.steps, "event": result.event}
+        self.ledger.settle(
+            receipt.account,
+            plan=receipt.plan,
+            trial=receipt.trial,
+            attempt=receipt.attempt,
+            realised=realised,
+        )
+
+
+def wave_size(config: DictConfig, max_batch_size: int | None) -> int:
+    """How many jobs to launch at once: the given number, or the launcher's workers."""
+    if max_batch_size is not None:
+        return max(1, max_batch_size)
+    workers = config.hydra.launcher.get("n_jobs", 1) or 1
+    return workers if workers > 0 else os.cpu_count() or 1
+
+
+def results(plan: Plan, folder: SweepFolder) -> tuple[TrialResult, ...]:
+    """The results that the plan's trials have so far."""
+    read = (TrialResult.read(folder.trial(trial.id)) for trial in plan.trials)
+    return tuple(result for result in read if result is not None)
+
+
+def failures(found: Sequence[TrialResult]) -> int:
+    """How many of these attempts failed."""
+    return sum(result.status is Status.FAILED for result in found)
+
+
+def _put_aside(place: Any, attempt: int) -> None:
+    """Keeps the result of an earlier attempt beside the new one."""
+    if (place / RESULT_FILE).exists():
+        (place / RESULT_FILE).rename(place / f"result-{attempt}.json")
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,230 @@
+"""Inside a job: from a receipt and a configuration to a result file.
+
+The task refuses to train unless its block is in a plan that was charged and each of its trials holds an unused receipt:
+`hydra.mode=RUN`, `hydra/sweeper=basic`, a stale plan and an edited point all end here with one sentence. Data are read
+only after the receipt was claimed. What ran is compared with what was declared, and a difference is a failure that the
+ledger keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from accounting import events
+from accounting.errors import ContractBroken, NoReceipt
+from accounting.events import DpEvent
+from accounting.guarantee import Adjacency
+from accounting.plan import Plan, Trial
+from accounting.receipt import Receipt
+from accounting.result import Status, TrialResult
+from sweeper.declaration import build, declare
+from sweeper.folder import SweepFolder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trainers.data.split import Split
+
+log = logging.getLogger("dpsweep")
+
+PROGRESS_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a job runs; no part of any identity."""
+
+    device: str
+    threads: int
+    chunk: int | None
+    data: Path | None
+
+    @classmethod
+    def of(cls, config: DictConfig, workers: int = 1) -> Machine:
+        """The machine that a configuration asks for; `auto` takes CUDA where there is one."""
+        import torch
+
+        device = config.compute.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cls(
+            device=str(device),
+            threads=config.compute.threads or max(1, cores // max(1, workers)),
+            chunk=config.compute.chunk,
+            data=None if config.data is None else Path(config.data).expanduser(),
+        )
+
+
+def run_block(config: DictConfig) -> None:
+    """The Hydra task: trains the trials of one block, each on its own receipt, and writes their results."""
+    if config.block is None:
+        raise NoReceipt(
+            "Nothing trains outside a charged sweep: start one with `python -m sweeper` "
+            "(no hydra.mode=RUN, no other hydra/sweeper)."
+        )
+    job = HydraConfig.get()
+    root = Path(job.runtime.cwd) / str(job.sweep.dir)
+    folder = SweepFolder(root=root)
+    plan = Plan.read(folder.plan)
+    workers = job.launcher.get("n_jobs", 1) or 1
+    machine = Machine.of(config, workers=workers if workers > 0 else os.cpu_count() or 1)
+    for trial in plan.block(config.block).trials:
+        place = folder.trial(trial.id)
+        receipt = Receipt.claim(place, plan=plan.id, trial=trial.id)
+        OmegaConf.save(OmegaConf.create(dict(trial.config)), place / "config.yaml")
+        with _train_log(place):
+            run_trial(trial, receipt, place, machine)
+
+
+def run_trial(trial: Trial, receipt: Receipt, place: Path, machine: Machine) -> None:
+    """Trains one trial and writes its result; whatever goes wrong is a result too, and stays charged."""
+    started = _now()
+    clock = time.perf_counter()
+    result = TrialResult(
+        trial=trial.id,
+        attempt=receipt.attempt,
+        status=Status.FAILED,
+        score=None,
+        event=None,
+        steps=0,
+        seconds=0.0,
+        device=machine.device,
+        randomness="secret" if trial.config["seed"] is None else "reproducible",
+        started=started,
+        ended=started,
+        versions={name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy")}
+        | {"python": platform.python_version()},
+    )
+    log.info("trial %s, attempt %d: %s", trial.id, receipt.attempt, dict(trial.axes))
+    try:
+        result = _train(trial, result, place, machine)
+    except Exception as error:
+        log.exception("the trial failed")
+        result = replace(result, error=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - clock)
+    replace(result, ended=_now()).write(place)
+    (place / "progress").unlink(missing_ok=True)
+    log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
+
+
+def _train(trial: Trial, result: TrialResult, place: Path, machine: Machine) -> TrialResult:
+    import torch
+
+    from trainers.entropy import reproducible_streams, secret_streams
+    from trainers.loop import Run, train
+
+    torch.set_num_threads(machine.threads)
+    declaration = declare(trial.config)
+    seed = trial.config["seed"]
+    streams = secret_streams() if seed is None else reproducible_streams(seed, trial.id)
+    wanted = {name: trial.config[name] for name in ("dataset", "score")} | {"adjacency": declaration.adjacency}
+    data = _load(json.dumps(wanted, sort_keys=True), machine.data)
+    model = make_model(trial.config, trial.id)
+    outcome = train(
+        Run(
+            trainer=declaration.trainer,
+            sampler=declaration.sampler,
+            schedule=declaration.schedule,
+            noise_multiplier=trial.config["privacy"]["noise_multiplier"],
+            steps=declaration.steps,
+            train_records=declaration.train_records,
+        ),
+        model,
+        build(trial.config["engine"], "engine"),
+        data.train,
+        streams,
+        device=machine.device,
+        chunk=machine.chunk,
+        on_step=_progress(place, declaration.steps),
+    )
+    result = replace(
+        result,
+        status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
+        event=events.to_json(outcome.event),
+        steps=outcome.steps,
+        seconds=outcome.seconds,
+        curator={"batch_sizes": asdict(outcome.batch_sizes)},
+    )
+    check_realised(outcome.event, trial.event.training, prefix=outcome.diverged)
+    if outcome.diverged:
+        return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
+    accuracy = declaration.score.measure(model, data, streams.score, machine.device)
+    return replace(result, score=asdict(accuracy))
+
+
+def check_realised(realised: DpEvent, declared: DpEvent, *, prefix: bool) -> None:
+    """Raises `ContractBroken` unless what ran is what was charged; a diverged run may be a prefix of it."""
+    allowed = dict(events.flatten(declared))
+    within = all(count <= allowed.get(leaf, 0) for leaf, count in events.flatten(realised))
+    if not (within if prefix else events.same(realised, declared)):
+        raise ContractBroken(f"Something else ran than was charged: realised {realised}, declared {declared}.")
+
+
+def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
+    """The model of a configuration, with weights that depend on the trial's identity alone."""
+    from hydra.utils import get_method
+
+    from trainers.entropy import initial_seed
+    from trainers.models.initialise import build as build_model
+
+    parameters = {key: value for key, value in config["model"].items() if key != "_target_"}
+    shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
+    factory = get_method(config["model"]["_target_"])
+    return build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
+
+
+@lru_cache(maxsize=1)
+def _load(request: str, folder: Path | None) -> Split:
+    """The records of a trial, kept in memory for the next one that asks for the same; `request` is JSON."""
+    config = json.loads(request)
+    private, test = build(config["dataset"], "dataset").load(folder)
+    split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
+    return split
+
+
+def _progress(place: Path, steps: int) -> Callable[[int], None]:
+    """Writes how far the trial is, now and then, for the coordinator's display."""
+    last = 0.0
+
+    def on_step(done: int) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last > PROGRESS_SECONDS:
+            last = now
+            (place / "progress").write_text(f"{done}/{steps}")
+            log.info("step %d of %d", done, steps)
+
+    return on_step
+
+
+@contextmanager
+def _train_log(place: Path) -> Iterator[None]:
+    """Sends our log to the trial's own file."""
+    handler = logging.FileHandler(place / "train.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

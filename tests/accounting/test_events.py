@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from dp_accounting.dp_event import LaplaceDpEvent
+
+from accounting.errors import BadInput
+from accounting.events import (
+    DpEvent,
+    compose,
+    flatten,
+    from_json,
+    gaussian,
+    is_non_private,
+    non_private,
+    nothing,
+    poisson_gaussian,
+    repeat,
+    same,
+    to_json,
+)
+
+STEP = poisson_gaussian(sample_rate=0.02, noise_multiplier=1.2)
+OTHER = gaussian(noise_multiplier=0.1 + 0.2)
+
+
+def test_flattening_multiplies_nested_repetition_and_merges_equal_leaves() -> None:
+    nested = compose([repeat(compose([STEP, repeat(STEP, 2)]), 5), OTHER, repeat(repeat(STEP, 3), 7), nothing()])
+    assert dict(flatten(nested)) == {STEP: 5 * 3 + 21, OTHER: 1}
+
+
+def test_the_same_mechanisms_are_the_same_however_nested() -> None:
+    assert same(repeat(STEP, 6), compose([STEP, repeat(repeat(STEP, 5), 1)]))
+    assert not same(repeat(STEP, 6), repeat(STEP, 5))
+    assert not same(repeat(STEP, 6), repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=1.3), 6))
+    assert same(compose([STEP, OTHER]), compose([OTHER, STEP]))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [STEP, OTHER, nothing(), non_private(), repeat(STEP, 5), compose([repeat(STEP, 3), OTHER])],
+    ids=repr,
+)
+def test_the_json_form_is_exact(event: DpEvent) -> None:
+    assert from_json(to_json(event)) == event
+
+
+def test_the_json_form_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(BadInput, match="version=2"):
+        from_json(to_json(STEP) | {"version": 2})
+    with pytest.raises(BadInput, match="MagicDpEvent"):
+        from_json({"version": 1, "event": {"type": "MagicDpEvent"}})
+    with pytest.raises(BadInput, match="LaplaceDpEvent"):
+        to_json(repeat(LaplaceDpEvent(noise_multiplier=1.0), 2))
+
+
+@pytest.mark.parametrize("sample_rate", [0.0, -0.1, 1.1, float("nan")])
+def test_a_sample_rate_is_a_probability(sample_rate: float) -> None:
+    with pytest.raises(ValueError, match="Expected sample_rate"):
+        poisson_gaussian(sample_rate=sample_rate, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("noise_multiplier", [-1.0, float("nan"), float("inf")])
+def test_noise_is_finite_and_not_negative(noise_multiplier: float) -> None:
+    with pytest.raises(ValueError, match="Expected noise_multiplier"):
+        gaussian(noise_multiplier=noise_multiplier)
+
+
+def test_counts_are_whole() -> None:
+    with pytest.raises(ValueError, match="Expected count=-1"):
+        repeat(STEP, -1)
+    with pytest.raises(TypeError, match=r"Expected count=1\.5"):
+        repeat(STEP, 1.5)  # type: ignore[arg-type]
+
+
+def test_no_noise_is_no_privacy() -> None:
+    assert is_non_private(poisson_gaussian(sample_rate=0.5, noise_multiplier=0.0))
+    assert is_non_private(non_private())
+    assert not is_non_private(STEP)

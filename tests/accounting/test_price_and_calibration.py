@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.calibration import calibrate_noise
+from accounting.composition import Composition
+from accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
+from accounting.events import DpEvent, PlanEvent, gaussian, poisson_gaussian, repeat, same
+from accounting.guarantee import Adjacency, Guarantee
+from accounting.pld import Pld
+from accounting.price import Panel
+from accounting.prv import Prv
+from accounting.rdp import Rdp
+from accounting.selection import Disclosure, rule_from_config
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+PANEL = Panel(claimants=(Pld(), Rdp()))
+
+
+def run(noise: float, steps: int = 100, rate: float = 0.1) -> PlanEvent:
+    return PlanEvent(training=repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps))
+
+
+def test_the_claim_is_the_tightest_and_both_are_recorded() -> None:
+    quote = PANEL.quote(run(1.5), 1e-5, ADD)
+    assert quote.claimed_by == "PLD"
+    assert quote.epsilon == quote.bounds["PLD"] < quote.bounds["RDP"]
+    assert quote.guarantee == Guarantee(epsilon=quote.epsilon, delta=1e-5)
+
+
+def test_witnesses_are_heard_but_never_claim() -> None:
+    quote = Panel(claimants=(Rdp(),), witnesses=(Pld(), Prv())).quote(run(1.5), 1e-5, ADD)
+    assert quote.claimed_by == "RDP"
+    assert quote.epsilon == quote.bounds["RDP"] > quote.bounds["PRV"] > quote.bounds["PLD"]
+
+
+def test_a_refusal_is_recorded_with_its_reason() -> None:
+    quote = PANEL.quote(run(1.5), 1e-5, REPLACE)
+    assert quote.claimed_by == "PLD"
+    assert "replace_one" in quote.refusals["RDP"]
+    with pytest.raises(UnsupportedEvent, match="No accountant can bound"):
+        Panel(claimants=(Rdp(),)).quote(run(1.5), 1e-5, REPLACE)
+
+
+@dataclass(frozen=True)
+class TooLow:
+    """An accountant with a classic mistake: it forgets how often the mechanism was repeated."""
+
+    name: str = "forgetful"
+
+    def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        return Pld().epsilon(repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5), 1), delta, adjacency)
+
+    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        return 0.0
+
+
+def test_contradicting_accountants_are_not_reported() -> None:
+    with pytest.raises(AccountantsDisagree, match="forgetful"):
+        Panel(claimants=(Pld(), TooLow())).quote(run(1.5), 1e-5, ADD)
+
+
+def test_the_parts_of_a_plan_are_priced_apart() -> None:
+    event = PlanEvent(training=run(1.5).training, validation=gaussian(noise_multiplier=100.0))
+    quote = PANEL.quote(event, 1e-5, ADD)
+    assert quote.parts["training"] == quote.epsilon > quote.parts["validation"] > 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    target=st.floats(0.3, 30),
+    steps=st.integers(1, 3000),
+    rate=st.floats(0.005, 0.5),
+)
+def test_calibrate_then_account_never_exceeds_the_target_and_wastes_little(
+    target: float, steps: int, rate: float
+) -> None:
+    noise = calibrate_noise(lambda value: Rdp().epsilon(run(value, steps, rate).training, 1e-5, ADD), target)
+    assert Rdp().epsilon(run(noise, steps, rate).training, 1e-5, ADD) <= target
+    assert noise == 0.01 or Rdp().epsilon(run(noise * 0.997, steps, rate).training, 1e-5, ADD) > target
+
+
+def test_the_whole_grid_is_calibrated() -> None:
+    """35 runs of N=50000, batch 1000, 100 epochs at a total of epsilon 8: sigma 5.07."""
+    trials = 35
+
+    def total(noise: float) -> float:
+        return PANEL.epsilon(Composition().event([run(noise, 5000, 0.02)] * trials), 1e-5, ADD)
+
+    noise = calibrate_noise(total, 8.0)
+    assert noise == pytest.approx(5.07, abs=0.01)
+    assert 7.97 < total(noise) <= 8.0
+
+
+def test_an_impossible_target_says_what_is_possible() -> None:
+    with pytest.raises(BadInput, match=r"the least that it can cost is 0\.5"):
+        calibrate_noise(lambda noise: 0.5 + 1 / noise, 0.1)
+    for target in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(BadInput, match=r"Expected privacy.epsilon"):
+            calibrate_noise(lambda noise: 1 / noise, target)
+
+
+def test_composition_adds_every_point() -> None:
+    step = poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5)
+    scored = PlanEvent(training=repeat(step, 10), validation=gaussian(noise_multiplier=3.0))
+    total = Composition().event([scored, scored, PlanEvent(training=repeat(step, 5))])
+    assert same(total.training, repeat(step, 25))
+    assert total.validation is not None
+    assert same(total.validation, repeat(gaussian(noise_multiplier=3.0), 2))
+    assert Composition().event([PlanEvent(training=step)]).validation is None
+
+
+def test_one_more_trial_never_lowers_the_price() -> None:
+    trials = [run(2.0), run(3.0), run(2.0, 1)]
+    prices = [PANEL.epsilon(Composition().event(trials[:count]), 1e-5, ADD) for count in (1, 2, 3)]
+    assert prices == sorted(prices)
+
+
+def test_composition_runs_and_shows_everything() -> None:
+    from random import Random
+
+    rule = rule_from_config({"_target_": "accounting.composition.Composition"})
+    assert rule.draw(4, Random(1)).tries == (0, 1, 2, 3)
+    assert rule.discloses == frozenset(Disclosure)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"_target_": "accounting.composition.Kompozition"},
+        {"_target_": "accounting.composition.Composition", "gamma": 0.1},
+    ],
+)
+def test_a_rule_that_does_not_exist_is_refused(config: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="to name a selection rule"):
+        rule_from_config(config)
+
+
+def test_guarantees_of_different_neighbours_are_never_compared() -> None:
+    mine = Guarantee(epsilon=1.0, delta=1e-5)
+    assert mine.fits(Guarantee(epsilon=1.0, delta=1e-5))
+    assert not mine.fits(Guarantee(epsilon=2.0, delta=1e-6))
+    with pytest.raises(ValueError, match="not comparable"):
+        mine.fits(Guarantee(epsilon=2.0, delta=1e-5, adjacency=REPLACE))
+    with pytest.raises(ValueError, match="not comparable"):
+        mine.fits(Guarantee(epsilon=2.0, delta=1e-5, unit="patient"))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.1), (float("nan"), 0.1), (1.0, 1.0), (1.0, -0.1)])
+def test_a_guarantee_is_made_of_numbers_that_make_sense(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError, match="Expected"):
+        Guarantee(epsilon=epsilon, delta=delta)
