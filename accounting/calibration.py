@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from scipy.optimize import brentq
 
@@ -15,40 +16,46 @@ DIGITS = 4
 """Significant digits of a calibrated noise multiplier: .1 % at worst, and stable across platforms."""
 
 
-def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float) -> float:
+def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start: float = 1.0) -> float:
     """The noise multiplier, rounded up to four significant digits, at which `epsilon_of` is at most `epsilon`.
 
     *Guarantee*: `epsilon_of(calibrate_noise(epsilon_of, epsilon)) <= epsilon`, checked before returning, for any
-    `epsilon_of` that does not grow with its argument. Raises `BadInput` where no noise is enough.
+    `epsilon_of` that does not grow with its argument. `start` is where the search begins and changes its length only.
+    Raises `BadInput` where no noise is enough.
 
     >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
     0.3334
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise BadInput(f"Expected privacy.epsilon={epsilon} > 0 and finite.")
-    if epsilon_of(LARGEST_NOISE) > epsilon:
-        raise BadInput(
-            f"No noise brings this plan to epsilon={epsilon:g}; the least that it can cost is "
-            f"{epsilon_of(LARGEST_NOISE):.4g}. Ask for more, or shrink the grid."
-        )
-    if epsilon_of(SMALLEST_NOISE) <= epsilon:
-        return SMALLEST_NOISE
-    low, high = _bracket(epsilon_of, epsilon)
-    root = brentq(lambda log_noise: epsilon_of(math.exp(log_noise)) - epsilon, low, high, xtol=1e-5, rtol=1e-5)
-    noise = _round_up(math.exp(root))
-    while epsilon_of(noise) > epsilon:
+    price = lru_cache(maxsize=None)(epsilon_of)
+    low, high = _bracket(price, epsilon, start)
+    if low == high:
+        return high
+    noise = _round_up(brentq(lambda value: price(value) - epsilon, low, high, xtol=1e-5 * low, rtol=1e-5))
+    while price(noise) > epsilon:
         noise = _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
     return noise
 
 
-def _bracket(epsilon_of: Callable[[float], float], epsilon: float) -> tuple[float, float]:
-    """Logarithms of two noise multipliers, a factor of 2 apart, with the target between them."""
-    noise = 1.0
-    while epsilon_of(noise) > epsilon:
-        noise *= 2
-    while epsilon_of(noise / 2) <= epsilon:
-        noise /= 2
-    return math.log(noise / 2), math.log(noise)
+def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
+    """Two noise multipliers with the target between them, the distance growing as the search goes on."""
+    dear, cheap, factor = 0.0, math.inf, 1.1
+    noise = min(max(start, SMALLEST_NOISE), LARGEST_NOISE)
+    while dear == 0 or cheap == math.inf:
+        if price(noise) > epsilon:
+            if noise == LARGEST_NOISE:
+                raise BadInput(
+                    f"No noise brings this plan to epsilon={epsilon:g}; the least that it can cost is "
+                    f"{price(noise):.4g}. Ask for more, or shrink the grid."
+                )
+            dear, noise = noise, min(noise * factor, LARGEST_NOISE)
+        else:
+            if noise == SMALLEST_NOISE:
+                return noise, noise
+            cheap, noise = noise, max(noise / factor, SMALLEST_NOISE)
+        factor **= 1.5
+    return dear, cheap
 
 
 def _round_up(value: float) -> float:

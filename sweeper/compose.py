@@ -6,19 +6,21 @@ Pure: nothing here trains, writes, charges, or imports torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from accounting.accountant import plan_epsilon
 from accounting.calibration import calibrate_noise
 from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent, gaussian, nothing, to_json
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.plan import Block, Plan, Trial, digest
 from accounting.price import Panel, Quote
+from accounting.rdp import Rdp
 from accounting.selection import SelectionRule, rule_from_config
 from sweeper.declaration import Declaration, build, declare
 from sweeper.points import Point, Request
@@ -47,6 +49,19 @@ class Terms:
     def epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """The claim for a whole search over these trials."""
         return self.panel.epsilon(self.rule.event(list(trials)), self.delta, self.adjacency)
+
+    def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
+        """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`.
+
+        Renyi curves, which are cheap, say where to begin.
+        """
+
+        def rough(noise: float) -> float:
+            event = self.rule.event(list(trials_at(noise)))
+            return plan_epsilon(Rdp(), event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+
+        start = calibrate_noise(rough, epsilon)
+        return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
 
 
 def compose_plan(points: Iterable[Point], request: Request, config: DictConfig) -> PricedPlan:
@@ -135,8 +150,7 @@ def _trials(points: Sequence[Point], terms: Terms, target: float | None) -> list
             _positive("privacy.noise_multiplier", point.config["privacy"]["noise_multiplier"]) for point in points
         ]
     else:
-        noises = [calibrate_noise(lambda noise: terms.epsilon(_training(declared, [noise] * len(declared))), target)]
-        noises *= len(points)
+        noises = [terms.noise(lambda noise: _training(declared, [noise] * len(declared)), target)] * len(points)
     allowed = terms.epsilon(_training(declared, noises)) if target is None else target
     configs = _with_score_noise(
         [_with_privacy(point.config, noise) for point, noise in zip(points, noises, strict=True)],
@@ -175,11 +189,10 @@ def _with_score_noise(configs: list[dict[str, Any]], terms: Terms, allowed: floa
     if all(config["score"].get("noise_std", 0) is not None for config in configs):
         return configs
 
-    def cost(noise: float) -> float:
-        one = PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))
-        return terms.epsilon([one] * len(configs))
+    def scored(noise: float) -> list[PlanEvent]:
+        return [PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))] * len(configs)
 
-    noise = calibrate_noise(cost, allowed)
+    noise = terms.noise(scored, allowed)
     return [{**config, "score": {**config["score"], "noise_std": noise}} for config in configs]
 
 

@@ -65,7 +65,13 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     if privacy["adjacency"] not in list(Adjacency):
         raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
     parts = {name: build(config[name], name) for name in ("dataset", "trainer", "sampler", "schedule", "score")}
-    return Declaration(steps=config["steps"], adjacency=Adjacency(privacy["adjacency"]), **parts)
+    declaration = Declaration(steps=config["steps"], adjacency=Adjacency(privacy["adjacency"]), **parts)
+    try:
+        declaration.score.check(declaration.dataset.test_records)
+        declaration.training(noise_multiplier=1.0)
+    except ValueError as cause:
+        raise BadInput(str(cause)) from cause
+    return declaration
 
 
 def build(config: Mapping[str, Any], name: str) -> Any:

@@ -38,10 +38,11 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     import torch
 
     from sweeper.declaration import build, declare
-    from sweeper.trial import make_model
+    from sweeper.trial import make_model, resolve_device
     from trainers.engines.isolation import refuse_mixing
 
     torch.set_num_threads(threads)
+    device = resolve_device(device)
     found = []
     for config in configs:
         shape, batch_size = tuple(config["dataset"]["shape"]), config["sampler"]["batch_size"]

@@ -57,18 +57,20 @@ class Machine:
     @classmethod
     def of(cls, config: DictConfig, workers: int = 1) -> Machine:
         """The machine that a configuration asks for; `auto` takes CUDA where there is one."""
-        import torch
-
-        device = config.compute.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return cls(
-            device=str(device),
+            device=resolve_device(str(config.compute.device)),
             threads=config.compute.threads or max(1, cores // max(1, workers)),
             chunk=config.compute.chunk,
             data=None if config.data is None else Path(config.data).expanduser(),
         )
+
+
+def resolve_device(name: str) -> str:
+    """`auto` takes CUDA where there is one."""
+    import torch
+
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def run_block(config: DictConfig) -> None:

@@ -200,4 +200,5 @@ def _seconds(plan: Plan, per_step: Sequence[float] | None, command: Command) -> 
 
 def _where(command: Command) -> str:
     workers = _workers(command)
-    return f"{command.config.compute.device} device, {workers} worker{'s' if workers > 1 else ''}"
+    device = {"auto": "the device found"}.get(command.config.compute.device, command.config.compute.device)
+    return f"{device}, {workers} worker{'s' if workers > 1 else ''}"

@@ -1,0 +1,102 @@
+"""Arrows point one way, planning stays light, and every foreign library has its own door."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("accounting", "trainers", "reports", "sweeper")
+MAY_IMPORT = {
+    "accounting": {"accounting"},
+    "trainers": {"trainers", "accounting"},
+    "reports": {"reports", "accounting"},
+    "sweeper": set(PACKAGES),
+}
+DOORS = {
+    "opacus": {"trainers/engines/opacus.py"},
+    "prv_accountant": {"accounting/prv.py"},
+    "dp_accounting": {"accounting/events.py", "accounting/pld.py"},
+    "optuna": {"sweeper/study.py"},
+    "seaborn": {"reports/heatmap.py"},
+    "pooch": {"trainers/data/fetch.py"},
+    "sqlalchemy": {"accounting/ledger.py"},
+}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every absolute module that a file imports, also within functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_arrows_point_one_way(package: str) -> None:
+    for path in modules(package):
+        ours = {name.partition(".")[0] for name in imports(path)} & set(PACKAGES)
+        assert ours <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {ours - MAY_IMPORT[package]}"
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_every_foreign_library_has_its_door(library: str) -> None:
+    users = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in modules(package)
+        if any(name.partition(".")[0] == library for name in imports(path))
+    }
+    assert users == DOORS[library]
+
+
+def test_hydra_stays_in_the_sweeper() -> None:
+    for package in ("accounting", "trainers", "reports"):
+        for path in modules(package):
+            assert not any(name.partition(".")[0] in ("hydra", "omegaconf") for name in imports(path)), path
+
+
+def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
+    for package in ("accounting", "reports"):
+        for path in modules(package):
+            assert not any(name.partition(".")[0] == "torch" for name in imports(path)), path
+
+
+@pytest.mark.parametrize(
+    ("program", "heavy"),
+    [
+        ("import accounting.price, accounting.pld, accounting.ledger, accounting.plan", "torch hydra optuna seaborn"),
+        ("import sweeper.cli, sweeper.compose, sweeper.points, sweeper.verbs", "torch opacus optuna seaborn pandas"),
+        ("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy sweeper"),
+        ("import trainers.dpsgd, trainers.sampling, trainers.scores, trainers.data.idx", "torch opacus hydra"),
+    ],
+)
+def test_planning_stays_light(program: str, heavy: str) -> None:
+    check = f"{program}\nimport sys\nprint(*[name for name in {heavy.split()!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == []
+
+
+def test_no_package_below_tests() -> None:
+    """An __init__.py there would shadow the real packages."""
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_hydra_plugins_is_a_namespace() -> None:
+    assert not (ROOT / "sweeper" / "plugin" / "hydra_plugins" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_modules_stay_readable(package: str) -> None:
+    for path in modules(package):
+        assert len(path.read_text().splitlines()) <= 400, f"{path.relative_to(ROOT)}: stop and think"

@@ -1,0 +1,129 @@
+"""Laws over every data set of conf/dataset and every grid of conf/grid."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from accounting.errors import BadInput
+
+if TYPE_CHECKING:
+    from trainers.data.dataset import DataSet
+
+CONF = Path(__file__).parents[3] / "conf"
+DATA_SETS: dict[str, Any] = {
+    file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("dataset/*.yaml"))
+}
+GRIDS: dict[str, Any] = {
+    file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
+}
+SECONDS = 5.0
+
+
+def unreachable(dataset: Any, nowhere: str) -> DataSet:
+    """The same data set, published at an address that refuses connections."""
+    if not hasattr(dataset, "files"):
+        return dataset  # type: ignore[no-any-return]
+    return dataclasses.replace(dataset, files=dataclasses.replace(dataset.files, url=nowhere))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_data_set_declares_itself(name: str) -> None:
+    conf: Any = DATA_SETS[name]
+    dataset = instantiate(conf["dataset"])
+    fields = {field.name for field in dataclasses.fields(dataset)}
+    assert fields == set(conf["dataset"]) - {"_target_"}
+    assert dataset.name == name
+    assert dataset.unit == "record"
+    assert isinstance(dataset.shape, tuple)
+    assert set(conf) == {"defaults", "dataset", "sampler", "steps", "privacy", "budget"}
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_default_sweep_fits_its_account_three_times(name: str) -> None:
+    conf: Any = DATA_SETS[name]
+    budget, asked, records = conf["budget"], conf["privacy"], conf["dataset"]["records"]
+    assert 3 * asked["epsilon"] <= budget["epsilon"]
+    assert 3 * asked["delta"] <= budget["delta"] < 1 / records
+    assert 1 <= conf["sampler"]["batch_size"] <= 0.8 * records
+    grids = [entry["override /grid"] for entry in conf["defaults"] if "override /grid" in entry]
+    assert [grid in GRIDS for grid in grids] == [True]
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_the_official_files_hold_what_is_declared(name: str, request: pytest.FixtureRequest, nowhere: str) -> None:
+    conf: Any = DATA_SETS[name]
+    dataset = unreachable(instantiate(conf["dataset"]), nowhere)
+    folder = request.getfixturevalue("user_data") if "files" in conf["dataset"] else None
+    try:
+        dataset.locate(folder)
+    except BadInput as absent:
+        pytest.skip(str(absent))
+    dataset.verify(folder)
+    begun = time.perf_counter()
+    private, public = dataset.load(folder)
+    assert time.perf_counter() - begun < SECONDS
+    assert (len(private), 0 if public is None else len(public)) == (dataset.records, dataset.test_records)
+    for records in [private] if public is None else [private, public]:
+        assert tuple(records.features.shape[1:]) == dataset.shape
+        assert sorted(set(records.labels.tolist())) == list(range(dataset.classes))
+        inputs = records.inputs(np.arange(1000), "cpu")
+        assert inputs.dtype == torch.float32
+        assert inputs.min() >= -1
+        assert inputs.max() <= 1
+
+
+@pytest.mark.parametrize("name", [name for name in DATA_SETS if "files" in DATA_SETS[name]["dataset"]])
+def test_absent_and_offline_is_one_sentence_with_the_next_step(name: str, tmp_path: Path, nowhere: str) -> None:
+    conf: Any = DATA_SETS[name]
+    if any(Path(folder).is_dir() for folder in conf["dataset"]["files"]["folders"] if folder.startswith("/")):
+        pytest.skip("this machine carries the files in a system folder")
+    with pytest.raises(BadInput, match=rf"^{name} is not in .*: put .* into {tmp_path}/.* and say DATA=") as refusal:
+        unreachable(instantiate(conf["dataset"]), nowhere).locate(tmp_path)
+    for file in conf["dataset"]["files"]["downloads"]:
+        assert file in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_declaring_imports_neither_torch_nor_pooch(name: str) -> None:
+    conf: Any = DATA_SETS[name]
+    module, _, kind = conf["dataset"]["_target_"].rpartition(".")
+    heavy = "('torch', 'pooch', 'sklearn', 'mlxtend')"
+    code = f"import sys, {module} as m; m.{kind}; print([x for x in {heavy} if x in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=CONF.parent, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
+    conf: Any = GRIDS[name]
+    assert conf["trainers"]
+    assert set(conf["trainers"]) <= set(conf["axes"]) <= {"dpsgd", "dpnsgd", "dpadam"}
+    for trainer, axes in conf["axes"].items():
+        second = "trainer.regularizer" if trainer == "dpnsgd" else "trainer.clip_norm"
+        assert list(axes) == ["trainer.lr", second]
+        for values in axes.values():
+            assert len(set(values)) == len(values) >= 1
+            assert all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in values)
+
+
+def test_the_papers_grids_have_the_papers_sizes() -> None:
+    sizes: dict[tuple[str, str], int] = {}
+    for (grid, conf), trainer in itertools.product(GRIDS.items(), ("dpsgd", "dpnsgd", "dpadam")):
+        axes = conf["axes"].get(trainer)
+        sizes[grid, trainer] = math.prod(map(len, axes.values())) if axes else 0
+    assert sizes["paper_a", "dpsgd"] == sizes["paper_a", "dpnsgd"] == 7 * 5
+    assert sizes["paper_b", "dpsgd"] == 10 * 4
+    assert sizes["paper_b", "dpadam"] == 4

@@ -1,0 +1,91 @@
+"""Every YAML of the groups that trainers implement is instantiated as it stands, and exercised."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from accounting.events import flatten
+from trainers.engines.isolation import refuse_mixing
+from trainers.models.initialise import build
+
+CONF = Path(__file__).parents[2] / "conf"
+ROOT = CONF.parent / "trainers"
+
+
+def configurations(group: str) -> list[pytest.param]:
+    found = sorted((CONF / group).glob("*.yaml"))
+    assert found
+    return [pytest.param(OmegaConf.load(path), id=f"{group}/{path.stem}") for path in found]
+
+
+@pytest.mark.parametrize("configuration", configurations("trainer"))
+def test_trainers(configuration) -> None:
+    trainer = instantiate(configuration)
+    assert is_dataclass(trainer)
+    assert trainer.label.startswith("DP-")
+    factors = trainer.transform.factors(torch.tensor([0.0, 1e30]))
+    assert float(factors[1]) * 1e30 <= trainer.transform.bound
+    gradient = torch.ones(3)
+    assert trainer.update.direction(trainer.update.start(gradient), gradient)[1].shape == (3,)
+    assert trainer == instantiate(configuration)
+    assert hash(trainer) == hash(instantiate(configuration))
+
+
+@pytest.mark.parametrize("configuration", configurations("model"))
+def test_models(configuration) -> None:
+    model = build(lambda: instantiate(configuration, shape=(3, 32, 32), classes=10), 1)
+    refuse_mixing(model, (3, 32, 32))
+
+
+@pytest.mark.parametrize("configuration", configurations("sampler"))
+def test_samplers(configuration) -> None:
+    sampler = instantiate(configuration)
+    assert len(flatten(sampler.event(records=10_000, noise_multiplier=1.0))) == 1
+
+
+@pytest.mark.parametrize("configuration", configurations("schedule"))
+def test_schedules(configuration) -> None:
+    schedule = instantiate(configuration)
+    assert all(0 < schedule.factor(step, 100) <= 1 for step in range(100))
+    assert hash(schedule) == hash(instantiate(configuration))
+
+
+def test_paper_a_drops_at_epochs_50_and_75_of_100() -> None:
+    schedule = instantiate(OmegaConf.load(CONF / "schedule" / "paper_a.yaml"))
+    assert [schedule.factor(50 * epoch, 5000) for epoch in (0, 49, 50, 74, 75, 99)] == [
+        1,
+        1,
+        0.1,
+        0.1,
+        0.01,
+        0.01,
+    ]
+
+
+@pytest.mark.parametrize("configuration", configurations("score"))
+def test_scores(configuration) -> None:
+    score = instantiate(configuration)
+    assert 0 < score.train_records(1000) <= 1000
+
+
+@pytest.mark.parametrize("configuration", configurations("engine"))
+def test_engines(configuration) -> None:
+    assert callable(instantiate(configuration).weighted_sum)
+
+
+def test_every_declaration_that_can_be_configured_is() -> None:
+    """A class or function that a YAML could name is named by one, so sweeps can reach it."""
+    targets = {OmegaConf.load(path).get("_target_") for path in CONF.rglob("*.yaml")}
+    methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "sampling.Poisson", "engines.opacus.Opacus"}
+    methods |= {"schedules.Constant", "schedules.StepDecay", "scores.PrivateHoldout", "scores.PublicTest"}
+    for path in (ROOT / "models").glob("*.py"):
+        functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+        methods |= {f"models.{path.stem}.{name}" for name in functions if name == path.stem}
+    assert {f"trainers.{name}" for name in methods} <= targets

@@ -1,0 +1,239 @@
+"""The contract of every engine, against gradients by torch.func in float64, example by example."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from trainers.engines.chunks import automatic_chunk
+from trainers.engines.gradients import gradient_norms
+from trainers.engines.opacus import Opacus
+from trainers.models.cnn import cnn
+from trainers.models.initialise import build
+from trainers.models.logistic import logistic
+from trainers.models.one_hidden import one_hidden
+from trainers.models.resnet20 import resnet20
+from trainers.transforms import Clip, Normalize
+
+ENGINES = [Opacus()]
+MODELS = [
+    (logistic, (1, 8, 8)),
+    (logistic, (11,)),
+    (one_hidden, (11,)),
+    (cnn, (1, 16, 16)),
+    (cnn, (3, 17, 18)),
+    (resnet20, (3, 8, 8)),
+]
+TRANSFORMS = [
+    Clip(clip_norm=1e-3),
+    Clip(clip_norm=2.0),
+    Clip(clip_norm=1e3),
+    Normalize(regularizer=1e-4),
+    Normalize(regularizer=1.0),
+]
+CLASSES = 5
+pytestmark = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
+
+
+def problem(factory, shape, examples: int, dtype=torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    model = build(lambda: factory(shape, CLASSES), 3).to(dtype)
+    inputs = torch.randn(examples, *shape, generator=generator, dtype=torch.float64).to(dtype)
+    return model, inputs, torch.randint(CLASSES, (examples,), generator=generator)
+
+
+def reference(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Gradients [n, P] by an independent route: torch.func over one example at a time, in float64."""
+    parameters = {name: value.detach().double() for name, value in model.named_parameters()}
+
+    def loss(parameters, one_input, target):
+        output = torch.func.functional_call(model, parameters, (one_input[None],))
+        return cross_entropy(output, target[None])
+
+    rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, inputs.double(), targets)
+    return torch.cat([rows[name].flatten(1) for name in parameters], dim=1)
+
+
+def expected(gradients: Tensor, transform) -> Tensor:
+    """The sum of transformed gradients by the papers' formulas."""
+    norms = gradients.norm(dim=1, keepdim=True)
+    if isinstance(transform, Clip):
+        factors = torch.minimum(torch.ones_like(norms), transform.clip_norm / norms)
+    else:
+        factors = 1 / (transform.regularizer + norms)
+    return (factors * gradients).sum(dim=0)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+@pytest.mark.parametrize(("factory", "shape"), MODELS)
+def test_the_sum_and_the_norms_are_right(engine, factory, shape, transform) -> None:
+    model, inputs, targets = problem(factory, shape, examples=7)
+    total, norms = engine.weighted_sum(model, inputs, targets, transform, 3)
+    gradients = reference(model, inputs, targets)
+    assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
+    target = expected(gradients, transform)
+    assert float((total - target).norm()) <= 1e-6 * float(target.norm())
+    assert float(total.norm()) <= 7 * transform.bound
+
+
+def test_the_transforms_here_clip_all_some_and_none(engine) -> None:
+    gradients = reference(*problem(cnn, (1, 16, 16), examples=7))
+    tight, _, loose = TRANSFORMS[:3]
+    assert float(gradients.norm(dim=1).min()) > tight.bound
+    assert float(gradients.norm(dim=1).max()) < loose.bound
+
+
+@pytest.mark.parametrize(("factory", "shape"), MODELS)
+def test_float32_agrees_with_float64(engine, factory, shape) -> None:
+    transform = Clip(clip_norm=0.5)
+    model, inputs, targets = problem(factory, shape, examples=7, dtype=torch.float32)
+    total, norms = engine.weighted_sum(model, inputs, targets, transform, None)
+    assert total.dtype == norms.dtype == torch.float32
+    gradients = reference(model.double(), inputs, targets)
+    assert torch.allclose(norms.double(), gradients.norm(dim=1), rtol=1e-4)
+    assert float((total.double() - expected(gradients, transform)).norm()) <= 1e-4 * 7 * transform.bound
+
+
+@pytest.mark.parametrize("examples", [0, 1, 2, 5, 6])
+@pytest.mark.parametrize("chunk", [1, 2, 5, 100, None])
+def test_the_chunk_changes_nothing(engine, examples, chunk) -> None:
+    model, inputs, targets = problem(cnn, (1, 16, 16), examples=examples)
+    transform = Normalize(regularizer=0.1)
+    total, norms = engine.weighted_sum(model, inputs, targets, transform, chunk)
+    assert norms.shape == (examples,)
+    if examples == 0:
+        assert torch.equal(total, torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64))
+        return
+    whole, all_norms = engine.weighted_sum(model, inputs, targets, transform, examples)
+    assert torch.allclose(total, whole, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(norms, all_norms, rtol=1e-10)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+@pytest.mark.parametrize(
+    ("factory", "shape"), [(logistic, (11,)), (one_hidden, (11,)), (cnn, (1, 16, 16)), (resnet20, (3, 8, 8))]
+)
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 1e38])
+def test_an_example_without_a_finite_gradient_contributes_exactly_zero(
+    engine, factory, shape, transform, poison
+) -> None:
+    model, inputs, targets = problem(factory, shape, examples=6, dtype=torch.float32)
+    inputs[4] = poison
+    if poison == 1e38:
+        inputs[4].view(-1)[::2] *= -3
+    total, norms = engine.weighted_sum(model, inputs, targets, transform, 6)
+    if not norms[4].isfinite():
+        healthy = torch.tensor([0, 1, 2, 3, 5])
+        without, _ = engine.weighted_sum(model, inputs[healthy], targets[healthy], transform, 5)
+        assert torch.allclose(total, without, rtol=1e-4, atol=1e-5 * transform.bound)
+    assert bool(norms[[0, 1, 2, 3, 5]].isfinite().all())
+    assert bool(total.isfinite().all())
+    assert float(total.double().norm()) <= 6 * transform.bound * (1 + 1e-5)
+    assert not norms[4].isfinite() or poison == 1e38
+
+
+def test_a_batch_of_broken_examples_sums_to_zero(engine) -> None:
+    model, inputs, targets = problem(one_hidden, (11,), examples=3)
+    total, norms = engine.weighted_sum(model, inputs * math.nan, targets, Clip(clip_norm=1), 2)
+    assert bool(norms.isnan().all())
+    assert not total.any()
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+def test_zero_gradients_sum_to_zero(engine, transform) -> None:
+    model = build(lambda: logistic((4,), 2), 1)
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].bias.copy_(torch.tensor([1000.0, -1000.0]))
+    total, norms = engine.weighted_sum(model, torch.ones(3, 4), torch.zeros(3, dtype=torch.int64), transform, None)
+    assert not norms.any()
+    assert not total.any()
+
+
+def test_frozen_parameters_do_not_count(engine) -> None:
+    model, inputs, targets = problem(one_hidden, (11,), examples=4)
+    gradients = reference(model, inputs, targets)[:, -(101 * CLASSES) :]
+    for parameter in model[1].parameters():
+        parameter.requires_grad_(False)
+    total, norms = engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1e6), None)
+    assert torch.allclose(total, gradients.sum(dim=0))
+    assert torch.allclose(norms, gradients.norm(dim=1))
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"^Expected model=Sequential to have trainable parameters.$"):
+        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+
+
+@pytest.mark.parametrize(("factory", "shape"), MODELS)
+@pytest.mark.parametrize("training", ["train", "eval"])
+def test_the_model_is_left_plain(engine, factory, shape, training) -> None:
+    model, inputs, targets = problem(factory, shape, examples=3)
+    getattr(model, training)()
+
+    def traces() -> list[object]:
+        modules = [(sorted(vars(module)), module.training, len(module._forward_hooks)) for module in model.modules()]
+        backward = [len(module._backward_hooks) for module in model.modules()]
+        return [modules, backward, [(sorted(vars(p)), p.grad) for p in model.parameters()]]
+
+    before, weights = traces(), [parameter.clone() for parameter in model.parameters()]
+    state = torch.get_rng_state()
+    engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), 2)
+    with pytest.raises(IndexError):
+        engine.weighted_sum(model, inputs, targets + CLASSES, Clip(clip_norm=1), 2)
+    assert torch.equal(state, torch.get_rng_state())
+    assert traces() == before
+    assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
+
+
+def test_a_chunk_must_be_a_positive_integer(engine) -> None:
+    model, inputs, targets = problem(logistic, (11,), examples=3)
+    with pytest.raises(ValueError, match=r"^Expected chunk=0 >= 1.$"):
+        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), 0)
+
+
+def test_norms_of_a_million_coordinates_are_exact(engine) -> None:
+    gradients = [torch.full((1, 3000, 1000), 0.1), torch.full((1, 7), 0.1)]
+    exact = math.sqrt(3_000_007) * float(torch.tensor(0.1))
+    assert float(gradient_norms(gradients)) == pytest.approx(exact, rel=1e-7)
+
+
+def test_norms_neither_underflow_nor_overflow_in_between(engine) -> None:
+    assert float(gradient_norms([torch.full((1, 4), 1e-30)])) == pytest.approx(2e-30)
+    assert float(gradient_norms([torch.full((1, 4), 1e30)])) == pytest.approx(2e30)
+
+
+def test_the_chunk_is_chosen_by_size(engine) -> None:
+    small, large = (problem(factory, (3, 32, 32), 1)[0] for factory in (logistic, resnet20))
+    example = torch.zeros(3, 32, 32)
+    assert automatic_chunk(large, example) >= 16
+    assert automatic_chunk(small, example) > automatic_chunk(large, example)
+    assert automatic_chunk(large, torch.zeros(1).expand(3, 10_000, 10_000)) == 1
+
+
+MEMORY = """
+import resource, torch
+from trainers.engines.{file} import {engine}
+from trainers.models.initialise import build
+from trainers.models.resnet20 import resnet20
+from trainers.transforms import Clip
+torch.set_num_threads(1)
+model = build(lambda: resnet20((3, 32, 32), 10), 1)
+inputs, targets = torch.zeros(1000, 3, 32, 32), torch.zeros(1000, dtype=torch.int64)
+{engine}().weighted_sum(model, inputs[:100], targets[:100], Clip(clip_norm=1), None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_large_batch_of_resnet20_fits_in_memory(engine) -> None:
+    """Some chunks of a batch of 1000; further ones re-use the memory of these."""
+    engine_type = type(engine)
+    script = MEMORY.format(file=engine_type.__module__.rsplit(".", 1)[1], engine=engine_type.__name__)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    kilobytes = int(done.stdout) * (1 if sys.platform != "darwin" else 1 / 1024)
+    assert kilobytes < 2 * 2**20

@@ -1,0 +1,297 @@
+"""The training loop: each method's step by hand in float64, its noise, its event, its traces."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from accounting.events import flatten, poisson_gaussian, repeat, same
+from trainers.data.records import Records
+from trainers.dpadam import DpAdam
+from trainers.dpnsgd import DpNsgd
+from trainers.dpsgd import DpSgd
+from trainers.engines.opacus import Opacus
+from trainers.entropy import Streams, reproducible_streams, secret_streams
+from trainers.loop import BatchSizes, Run, train
+from trainers.models.initialise import build
+from trainers.models.logistic import logistic
+from trainers.models.one_hidden import one_hidden
+from trainers.sampling import Poisson
+from trainers.schedules import Constant, StepDecay
+
+SHAPE, CLASSES, NOMINAL = (6,), 3, 90
+TRAINERS = [
+    DpSgd(lr=0.5, clip_norm=0.3),
+    DpNsgd(lr=0.5, regularizer=0.2),
+    DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, eps=1e-4),
+]
+RUN = Run(
+    trainer=TRAINERS[0],
+    sampler=Poisson(batch_size=30),
+    schedule=StepDecay(milestones=[0.5], factors=[0.1]),
+    noise_multiplier=0.7,
+    steps=4,
+    train_records=NOMINAL,
+)
+each_trainer = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.label)
+
+
+def some_records(available: int) -> Records:
+    generator = torch.Generator().manual_seed(available)
+    labels = torch.randint(CLASSES, (available,), generator=generator)
+    features = torch.randn(available, *SHAPE, generator=generator)
+    features[torch.arange(available), labels] += 2.0
+    return Records(features=features, labels=labels)
+
+
+def fresh_model() -> nn.Module:
+    return build(lambda: logistic(SHAPE, CLASSES), 11)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def trained(run: Run, records: Records, streams: Streams, **options) -> tuple[Tensor, object]:
+    model = fresh_model()
+    outcome = train(run, model, Opacus(), records, streams, device="cpu", **options)
+    return flat(model), outcome
+
+
+def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
+    """The same run in float64, written out from the papers: gradients, factors, noise and updates."""
+    weights = flat(fresh_model()).double()
+    trainer, first, second = run.trainer, torch.zeros_like(weights), torch.zeros_like(weights)
+    for step in range(run.steps):
+        inclusion = streams.subsampling.random(len(records)) < run.sampler.batch_size / run.train_records
+        total = torch.zeros_like(weights)
+        for position in np.flatnonzero(inclusion):
+            gradient = gradient_by_hand(weights, records.features[position].double(), int(records.labels[position]))
+            norm = float(gradient.norm())
+            if isinstance(trainer, DpNsgd):
+                total += gradient / (trainer.regularizer + norm)
+            else:
+                total += gradient * min(1.0, trainer.clip_norm / norm)
+        std = run.noise_multiplier * (1.0 if isinstance(trainer, DpNsgd) else trainer.clip_norm)
+        noise = torch.from_numpy(streams.noise.standard_normal(len(weights), dtype=np.float32)).double()
+        mean = (total + std * noise) / run.sampler.batch_size
+        if isinstance(trainer, DpAdam):
+            first = trainer.beta1 * first + (1 - trainer.beta1) * mean
+            second = trainer.beta2 * second + (1 - trainer.beta2) * mean**2
+            corrected = (second / (1 - trainer.beta2 ** (step + 1))).sqrt() + trainer.eps
+            mean = first / (1 - trainer.beta1 ** (step + 1)) / corrected
+        weights -= trainer.lr * run.schedule.factor(step, run.steps) * mean
+    return weights
+
+
+def gradient_by_hand(weights: Tensor, features: Tensor, label: int) -> Tensor:
+    """The gradient of the cross-entropy of a softmax regression: (softmax - one-hot) times (features, 1)."""
+    matrix, bias = weights[:-CLASSES].view(CLASSES, -1), weights[-CLASSES:]
+    error = torch.softmax(matrix @ features + bias, dim=0)
+    error[label] -= 1
+    return torch.cat([torch.outer(error, features).flatten(), error])
+
+
+@each_trainer
+@pytest.mark.parametrize("steps", [1, 4])
+def test_each_method_takes_the_steps_of_its_paper(trainer, steps) -> None:
+    run, records = replace(RUN, trainer=trainer, steps=steps), some_records(80)
+    ours, _ = trained(run, records, reproducible_streams(1, "trial"))
+    theirs = by_hand(run, records, reproducible_streams(1, "trial"))
+    start = flat(fresh_model()).double()
+    assert float((ours.double() - theirs).norm()) < 1e-5 * float((theirs - start).norm())
+
+
+def test_the_hand_written_gradient_is_the_gradient() -> None:
+    model, records = fresh_model().double(), some_records(1)
+    cross_entropy(model(records.features.double()), records.labels).backward()
+    expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    ours = gradient_by_hand(flat(model), records.features[0].double(), int(records.labels[0]))
+    assert torch.allclose(ours, expected)
+
+
+@each_trainer
+def test_what_ran_is_what_was_declared(trainer) -> None:
+    run = replace(RUN, trainer=trainer)
+    _, outcome = trained(run, some_records(80), secret_streams())
+    assert same(outcome.event, run.event)
+    assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1 / 3, noise_multiplier=0.7), 4))
+    assert outcome.steps == 4
+    assert not outcome.diverged
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"noise_multiplier": 0.6}, {"sampler": Poisson(batch_size=31)}, {"steps": 5}, {"train_records": 91}],
+    ids=lambda other: next(iter(other)),
+)
+def test_what_ran_is_not_what_was_not_declared(other) -> None:
+    _, outcome = trained(replace(RUN, **other), some_records(80), secret_streams())
+    assert not same(outcome.event, RUN.event)
+
+
+def test_the_true_number_of_records_enters_neither_the_event_nor_the_divisor() -> None:
+    events = {flatten(trained(RUN, some_records(size), secret_streams())[1].event) for size in (0, 80, 90, 100)}
+    assert events == {flatten(RUN.event)}
+    doubled = replace(RUN, sampler=Poisson(batch_size=60), train_records=2 * NOMINAL)
+    moves = [
+        trained(replace(run, noise_multiplier=0), some_records(80), reproducible_streams(1, "trial"))[0]
+        - flat(fresh_model())
+        for run in (replace(RUN, steps=1), replace(doubled, steps=1))
+    ]
+    assert torch.allclose(moves[0], 2 * moves[1], rtol=1e-3, atol=1e-6)
+
+
+def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 0.7) -> np.ndarray:
+    """The noise [steps, P] of a run without records, in units of the declared standard deviation."""
+    schedule = Constant()
+    run = replace(RUN, trainer=trainer, steps=steps, schedule=schedule, noise_multiplier=noise_multiplier)
+    model = build(lambda: one_hidden(SHAPE, CLASSES, width=20), 11)
+    path = [flat(model).double()]
+    train(
+        run,
+        model.double(),
+        Opacus(),
+        some_records(0),
+        streams,
+        device="cpu",
+        on_step=lambda step: path.append(flat(model)),
+    )
+    std = trainer.lr / run.sampler.batch_size * noise_multiplier * trainer.transform.bound
+    return -np.diff(torch.stack(path).numpy(), axis=0) / std
+
+
+@pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: trainer.label)
+@pytest.mark.parametrize("noise_multiplier", [0.7, 3.0])
+def test_noise_has_the_declared_deviation_in_every_coordinate(trainer, noise_multiplier) -> None:
+    steps = 400
+    noise = noise_only(trainer, steps, secret_streams(), noise_multiplier)
+    assert abs(noise.mean()) < 6 / math.sqrt(noise.size)
+    assert noise.std() == pytest.approx(1, abs=6 / math.sqrt(2 * noise.size))
+    assert np.abs(noise.std(axis=0) - 1).max() < 6 / math.sqrt(2 * steps)
+    assert (noise**4).mean() == pytest.approx(3, abs=6 * math.sqrt(96 / noise.size))
+
+
+def test_noise_is_independent_between_steps_coordinates_and_trials() -> None:
+    trainer, steps = TRAINERS[0], 400
+    one, two = noise_only(trainer, steps, secret_streams()), noise_only(trainer, steps, secret_streams())
+    limit = 6 / math.sqrt(one.size)
+    assert abs((one[1:] * one[:-1]).mean()) < limit
+    assert abs((one[:, 1:] * one[:, :-1]).mean()) < limit
+    assert abs((one * two).mean()) < limit
+    assert len(np.unique(np.concatenate([one, two]), axis=0)) == 2 * steps
+
+
+def test_empty_batches_are_steps_with_noise() -> None:
+    run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=20)
+    called: list[int] = []
+    path, outcome = trained(run, some_records(3), secret_streams(), on_step=called.append)
+    assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
+    assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1e-6, noise_multiplier=0.7), 20))
+    assert not torch.equal(path, flat(fresh_model()))
+    assert called == list(range(1, 21))
+
+
+def test_batch_sizes_are_summarised() -> None:
+    streams = reproducible_streams(3, "trial")
+    sizes = [len(RUN.sampler.draw(80, NOMINAL, streams.subsampling)) for _ in range(RUN.steps)]
+    _, outcome = trained(RUN, some_records(80), reproducible_streams(3, "trial"))
+    assert outcome.batch_sizes == BatchSizes(smallest=min(sizes), mean=sum(sizes) / 4, largest=max(sizes))
+    assert outcome.seconds > 0
+
+
+def test_divergence_is_flagged_and_stops_the_run() -> None:
+    run = replace(RUN, trainer=DpSgd(lr=3e38, clip_norm=1e6), steps=10)
+    weights, outcome = trained(run, some_records(80), secret_streams())
+    assert outcome.diverged
+    assert outcome.steps < 10
+    assert same(outcome.event, replace(run, steps=outcome.steps).event)
+    assert not weights.isfinite().all()
+
+
+@each_trainer
+def test_a_broken_record_does_not_break_the_run(trainer) -> None:
+    records = some_records(80)
+    features = records.features.clone()
+    features[::5] = torch.tensor([math.nan, math.inf, -math.inf, 3e38]).repeat(4)[:, None]
+    broken = replace(records, features=features)
+    run = replace(RUN, trainer=trainer, sampler=Poisson(batch_size=NOMINAL))
+    weights, outcome = trained(run, broken, secret_streams())
+    assert not outcome.diverged
+    assert bool(weights.isfinite().all())
+    assert same(outcome.event, run.event)
+
+
+def test_no_global_generator_is_used_or_changed() -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    first, _ = trained(RUN, some_records(80), reproducible_streams(1, "trial"))
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])
+    assert before[2] == random.getstate()
+    torch.rand(3), np.random.rand(3), random.random()
+    second, _ = trained(RUN, some_records(80), reproducible_streams(1, "trial"))
+    assert torch.equal(first, second)
+    torch.set_rng_state(before[0])
+    random.setstate(before[2])
+
+
+def test_secret_runs_differ_and_the_seed_and_the_trial_both_matter() -> None:
+    run = partial(trained, RUN, some_records(80))
+    assert not torch.equal(run(secret_streams())[0], run(secret_streams())[0])
+    one = run(reproducible_streams(1, "trial"))[0]
+    assert not torch.equal(one, run(reproducible_streams(2, "trial"))[0])
+    assert not torch.equal(one, run(reproducible_streams(1, "other trial"))[0])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, None])
+def test_the_chunk_does_not_matter(chunk) -> None:
+    run = partial(trained, RUN, some_records(80))
+    whole = run(reproducible_streams(1, "trial"), chunk=1000)[0]
+    assert torch.allclose(run(reproducible_streams(1, "trial"), chunk=chunk)[0], whole, rtol=1e-4, atol=1e-6)
+
+
+@each_trainer
+def test_training_learns(trainer) -> None:
+    records = some_records(900)
+    run = Run(
+        trainer=replace(trainer, lr=4 * trainer.lr),
+        sampler=Poisson(batch_size=300),
+        schedule=Constant(),
+        noise_multiplier=1.0,
+        steps=30,
+        train_records=900,
+    )
+    model = fresh_model()
+    before = float((model(records.features).argmax(dim=1) == records.labels).double().mean())
+    train(run, model, Opacus(), records, secret_streams(), device="cpu")
+    after = float((model(records.features).argmax(dim=1) == records.labels).double().mean())
+    assert after > max(0.75, before)
+
+
+def test_a_model_that_mixes_examples_is_refused_before_any_record_is_drawn() -> None:
+    streams = reproducible_streams(1, "trial")
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, CLASSES))
+    with pytest.raises(ValueError, match=r"^Expected 0=BatchNorm1d to treat every example on its own"):
+        train(RUN, model, Opacus(), some_records(80), streams, device="cpu")
+    untouched = reproducible_streams(1, "trial")
+    assert streams.subsampling.random() == untouched.subsampling.random()
+    assert streams.noise.random() == untouched.noise.random()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@each_trainer
+def test_a_gpu_takes_the_same_steps(trainer) -> None:
+    run, records, model = replace(RUN, trainer=trainer), some_records(80), fresh_model()
+    state = torch.cuda.get_rng_state()
+    train(run, model, Opacus(), records, reproducible_streams(1, "trial"), device="cuda")
+    assert torch.equal(state, torch.cuda.get_rng_state())
+    on_cpu, _ = trained(run, records, reproducible_streams(1, "trial"))
+    assert torch.allclose(flat(model).cpu(), on_cpu, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,105 @@
+"""Models: parameter counts, shapes, refusals, and initial weights from a generator of their own."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from trainers.models.cnn import cnn
+from trainers.models.initialise import build
+from trainers.models.logistic import logistic
+from trainers.models.one_hidden import one_hidden
+from trainers.models.resnet20 import resnet20
+
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+COUNTS = [
+    (logistic, GREY, 10, 784 * 10 + 10),
+    (logistic, (104,), 2, 104 * 2 + 2),
+    (one_hidden, GREY, 10, 785 * 100 + 101 * 10),
+    (one_hidden, (104,), 2, 105 * 100 + 101 * 2),
+    (cnn, GREY, 10, 260 + 5020 + 321 * 50 + 51 * 10),
+    (cnn, COLOUR, 10, 760 + 5020 + 501 * 50 + 51 * 10),
+    (resnet20, COLOUR, 10, 269722),
+    (resnet20, GREY, 10, 269722 - 2 * 9 * 16),
+]
+
+
+@pytest.mark.parametrize(("factory", "shape", "classes", "count"), COUNTS)
+def test_parameter_counts_and_output_shapes(factory, shape, classes, count) -> None:
+    model = build(lambda: factory(shape, classes), 1)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert model(torch.zeros(3, *shape)).shape == (3, classes)
+    assert model(torch.zeros(0, *shape)).shape == (0, classes)
+
+
+def test_resnet20_has_its_nineteen_convolutions_and_halves_twice() -> None:
+    model = build(lambda: resnet20(COLOUR, 10), 1)
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(nn.Conv2d) == 19
+    assert kinds.count(nn.GroupNorm) == 19
+    features = nn.Sequential(*list(model.children())[:-3])
+    assert features(torch.zeros(1, *COLOUR)).shape == (1, 64, 8, 8)
+
+
+def test_resnet20_shortcuts_carry_the_image_where_the_branch_is_silent() -> None:
+    model = build(lambda: resnet20(COLOUR, 10), 1)
+    widening = next(block for block in model.children() if getattr(block, "stride", 1) == 2)
+    for parameter in widening.parameters():
+        nn.init.zeros_(parameter)
+    images = torch.rand(2, 16, 8, 8, generator=torch.Generator().manual_seed(1))
+    out = widening(images)
+    assert out.shape == (2, 32, 4, 4)
+    assert torch.equal(out[:, 8:24], images[:, :, ::2, ::2])
+    assert not out[:, :8].any()
+    assert not out[:, 24:].any()
+
+
+@pytest.mark.parametrize("factory", [cnn, resnet20])
+@pytest.mark.parametrize("shape", [(784,), (28, 28), (1, 7, 28), (1, 2, 3, 4)])
+def test_image_models_refuse_what_is_no_image(factory, shape) -> None:
+    with pytest.raises(ValueError, match=r"^Expected shape=.* to be \(channels, height, width\), at least"):
+        factory(shape, 10)
+
+
+def test_the_smallest_images_fit() -> None:
+    assert cnn((1, 16, 16), 10)(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
+    assert resnet20((1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("factory", [logistic, one_hidden, cnn, resnet20])
+def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
+    def weights(seed: int) -> torch.Tensor:
+        return nn.utils.parameters_to_vector(build(partial(factory, COLOUR, 10), seed).parameters())
+
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    first = weights(3)
+    assert torch.equal(state, torch.get_rng_state())
+    assert np.array_equal(numpy_state, np.random.get_state()[1])
+    torch.rand(5)
+    assert torch.equal(weights(3), first)
+    torch.set_rng_state(state)
+    assert not torch.equal(weights(4), first)
+
+
+def test_initial_weights_follow_torchs_own_rule() -> None:
+    model = build(lambda: nn.Sequential(nn.Conv2d(3, 50, 5), nn.GroupNorm(2, 50), nn.Linear(75, 200)), 1)
+    convolution, norm, linear = model
+    for layer in (convolution, linear):
+        limit = 1 / math.sqrt(75)
+        for values in (layer.weight, layer.bias):
+            assert values.abs().max() <= limit
+            assert values.abs().max() > 0.9 * limit
+        assert float(layer.weight.detach().std()) == pytest.approx(limit / math.sqrt(3), rel=0.05)
+    assert bool((norm.weight == 1).all())
+    assert bool((norm.bias == 0).all())
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.Embedding(3, 3), nn.PReLU(), nn.LSTM(3, 3)])
+def test_layers_without_a_known_rule_are_refused_by_name(layer) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to be"):
+        build(lambda: nn.Sequential(nn.Linear(3, 3), layer), 1)

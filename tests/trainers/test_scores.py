@@ -1,0 +1,154 @@
+"""Scores: what they cost, what they read, and whether their intervals cover."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from accounting.events import gaussian, same
+from trainers.data.records import Records
+from trainers.data.split import Split
+from trainers.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, wilson
+
+
+def judged(right: int, wrong: int) -> tuple[nn.Module, Records]:
+    """A model that tells the sign of its only feature, and records that it judges as asked."""
+    model = nn.Sequential(nn.Linear(1, 2))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[0.0], [1.0]]))
+        model[0].bias.zero_()
+    features = torch.tensor([[1.0], [-1.0]]).repeat((right + wrong + 1) // 2, 1)[: right + wrong]
+    labels = (features[:, 0] > 0).long()
+    labels[right:] = 1 - labels[right:]
+    return model, Records(features=features, labels=labels)
+
+
+def rng() -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(3))
+
+
+EMPTY = judged(0, 0)[1]
+
+
+def test_the_private_score_declares_its_noise() -> None:
+    score = PrivateHoldout(fraction=0.2, noise_std=22.1)
+    assert same(score.event(), gaussian(noise_multiplier=22.1))
+    assert "20%" in score.statement
+    assert "22.1" in score.statement
+    assert PublicTest().event() is None
+    assert "public" in PublicTest().statement
+
+
+def test_noise_that_no_plan_has_chosen_is_refused() -> None:
+    score = PrivateHoldout(fraction=0.2)
+    model, records = judged(1, 1)
+    split = Split(train=EMPTY, holdout=records)
+    for use in (score.event, lambda: score.statement, lambda: score.measure(model, split, rng(), "cpu")):
+        with pytest.raises(ValueError, match=r"^Expected noise_std=None to be a number"):
+            use()
+
+
+def test_nominal_training_sizes() -> None:
+    assert PrivateHoldout(fraction=0.2).train_records(5000) == 4000
+    assert PrivateHoldout(fraction=0.1).train_records(1797) == 1617
+    assert PrivateHoldout(fraction=0.99).train_records(1) == 1
+    assert PublicTest().train_records(5000) == 5000
+
+
+def test_missing_records_are_refused() -> None:
+    model, records = judged(1, 1)
+    with pytest.raises(ValueError, match=r"split.holdout=None"):
+        PrivateHoldout(fraction=0.2, noise_std=1).measure(model, Split(train=records), rng(), "cpu")
+    for test in (None, EMPTY):
+        with pytest.raises(ValueError, match=r"split.test=None"):
+            PublicTest().measure(model, Split(train=records, test=test), rng(), "cpu")
+
+
+def test_both_scores_read_their_own_records_only() -> None:
+    model, holdout = judged(3000, 1000)
+    _, test = judged(90, 10)
+    split = Split(train=judged(0, 50)[1], holdout=holdout, test=test)
+    private = PrivateHoldout(fraction=0.2, noise_std=1e-9).measure(model, split, rng(), "cpu")
+    public = PublicTest().measure(model, split, rng(), "cpu")
+    assert private.value == pytest.approx(0.75, abs=1e-9)
+    assert public.value == 0.9
+    assert public == wilson(90, 100)
+
+
+def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
+    model, holdout = judged(700, 300)
+    split, score = Split(train=EMPTY, holdout=holdout), PrivateHoldout(fraction=0.2, noise_std=10)
+    noise = rng().standard_normal(2) * 10
+    expected = noisy_accuracy(700 + noise[0], 300 + noise[1], 10)
+    assert score.measure(model, split, rng(), "cpu") == expected
+    generator = rng()
+    values = [score.measure(model, split, generator, "cpu").value for _ in range(2000)]
+    std = 10 * math.sqrt(0.7**2 + 0.3**2) / 1000
+    assert np.std(values) == pytest.approx(std, rel=0.1)
+    assert np.mean(values) == pytest.approx(0.7, abs=6 * std / math.sqrt(2000) + 1e-3)
+
+
+def test_a_measurement_leaves_the_model_and_the_global_generator_alone() -> None:
+    model, records = judged(700, 300)
+    model.train()
+    state = torch.get_rng_state()
+    PublicTest().measure(model, Split(train=EMPTY, test=records), rng(), "cpu")
+    assert model.training
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_model_that_predicts_nan_still_has_a_score() -> None:
+    model, records = judged(7, 3)
+    with torch.no_grad():
+        model[0].weight.fill_(math.nan)
+    score = PublicTest().measure(model, Split(train=EMPTY, test=records), rng(), "cpu")
+    assert 0 <= score.low <= score.value <= score.high <= 1
+
+
+def test_an_empty_holdout_yields_noise_and_no_error() -> None:
+    model, _ = judged(1, 1)
+    score = PrivateHoldout(fraction=0.2, noise_std=5)
+    accuracy = score.measure(model, Split(train=EMPTY, holdout=EMPTY), rng(), "cpu")
+    assert (accuracy.low, accuracy.high) == (0, 1)
+    assert 0 <= accuracy.value <= 1
+
+
+@pytest.mark.parametrize("noise_std", [0.1, 4.0, 22.1])
+@pytest.mark.parametrize(("records", "accuracy"), [(1000, 0.9), (1000, 0.5), (100, 0.1), (300, 1.0), (30, 0.7)])
+def test_the_private_interval_covers(records, accuracy, noise_std) -> None:
+    generator = rng()
+    right = generator.binomial(records, accuracy, size=4000)
+    noise = generator.standard_normal((4000, 2)) * noise_std
+    scores = [noisy_accuracy(r + a, records - r + b, noise_std) for r, (a, b) in zip(right, noise, strict=True)]
+    covered = np.mean([score.low <= accuracy <= score.high for score in scores])
+    assert covered > 0.935
+    assert all(0 <= score.low <= score.value <= score.high <= 1 for score in scores)
+
+
+@pytest.mark.parametrize(("records", "accuracy"), [(1000, 0.9), (1000, 0.5), (10000, 0.99)])
+def test_the_public_interval_covers_and_is_no_wider_than_needed(records, accuracy) -> None:
+    right = rng().binomial(records, accuracy, size=4000)
+    scores = [wilson(int(r), records) for r in right]
+    assert 0.93 < np.mean([score.low <= accuracy <= score.high for score in scores]) < 0.97
+
+
+def test_wilson_at_the_edges_and_against_a_known_value() -> None:
+    assert wilson(0, 10) == Accuracy(value=0.0, low=0.0, high=pytest.approx(0.27753, abs=1e-5))
+    assert wilson(10, 10) == Accuracy(value=1.0, low=pytest.approx(0.72247, abs=1e-5), high=1.0)
+    assert (wilson(5, 10).low, wilson(5, 10).high) == pytest.approx((0.23659, 0.76341), abs=1e-5)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(-5.0, -5.0), (0.0, 0.0), (-30.0, 3.0), (3.0, -3.0), (1e4, -8.0)])
+def test_noisy_counts_outside_their_range_are_clamped(right, wrong) -> None:
+    score = noisy_accuracy(right, wrong, 10.0)
+    assert 0 <= score.low <= score.value <= score.high <= 1
+
+
+def test_more_noise_never_narrows_the_interval() -> None:
+    widths = [(score := noisy_accuracy(800, 200, std)).high - score.low for std in (0.0, 1, 10, 30, 100, 1000)]
+    assert widths == sorted(widths)

@@ -1,0 +1,69 @@
+"""Laws that every gradient transform obeys, for every norm that float32 or float64 can hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trainers.transforms import Clip, GradientTransform, Normalize
+
+PARAMETERS = (1e-300, 1e-30, 1e-4, 0.1, 1.0, 12.8, 1e30)
+TRANSFORMS = [Clip(clip_norm=c) for c in PARAMETERS] + [Normalize(regularizer=r) for r in PARAMETERS]
+NORMS = [0.0, 1e-45, 1e-38, 1e-20, 0.1, math.nextafter(0.1, 1), 1.0, 1 + 2**-23, 12.8, 1e20, 3.4e38]
+
+
+def check(transform: GradientTransform, norms: torch.Tensor) -> None:
+    factors = transform.factors(norms)
+    assert factors.shape == norms.shape
+    assert factors.dtype == norms.dtype
+    assert bool(factors.isfinite().all())
+    assert bool((factors >= 0).all())
+    finite = norms.isfinite()
+    assert bool((factors[~finite] == 0).all())
+    exact = factors[finite].double() * norms[finite].double()
+    assert bool((exact <= transform.bound).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+def test_the_bound_holds_at_the_edges(transform, dtype) -> None:
+    check(transform, torch.tensor([*NORMS, math.inf, math.nan], dtype=dtype))
+    check(transform, torch.zeros(0, dtype=dtype))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    parameter=st.floats(1e-30, 1e30),
+    norms=st.lists(st.floats(min_value=0, width=32) | st.just(math.nan), max_size=20),
+)
+@example(parameter=0.1, norms=[0.10000000149011612])
+@example(parameter=1e-5, norms=[3e38])
+def test_the_bound_holds_everywhere(parameter, norms) -> None:
+    for transform in (Clip(clip_norm=parameter), Normalize(regularizer=parameter)):
+        check(transform, torch.tensor(norms, dtype=torch.float32))
+
+
+@settings(deadline=None, max_examples=100)
+@given(clip_norm=st.floats(1e-3, 1e3), scale=st.floats(1e-3, 1e3), seed=st.integers(0, 10**6))
+def test_the_scaled_float32_vector_stays_within_the_bound(clip_norm, scale, seed) -> None:
+    vector = torch.randn(1000, generator=torch.Generator().manual_seed(seed)) * scale
+    norm = torch.linalg.vector_norm(vector, dtype=torch.float64).to(torch.float32)[None]
+    for transform in (Clip(clip_norm=clip_norm), Normalize(regularizer=clip_norm)):
+        scaled = transform.factors(norm) * vector
+        assert float(torch.linalg.vector_norm(scaled, dtype=torch.float64)) <= transform.bound
+
+
+def test_clip_leaves_short_gradients_alone_and_shortens_long_ones() -> None:
+    factors = Clip(clip_norm=2).factors(torch.tensor([0.0, 1.0, 1.99, 4.0, 20.0]))
+    assert factors[:3].tolist() == [1.0, 1.0, 1.0]
+    assert factors[3:].tolist() == pytest.approx([0.5, 0.1], rel=1e-6)
+
+
+def test_normalize_has_sensitivity_one_whatever_the_regularizer() -> None:
+    assert {Normalize(regularizer=r).bound for r in PARAMETERS} == {1.0}
+    factors = Normalize(regularizer=0.5).factors(torch.tensor([0.0, 0.5, 9.5]))
+    assert factors.tolist() == pytest.approx([2.0, 1.0, 0.1], rel=1e-6)

@@ -1,0 +1,64 @@
+"""Updates against hand-written recurrences and torch's own; schedules at every step of a run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainers.schedules import Constant, StepDecay
+from trainers.updates import Adam, Sgd
+
+
+def test_sgd_steps_along_the_gradient() -> None:
+    gradient = torch.tensor([1.0, -2.0])
+    state, direction = Sgd().direction(Sgd().start(gradient), gradient)
+    assert state is None
+    assert torch.equal(direction, gradient)
+
+
+def test_adam_is_adam() -> None:
+    weights = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    oracle = torch.optim.Adam([weights], lr=1.0, betas=(0.8, 0.95), eps=1e-3)
+    adam = Adam(beta1=0.8, beta2=0.95, eps=1e-3)
+    ours = torch.zeros(5, dtype=torch.float64)
+    state = adam.start(ours)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(7):
+        gradient = torch.randn(5, dtype=torch.float64, generator=generator)
+        weights.grad = gradient.clone()
+        oracle.step()
+        state, direction = adam.direction(state, gradient)
+        ours = ours - direction
+        assert torch.allclose(ours, weights.detach(), rtol=1e-12, atol=0)
+
+
+def test_adam_takes_its_first_step_by_the_sign_of_the_gradient() -> None:
+    gradient = torch.tensor([3.0, -0.2], dtype=torch.float64)
+    adam = Adam(beta1=0.9, beta2=0.999, eps=1e-12)
+    _, direction = adam.direction(adam.start(gradient), gradient)
+    assert direction.tolist() == pytest.approx([1.0, -1.0], rel=1e-9)
+
+
+def test_a_direction_never_changes_its_arguments() -> None:
+    for update in (Sgd(), Adam()):
+        gradient = torch.ones(3)
+        state = update.start(gradient)
+        first = update.direction(state, gradient)[1].clone()
+        assert torch.equal(gradient, torch.ones(3))
+        assert torch.equal(update.direction(state, gradient)[1], first)
+
+
+def test_constant_is_constant() -> None:
+    assert {Constant().factor(step, 10) for step in range(10)} == {1.0}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 7, 100, 5000])
+def test_step_decay_falls_at_its_milestones(steps) -> None:
+    schedule = StepDecay(milestones=[0.5, 0.75], factors=[0.1, 0.01])
+    factors = [schedule.factor(step, steps) for step in range(steps)]
+    assert factors == sorted(factors, reverse=True)
+    if steps >= 4:
+        assert set(factors) == {1.0, 0.1, 0.01}
+    if steps % 4 == 0:
+        assert factors.count(1.0) == steps // 2
+        assert factors.count(0.1) == factors.count(0.01) == steps // 4

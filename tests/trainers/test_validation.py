@@ -1,0 +1,132 @@
+"""Every declaration refuses a wrong type, a wrong number and a wrong range, in one sentence."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+from trainers.dpadam import DpAdam
+from trainers.dpnsgd import DpNsgd
+from trainers.dpsgd import DpSgd
+from trainers.loop import Run
+from trainers.models.one_hidden import one_hidden
+from trainers.models.resnet20 import resnet20
+from trainers.sampling import Poisson
+from trainers.schedules import Constant, StepDecay
+from trainers.scores import PrivateHoldout
+from trainers.transforms import Clip, Normalize
+from trainers.updates import Adam
+from trainers.validation import fraction
+
+SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)
+NSGD = partial(DpNsgd, lr=0.1, regularizer=0.01)
+ADAM = partial(DpAdam, lr=0.1, clip_norm=1.0)
+RUN = partial(
+    Run,
+    trainer=SGD(),
+    sampler=Poisson(batch_size=10),
+    schedule=Constant(),
+    noise_multiplier=1.0,
+    steps=5,
+    train_records=100,
+)
+POSITIVE = [
+    (SGD, "lr"),
+    (SGD, "clip_norm"),
+    (NSGD, "lr"),
+    (NSGD, "regularizer"),
+    (ADAM, "lr"),
+    (ADAM, "clip_norm"),
+    (ADAM, "eps"),
+    (Clip, "clip_norm"),
+    (Normalize, "regularizer"),
+    (Adam, "eps"),
+    (partial(PrivateHoldout, fraction=0.2), "noise_std"),
+]
+POSITIVE_INTEGER = [(Poisson, "batch_size"), (RUN, "steps"), (RUN, "train_records")]
+BELOW_ONE = [(ADAM, "beta1"), (ADAM, "beta2"), (Adam, "beta1"), (Adam, "beta2")]
+
+
+@pytest.mark.parametrize(("make", "field"), POSITIVE + BELOW_ONE + [(PrivateHoldout, "fraction")])
+@pytest.mark.parametrize("value", ["abc", "0.1", True, [0.1], 1j])
+def test_a_wrong_type_is_named(make, field, value) -> None:
+    with pytest.raises(TypeError) as refusal:
+        make(**{field: value})
+    assert str(refusal.value) == f"Expected {field}={value!r} to be a number."
+
+
+@pytest.mark.parametrize(("make", "field"), POSITIVE)
+@pytest.mark.parametrize("value", [0, -1, -1e-300])
+def test_what_must_be_positive_is(make, field, value) -> None:
+    with pytest.raises(ValueError) as refusal:
+        make(**{field: value})
+    assert str(refusal.value) == f"Expected {field}={value} > 0."
+
+
+@pytest.mark.parametrize(
+    ("make", "field"), POSITIVE + BELOW_ONE + [(PrivateHoldout, "fraction"), (RUN, "noise_multiplier")]
+)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_what_is_not_finite_is_refused(make, field, value) -> None:
+    with pytest.raises(ValueError, match=f"^Expected {field}=.* to be finite.$"):
+        make(**{field: value})
+
+
+@pytest.mark.parametrize(("make", "field"), POSITIVE)
+def test_integers_and_numpy_numbers_are_numbers(make, field) -> None:
+    assert getattr(make(**{field: 2}), field) == 2
+    assert getattr(make(**{field: np.float32(0.5)}), field) == 0.5
+
+
+@pytest.mark.parametrize(("make", "field"), BELOW_ONE)
+@pytest.mark.parametrize("value", [-0.1, 1, 1.5])
+def test_averages_forget(make, field, value) -> None:
+    with pytest.raises(ValueError) as refusal:
+        make(**{field: value})
+    assert str(refusal.value) == f"Expected 0 <= {field}={value} < 1."
+
+
+@pytest.mark.parametrize(("make", "field"), POSITIVE_INTEGER)
+def test_counts_are_positive_integers(make, field) -> None:
+    for value in ("5", 2.0, True, None):
+        with pytest.raises(TypeError, match=f"^Expected {field}=.* to be an integer.$"):
+            make(**{field: value})
+    for value in (0, -3):
+        with pytest.raises(ValueError, match=f"^Expected {field}={value} >= 1.$"):
+            make(**{field: value})
+    assert getattr(make(**{field: np.int64(7)}), field) == 7
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.5, 2])
+def test_a_fraction_is_proper(value) -> None:
+    with pytest.raises(ValueError, match=f"^Expected 0 < share={value} < 1.$"):
+        fraction("share", value)
+
+
+def test_a_run_refuses_negative_noise_but_takes_none() -> None:
+    with pytest.raises(ValueError, match=r"^Expected noise_multiplier=-1 >= 0.$"):
+        RUN(noise_multiplier=-1)
+    assert RUN(noise_multiplier=0).noise_multiplier == 0
+
+
+def test_a_schedule_refuses_lists_that_make_no_sense() -> None:
+    with pytest.raises(TypeError, match=r"milestones='0.5' to be a list of numbers"):
+        StepDecay(milestones="0.5", factors=[0.1])
+    with pytest.raises(TypeError, match=r"factors\[0\]='a' to be a number"):
+        StepDecay(milestones=[0.5], factors=["a"])
+    with pytest.raises(ValueError, match=r"milestones\[0\]=50 < 1"):
+        StepDecay(milestones=[50], factors=[0.1])
+    with pytest.raises(ValueError, match="one for each"):
+        StepDecay(milestones=[0.5, 0.75], factors=[0.1])
+    with pytest.raises(ValueError, match="to increase"):
+        StepDecay(milestones=[0.75, 0.5], factors=[0.1, 0.01])
+
+
+def test_models_validate_their_sizes() -> None:
+    with pytest.raises(ValueError, match=r"^Expected width=0 >= 1.$"):
+        one_hidden((4,), 2, width=0)
+    with pytest.raises(ValueError, match=r"^Expected groups=3 to divide 16.$"):
+        resnet20((3, 32, 32), 10, groups=3)

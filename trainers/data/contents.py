@@ -1,0 +1,60 @@
+"""The verified bytes of files, plain, gzipped or in a tar archive."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import tarfile
+import zlib
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from accounting.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str]) -> dict[str, bytes]:
+    """The decompressed contents of every file named in `md5`, found among `paths`.
+
+    Guarantee: each has its checksum; nothing has been parsed before.
+    Errors: `BadInput`, one sentence that names the file.
+    """
+    contents: dict[str, bytes] = {}
+    for path in paths:
+        try:
+            for name, content in _members(path):
+                if name in md5:
+                    _verify(content, md5[name], name, path)
+                    contents[name] = content
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise BadInput(f"{path} cannot be read, it may be cut off ({error}): fetch it again.") from error
+    for name in md5:
+        if name not in contents:
+            raise BadInput(f"Expected {name} in {', '.join(map(str, paths))}.")
+    return contents
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The names and contents that a file holds: those of an archive's members, or its own."""
+    if path.name.endswith(".tar.gz"):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if (file := archive.extractfile(member)) is not None:
+                    yield PurePosixPath(member.name).name, file.read()
+    elif path.suffix == ".gz":
+        yield path.stem, gzip.decompress(path.read_bytes())
+    else:
+        yield path.name, path.read_bytes()
+
+
+def _verify(content: bytes, expected: str, name: str, path: Path) -> None:
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != expected:
+        within = "" if path.name.removesuffix(".gz") == name else f" in {path}"
+        raise BadInput(
+            f"Expected md5={expected} of the contents of {name if within else path}{within}, got {found}: "
+            f"this is not the official file."
+        )

@@ -1,0 +1,95 @@
+"""Images in the idx format: MNIST, Fashion-MNIST and their kin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.errors import BadInput
+from trainers.data.dataset import check_declaration
+from trainers.data.records import Records, Scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from trainers.data.official import Official
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdxImages:
+    """Grey images of one channel; the 10000 test images are public.
+
+    Shapes: features uint8 [n, 1, height, width], scaled to (x / scale - mean) / std.
+    Source: the format is LeCun's, http://yann.lecun.com/exdb/mnist/.
+    """
+
+    name: str
+    records: int
+    test_records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+    scale: float
+    mean: float
+    std: float
+    files: Official
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        check_declaration(self)
+        Scaling(scale=self.scale, mean=self.mean, std=self.std)
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the four idx files in the user's folder or download them."""
+        self.files.locate(self.name, folder)
+
+    def verify(self, folder: Path | None) -> None:
+        """Check the four files against their official checksums."""
+        self.files.read(self.name, folder)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """The training images as private records, the test images as public ones."""
+        contents = self.files.read(self.name, folder)
+        return self._records(contents, "train"), self._records(contents, "t10k")
+
+    def _records(self, contents: Mapping[str, bytes], part: str) -> Records:
+        import torch
+
+        images_file, labels_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
+        images = parse_idx(contents[images_file], images_file, self.shape[-2:])
+        labels = parse_idx(contents[labels_file], labels_file, ())
+        if len(labels) != len(images):
+            raise BadInput(f"Expected {len(images)} labels in {labels_file}, got {len(labels)}.")
+        if (labels >= self.classes).any():
+            raise BadInput(f"Expected labels < {self.classes} in {labels_file}, got {labels.max()}.")
+        return Records(
+            features=torch.from_numpy(images.reshape(-1, *self.shape)),
+            labels=torch.from_numpy(labels.astype(np.int64)),
+            scaling=Scaling(scale=self.scale, mean=self.mean, std=self.std),
+        )
+
+
+def parse_idx(content: bytes, file: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The array uint8 [n, *shape] that an idx file holds.
+
+    Errors: `BadInput`, one sentence, for another type, another shape, or a file that is cut off.
+    """
+    magic = 0x0800 + 1 + len(shape)
+    start = 4 * (2 + len(shape))
+    if len(content) < start:
+        raise BadInput(f"Expected a header of {start} bytes in {file}, got {len(content)} bytes.")
+    found, count, *sizes = (int(word) for word in np.frombuffer(content[:start], dtype=">u4"))
+    if found != magic:
+        raise BadInput(f"Expected magic number {magic} in {file}, got {found}.")
+    if tuple(sizes) != shape:
+        raise BadInput(f"Expected images of {'x'.join(map(str, shape))} in {file}, got {'x'.join(map(str, sizes))}.")
+    expected = count * math.prod(shape)
+    if len(content) - start != expected:
+        raise BadInput(f"Expected {expected} bytes of data in {file}, got {len(content) - start}.")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(count, *shape).copy()

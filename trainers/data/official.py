@@ -1,0 +1,101 @@
+"""The official files of a data set: where users keep them, where they are published, and their checksums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accounting.errors import BadInput
+from trainers.data.contents import read_contents
+from trainers.data.fetch import cache_folder, download
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Official:
+    """The official files of one data set.
+
+    `contents` maps the name of each decompressed file to its md5, `downloads` that of each file published
+    below `url` to its own. `folders` are the places where tools put them: below the user's, or absolute.
+    """
+
+    url: str
+    downloads: Mapping[str, str]
+    contents: Mapping[str, str]
+    folders: Sequence[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "downloads", dict(self.downloads))
+        object.__setattr__(self, "contents", dict(self.contents))
+        object.__setattr__(self, "folders", tuple(self.folders))
+        if not (self.downloads and self.contents):
+            raise ValueError("Expected downloads and contents to name at least one file each.")
+
+    def locate(self, name: str, folder: Path | None) -> tuple[Path, ...]:
+        """The files of data set `name`: the user's, else those kept from a download, else downloaded now.
+
+        Guarantee: no file is opened but a download, whose checksum holds.
+        Errors: `BadInput`, one sentence that says which file to put where.
+        """
+        if folder is not None and not folder.is_dir():
+            raise BadInput(f"Expected data={folder} to be an existing folder.")
+        for place in self._places(folder):
+            if paths := self._complete(place):
+                return paths
+        try:
+            return tuple(
+                download(f"{self.url.rstrip('/')}/{file}", md5=md5, folder=cache_folder(name))
+                for file, md5 in self.downloads.items()
+            )
+        except OSError as error:
+            raise BadInput(self._advice(name, folder, error)) from error
+
+    def read(self, name: str, folder: Path | None) -> dict[str, bytes]:
+        """The decompressed contents of every file of data set `name`, each with its official checksum.
+
+        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        """
+        return read_contents(self.locate(name, folder), self.contents)
+
+    def _places(self, folder: Path | None) -> Iterator[Path]:
+        """The folders that may hold the files, the data set's own before the user's folder itself."""
+        for below in map(Path, self.folders):
+            if folder is not None or below.is_absolute():
+                yield below if folder is None else folder / below
+        if folder is not None:
+            yield folder
+
+    def _complete(self, place: Path) -> tuple[Path, ...]:
+        """The data set's files in `place`, decompressed or as published; none where one is missing."""
+        own = [path for file in self.contents if (path := _plain_or_gzip(place / file))]
+        if len(own) == len(self.contents):
+            return tuple(own)
+        published = tuple(place / file for file in self.downloads)
+        return published if all(path.is_file() for path in published) else ()
+
+    def _missing(self, place: Path) -> list[str]:
+        return [file for file in self.contents if _plain_or_gzip(place / file) is None]
+
+    def _advice(self, name: str, folder: Path | None, error: OSError) -> str:
+        """What is missing, why it could not be had, and what to do: one sentence."""
+        begun = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
+        if begun:
+            return (
+                f"{name} is incomplete in {begun[0]} and {self.url} is out of reach "
+                f"({type(error).__name__}): put {', '.join(self._missing(begun[0]))} (or as .gz) there too."
+            )
+        target = (folder or Path("<folder>")) / self.folders[0]
+        return (
+            f"{name} is not {f'in {folder}' if folder else 'on this machine'}, and {self.url} "
+            f"is out of reach ({type(error).__name__}): put {', '.join(self.downloads)} into {target} "
+            f"and say DATA={folder or '<folder>'} (or set DPSWEEP_DATA)."
+        )
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    """The file decompressed or gzipped, whichever is there."""
+    zipped = path.with_name(f"{path.name}.gz")
+    return path if path.is_file() else zipped if zipped.is_file() else None

@@ -1,0 +1,36 @@
+"""DP-NSGD: normalized gradients, plain steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainers.transforms import Normalize
+from trainers.updates import Sgd
+from trainers.validation import positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpNsgd:
+    """Steps of `lr` along the noisy mean of gradients normalized by 1 / (regularizer + ||g||).
+
+    Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1.
+    """
+
+    label: ClassVar[str] = "DP-NSGD"
+    lr: float
+    regularizer: float
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+        positive("regularizer", self.regularizer)
+
+    @property
+    def transform(self) -> Normalize:
+        """Normalization with `regularizer`."""
+        return Normalize(regularizer=self.regularizer)
+
+    @property
+    def update(self) -> Sgd:
+        """Plain steps."""
+        return Sgd()

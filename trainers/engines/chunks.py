@@ -1,0 +1,26 @@
+"""How many examples an engine that holds per-example gradients has in work at a time."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from trainers.engines.gradients import trainable
+
+_CPU_FLOATS = 2**26
+_CUDA_FLOATS = 2**30
+_REUSED_FLOATS = 2**22
+_GRADIENT_COPIES = 3
+_ACTIVATIONS_PER_INPUT = 256
+
+
+def automatic_chunk(model: nn.Module, example: Tensor) -> int:
+    """The chunk that keeps gradients and activations within 256 MiB on a CPU, or 4 GiB on a GPU; at least 1.
+
+    On a CPU no single tensor of per-example gradients should outgrow what the allocator re-uses (32 MiB in
+    glibc): fresh pages cost more time than small chunks do.
+    """
+    sizes = [parameter.numel() for parameter in trainable(model)]
+    per_example = _GRADIENT_COPIES * sum(sizes) + _ACTIVATIONS_PER_INPUT * example.numel()
+    if example.device.type == "cuda":
+        return max(1, _CUDA_FLOATS // per_example)
+    return max(1, min(_CPU_FLOATS // per_example, _REUSED_FLOATS // max(sizes)))

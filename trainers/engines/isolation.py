@@ -1,0 +1,85 @@
+"""Refuses models in which per-example gradients do not exist, or which would use randomness that is not the
+trial's.
+
+Clipping bounds a record's influence only if example i's loss depends on example i alone. Layers known to
+break that are refused by name. Everything else is probed with random inputs, never with data: changing or
+differentiating by one example must leave the others' outputs as they are, and a pass must change neither the
+model's buffers nor torch's global generator.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+_PROBES = 3
+_COMPANY_SCALES = (1.0, 10.0, 100.0)
+_SEED = 20160701
+_TOLERANCE = 1e-9
+_ALONE = "to treat every example on its own"
+
+
+def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless `model` treats each example of a batch on its own, in training mode.
+
+    The model and torch's global generator are left as they were.
+    """
+    for name, module in model.named_modules():
+        _refuse_by_name(name or "model", module)
+    twin = copy.deepcopy(model).to("cpu", torch.float64).train()
+    state, buffers = torch.get_rng_state(), [buffer.clone() for buffer in twin.buffers()]
+    try:
+        _probe(twin, example_shape)
+        _require(torch.equal(state, torch.get_rng_state()), model, "to draw nothing from torch's global generator")
+    finally:
+        torch.set_rng_state(state)
+    unchanged = all(torch.equal(old, new) for old, new in zip(buffers, twin.buffers(), strict=True))
+    _require(unchanged, model, "to keep no statistics of its inputs")
+
+
+def _refuse_by_name(name: str, module: nn.Module) -> None:
+    kind = type(module).__name__
+    if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
+        raise ValueError(f"Expected {name}={kind} {_ALONE}; use GroupNorm.")
+    if isinstance(module, (_DropoutNd, nn.RReLU)):
+        raise ValueError(f"Expected {name}={kind} to draw nothing from torch's global generator; leave it out.")
+
+
+def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """Each example must neither influence nor notice its company, whatever the company is."""
+    generator = torch.Generator().manual_seed(_SEED)
+    batch = _noise(generator, _PROBES, *shape)
+    outputs = model(batch.requires_grad_())
+    if outputs.ndim != 2 or len(outputs) != _PROBES:
+        raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
+    weights = _noise(generator, *outputs.shape)
+    for row in range(_PROBES):
+        _require(_only(row, (outputs[row] * weights[row]).sum(), batch), model, _ALONE)
+    with torch.no_grad():
+        for scale in _COMPANY_SCALES:
+            company = scale * _noise(generator, _PROBES, *shape)
+            for others in (company, -company):
+                others[0] = batch[0]
+                alike = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
+                _require(alike, model, _ALONE)
+
+
+def _noise(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _only(row: int, output: Tensor, batch: Tensor) -> bool:
+    """Whether the derivative of one example's output by every other example's input is exactly zero."""
+    (gradient,) = torch.autograd.grad(output, batch, retain_graph=True, materialize_grads=True)
+    gradient[row] = 0
+    return not gradient.any()
+
+
+def _require(holds: bool, model: nn.Module, condition: str) -> None:
+    if not holds:
+        raise ValueError(f"Expected model={type(model).__name__} {condition}.")

@@ -1,0 +1,91 @@
+"""Per-example gradients by Opacus' hooks: any module that Opacus supports. The only door to opacus."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from opacus import GradSampleModule
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from trainers.engines.chunks import automatic_chunk
+from trainers.engines.gradients import gradient_norms, trainable
+from trainers.transforms import GradientTransform
+from trainers.validation import positive_int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opacus:
+    """The engine on Opacus' GradSampleModule, which holds one gradient per example of a chunk.
+
+    Source: Yousefpour et al. 2021, Opacus.
+    """
+
+    def weighted_sum(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        transform: GradientTransform,
+        chunk: int | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The sum [P] and the norms [n], from gradients that are held chunk by chunk."""
+        parameters = trainable(model)
+        total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
+        if len(inputs) == 0:
+            return total, total.new_zeros(0)
+        size = automatic_chunk(model, inputs[0]) if chunk is None else chunk
+        positive_int("chunk", size)
+        norms = []
+        with _hooked(model) as hooked:
+            for part in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
+                gradients = _per_example(hooked, parameters, *part)
+                norms.append(gradient_norms(gradients))
+                total += _weighted(gradients, norms[-1], transform)
+        return total, torch.cat(norms)
+
+
+def _per_example(hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor) -> list[Tensor]:
+    """The gradients [n, ...] of each parameter, taken from where Opacus leaves them."""
+    cross_entropy(hooked(inputs), targets, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    gradients = [_left_on(parameter, len(inputs)) for parameter in parameters]
+    hooked.zero_grad(set_to_none=True)
+    return gradients
+
+
+def _left_on(parameter: nn.Parameter, examples: int) -> Tensor:
+    """The gradients that Opacus left on a parameter; zero where the model did not use it."""
+    gradients: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
+    return parameter.new_zeros(examples, *parameter.shape) if gradients is None else gradients
+
+
+def _weighted(gradients: list[Tensor], norms: Tensor, transform: GradientTransform) -> Tensor:
+    """The flat sum [P] of factor times gradient, where zero times infinity is zero."""
+    broken = ~norms.isfinite()
+    if broken.any():
+        for gradient in gradients:
+            gradient[broken] = 0
+    factors = transform.factors(norms)
+    return torch.cat([factors @ gradient.flatten(1) for gradient in gradients])
+
+
+@contextmanager
+def _hooked(model: nn.Module) -> Iterator[nn.Module]:
+    """The model under Opacus' hooks in training mode, and afterwards without any trace of them."""
+    training = model.training
+    hooked = GradSampleModule(model, loss_reduction="sum", strict=True)
+    try:
+        with warnings.catch_warnings():
+            # torch warns of hooks on a model whose inputs need no gradient, as none of ours do
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            yield hooked.train()
+    finally:
+        hooked.to_standard_module().train(training)
+        model.zero_grad(set_to_none=True)
+        for module in model.modules():
+            for leftover in ("activations", "max_batch_len"):
+                module.__dict__.pop(leftover, None)

@@ -1,0 +1,64 @@
+"""Where a trial's randomness comes from: generators of its own, never a library's global one.
+
+Subsampling, noise and the score's noise each have a counter-based generator (Philox 4x64) with a 128-bit key.
+In normal use the keys come from the operating system and are never recorded: who knew them could subtract the
+noise. Reproducible streams are derived from a public seed and protect nobody who knows it; they are for tests
+and teaching. Initial weights are public and depend on the trial's identity alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+_KEY_BITS = 128
+_COUNTER_BITS = 256
+_SEED_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Streams:
+    """A trial's three independent generators, one for each use of secret randomness."""
+
+    subsampling: np.random.Generator
+    noise: np.random.Generator
+    score: np.random.Generator
+
+
+def secret_streams() -> Streams:
+    """Fresh streams, each with a key of 128 bits and a starting point from the operating system's entropy."""
+    return Streams(subsampling=_secret(), noise=_secret(), score=_secret())
+
+
+def reproducible_streams(seed: int, identity: str) -> Streams:
+    """The same streams for the same seed and trial, unrelated ones for any other; never secret."""
+    return Streams(
+        subsampling=_derived(seed, identity, "subsampling"),
+        noise=_derived(seed, identity, "noise"),
+        score=_derived(seed, identity, "score"),
+    )
+
+
+def initial_seed(identity: str) -> int:
+    """The public seed of a trial's initial weights: the 32 bits that torch's CPU generator makes use of."""
+    return int.from_bytes(_digest(_SEED_BYTES, "initial weights", identity), "big")
+
+
+def _secret() -> np.random.Generator:
+    return _philox(secrets.randbits(_KEY_BITS), secrets.randbits(_COUNTER_BITS))
+
+
+def _derived(seed: int, identity: str, use: str) -> np.random.Generator:
+    return _philox(int.from_bytes(_digest(_KEY_BITS // 8, use, str(seed), identity), "big"), 0)
+
+
+def _philox(key: int, counter: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def _digest(size: int, *parts: str) -> bytes:
+    """A digest of the parts in which no two different lists of parts read alike."""
+    return blake2b("".join(f"{len(part)}:{part}" for part in parts).encode(), digest_size=size).digest()

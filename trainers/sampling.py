@@ -1,0 +1,67 @@
+"""Which records take part in a step, and the event that says so.
+
+The sampler that draws is the sampler that is charged: `event` and `draw` compute one sample rate in one
+place, from public numbers only. `records` is the declared, nominal size of the training part; `available` is
+how many records there really are, which is private: it decides how many coins are tossed, never how they are
+weighted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from accounting.events import DpEvent, poisson_gaussian
+from trainers.validation import positive_int
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Sampler(Protocol):
+    """Draws the records of a step, and declares what a step costs.
+
+    *Guarantee*: a step that adds Gaussian noise to a bounded sum over `draw` is the mechanism `event`.
+    """
+
+    @property
+    def batch_size(self) -> int:
+        """The public number that sums are divided by, whatever was drawn."""
+        ...
+
+    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        """One step on a data set of nominal size `records`."""
+        ...
+
+    def draw(self, available: int, records: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Which of the `available` records take part in one step: distinct, ascending, perhaps none."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Every record takes part independently with probability batch_size / records.
+
+    Source: Abadi et al. 2016, Section 3.1; Mironov, Talwar, Zhang 2019.
+    """
+
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        positive_int("batch_size", self.batch_size)
+
+    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        """One Poisson-sampled Gaussian step at the rate batch_size / records."""
+        return poisson_gaussian(sample_rate=self._sample_rate(records), noise_multiplier=noise_multiplier)
+
+    def draw(self, available: int, records: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The records whose coins fell right, one coin each at the rate batch_size / records."""
+        return np.flatnonzero(rng.random(available) < self._sample_rate(records)).astype(np.int64, copy=False)
+
+    def _sample_rate(self, records: int) -> float:
+        positive_int("records", records)
+        if self.batch_size > records:
+            raise ValueError(f"Expected batch_size={self.batch_size} <= records={records}.")
+        return self.batch_size / records

@@ -1,0 +1,204 @@
+"""How a trained model is scored, what the score costs, and how sure it is.
+
+A score of private records is an access to private data and says so by its event; the records it reads are
+held out from training, so the two parts are disjoint populations. A score of a public test set costs nothing,
+because someone declared that set public. Every score is an accuracy with a 95 % interval that covers the
+noise and the finite number of records.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from accounting.events import DpEvent, gaussian
+from accounting.guarantee import Adjacency
+from trainers.validation import fraction, positive, positive_int
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from trainers.data.records import Records
+    from trainers.data.split import Split
+
+_Z95 = 1.959963984540054
+_CHUNK = 1024
+_DROWNED = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """A share of correct predictions and its 95 % interval, all in [0, 1]."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Score(Protocol):
+    """Measures a trained model, and declares beforehand what that costs the records it reads.
+
+    *Guarantee*: `measure` touches private records only through one mechanism whose cost is `event`.
+    """
+
+    @property
+    def statement(self) -> str:
+        """One sentence for the reader of a report: on what records, and with what noise."""
+        ...
+
+    def event(self) -> DpEvent | None:
+        """One measurement of one trial, or None where no private record is read."""
+        ...
+
+    def train_records(self, records: int) -> int:
+        """The nominal number of private records left to train on, of a nominal `records`."""
+        ...
+
+    def check(self, test_records: int) -> None:
+        """Raises ValueError where a data set with so many public test records cannot be scored this way."""
+        ...
+
+    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        """The records that are trained on, and those that this score reads."""
+        ...
+
+    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+        """The model's accuracy on the records that this score reads."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateHoldout:
+    """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
+
+    Each record lies in exactly one of the two counts, so the pair has sensitivity 1 and one event covers it;
+    the number of held-out records itself is never used. `noise_std` is None until the plan has chosen it.
+    """
+
+    fraction: float
+    noise_std: float | None = None
+
+    def __post_init__(self) -> None:
+        fraction("fraction", self.fraction)
+        if self.noise_std is not None:
+            positive("noise_std", self.noise_std)
+
+    @property
+    def statement(self) -> str:
+        """Names the held-out fraction and the noise."""
+        return (
+            f"Accuracy on {self.fraction:.0%} of the private records, held out from training; "
+            f"counts carry Gaussian noise of standard deviation {self._std():.3g} and are charged."
+        )
+
+    def event(self) -> DpEvent:
+        """One Gaussian mechanism on the pair of counts."""
+        return gaussian(noise_multiplier=self._std())
+
+    def train_records(self, records: int) -> int:
+        """The nominal remainder, public whatever the split turns out to be; at least 1."""
+        positive_int("records", records)
+        return max(1, round(records * (1 - self.fraction)))
+
+    def check(self, test_records: int) -> None:
+        """Any data set has private records to hold out."""
+
+    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        from trainers.data.split import hold_out
+
+        return hold_out(private, fraction=self.fraction, adjacency=adjacency, test=test)
+
+    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+        """Releases the two noisy counts, and the accuracy that follows from them alone."""
+        if data.holdout is None:
+            raise ValueError("Expected split.holdout=None to be the held-out private records.")
+        counts = _right_and_wrong(model, data.holdout, device)
+        right, wrong = counts + self._std() * rng.standard_normal(2)
+        return noisy_accuracy(float(right), float(wrong), self._std())
+
+    def _std(self) -> float:
+        if self.noise_std is None:
+            raise ValueError("Expected noise_std=None to be a number; the plan chooses it.")
+        return float(self.noise_std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicTest:
+    """The exact accuracy on a test set that was declared public: free, and not covered by any guarantee."""
+
+    @property
+    def statement(self) -> str:
+        """Names the exemption."""
+        return "Accuracy on a test set declared public: exact, not charged, and no guarantee covers its records."
+
+    def event(self) -> None:
+        """None: no private record is read."""
+        return
+
+    def train_records(self, records: int) -> int:
+        """All of them."""
+        positive_int("records", records)
+        return records
+
+    def check(self, test_records: int) -> None:
+        if test_records < 1:
+            raise ValueError(f"Expected test_records={test_records} >= 1: no public test set; use score=private.")
+
+    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        from trainers.data.split import Split
+
+        return Split(train=private, test=test)
+
+    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+        """Counts right predictions; draws nothing from `rng`."""
+        if data.test is None or len(data.test) == 0:
+            raise ValueError("Expected split.test=None to be public test records; use score=private.")
+        right, wrong = _right_and_wrong(model, data.test, device)
+        return wilson(int(right), int(right + wrong))
+
+
+def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Accuracy:
+    """Accuracy from two counts that each carry noise: a function of the noisy counts alone, so free.
+
+    The interval adds the variance of the ratio to first order in the noise to the binomial variance, whose
+    rate is drawn towards 1/2 by two records of each kind (Agresti & Coull 1998). It is all of [0, 1] where
+    noise drowns counts.
+    """
+    total = right + wrong
+    if total <= _DROWNED * math.sqrt(2) * noise_std:
+        value = min(max(right / total, 0.0), 1.0) if total > 0 else 0.0
+        return Accuracy(value=value, low=0.0, high=1.0)
+    value = min(max(right / total, 0.0), 1.0)
+    by_noise = noise_std**2 * (value**2 + (1 - value) ** 2) / total**2
+    rate = (value * total + 2) / (total + 4)
+    margin = _Z95 * math.sqrt(by_noise + rate * (1 - rate) / total)
+    return Accuracy(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin))
+
+
+def wilson(right: int, total: int) -> Accuracy:
+    """Accuracy from exact counts with the score interval. Source: Wilson 1927."""
+    value, z2 = right / total, _Z95**2
+    centre = (value + z2 / (2 * total)) / (1 + z2 / total)
+    margin = _Z95 / (1 + z2 / total) * math.sqrt(value * (1 - value) / total + z2 / (4 * total**2))
+    return Accuracy(value=value, low=min(value, max(0.0, centre - margin)), high=max(value, min(1.0, centre + margin)))
+
+
+def _right_and_wrong(
+    model: nn.Module, records: Records, device: torch.device | str
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """How many records the model classifies rightly and wrongly, each judged on its own."""
+    import torch
+
+    right, training = 0, model.training
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(records), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            predicted = model(records.inputs(part, device)).argmax(dim=1)
+            right += int((predicted == records.targets(part, device)).sum())
+    model.train(training)
+    return np.array([right, len(records) - right], dtype=np.float64)
