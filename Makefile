@@ -46,7 +46,7 @@ budget: $(STAMP) ## what is reserved and left on the accounts (DATASET= for one)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
 
 test: $(STAMP) ## all tests but the long ones
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(ARGS)
 
 test-long: $(STAMP) ## all tests
 	$(BIN)/python -m pytest -q -o addopts="--import-mode=importlib --strict-markers" $(ARGS)

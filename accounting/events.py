@@ -133,8 +133,8 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
 
     Leaves are everything but composition; a sampled event is one leaf. Leaves that occur zero times vanish, and no-ops.
     """
-    counts: dict[str, int] = {}
-    leaves: dict[str, DpEvent] = {}
+    counts: dict[object, int] = {}
+    leaves: dict[object, DpEvent] = {}
 
     def visit(node: DpEvent, times: int) -> None:
         if isinstance(node, SelfComposedDpEvent):
@@ -143,12 +143,12 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
             for inner in node.events:
                 visit(inner, times)
         elif times > 0 and not isinstance(node, NoOpDpEvent):
-            key = _canonical(node)
+            key = _key(node)
             leaves[key] = node
             counts[key] = counts.get(key, 0) + times
 
     visit(event, 1)
-    return tuple((leaves[key], counts[key]) for key in sorted(leaves))
+    return tuple((leaves[key], counts[key]) for key in sorted(leaves, key=lambda key: _canonical(leaves[key])))
 
 
 def same(left: DpEvent, right: DpEvent) -> bool:
@@ -208,6 +208,15 @@ def _decode(form: Any) -> Any:
         raise BadInput(f"Expected event={form.get('type')!r} to be one of {sorted(_TYPES)}.")
     kind = _TYPES[form["type"]]
     return kind(**{name: _decode(form[name]) for name in _FIELDS[kind]})
+
+
+def _key(event: DpEvent) -> object:
+    """Equal for equal leaves; the library's events that hold lists are not hashable."""
+    try:
+        hash(event)
+    except TypeError:
+        return repr(event)
+    return event
 
 
 def _canonical(event: DpEvent) -> str:

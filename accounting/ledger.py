@@ -83,6 +83,11 @@ class Statement:
     entries: tuple[Entry, ...]
 
     @property
+    def recorded_budgets(self) -> tuple[Guarantee, ...]:
+        """The budget that the account was opened with, and every raise since."""
+        return tuple(_budget_from_json(entry.body) for entry in self.entries if entry.kind in ("open", "raise"))
+
+    @property
     def charges(self) -> tuple[Entry, ...]:
         """The entries that cost something."""
         return tuple(entry for entry in self.entries if entry.kind == "charge")
@@ -146,9 +151,10 @@ class Ledger:
         return Path(given) if given else user_data_path("dpsweep") / "ledger.sqlite"
 
     def open(self, account: str, budget: Guarantee) -> Statement:
-        """Opens the account with `budget`, or checks that it was opened with this one.
+        """Opens the account with `budget`, or checks that this is one that was recorded for it.
 
-        A differing budget raises `BadInput`, with the command that raises it.
+        What counts is the budget recorded last. A value that was never recorded raises `BadInput`, with the command
+        that raises the budget.
         """
         with self._transaction() as connection:
             entries = self._entries(connection, account)
@@ -156,10 +162,10 @@ class Ledger:
                 body = _budget_to_json(budget)
                 entries = (self._append(connection, account=account, kind="open", plan="", body=body),)
             statement = _statement(account, entries)
-        if statement.budget != budget:
+        if budget not in statement.recorded_budgets:
             raise BadInput(
-                f"Expected the budget of {account} to be {statement.budget}, as its account was opened, got {budget}. "
-                f"To change it on the record: dpsweep budget raise dataset={account} "
+                f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
+                f"To raise it on the record: dpsweep budget raise dataset={account} "
                 f"budget.epsilon={budget.epsilon:g} budget.delta={budget.delta:g}"
             )
         return statement
@@ -320,8 +326,8 @@ def refusal(statement: Statement, cost: Guarantee) -> str:
 
 
 def _statement(account: str, entries: Sequence[Entry]) -> Statement:
-    budget = next(entry.body for entry in reversed(entries) if entry.kind in ("open", "raise"))
-    return Statement(account=account, budget=_budget_from_json(budget), entries=tuple(entries))
+    latest = next(entry.body for entry in reversed(entries) if entry.kind in ("open", "raise"))
+    return Statement(account=account, budget=_budget_from_json(latest), entries=tuple(entries))
 
 
 def _budget_to_json(budget: Guarantee) -> dict[str, Any]:

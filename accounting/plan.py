@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Trial:
     config: Mapping[str, Any]
     event: PlanEvent
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Identity of the point: equal configurations are one point."""
         return digest({"config": self.config})
@@ -80,7 +81,7 @@ class Block:
 
     trials: tuple[Trial, ...]
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Identity of the job; a block of one point has the point's."""
         ids = [trial.id for trial in self.trials]
@@ -120,7 +121,7 @@ class Plan:
         """What one claim protects."""
         return self.budget.unit
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Identity of the plan: the hash of everything that is run and charged, prices and notes left out."""
         form = self.to_json()

@@ -7,6 +7,7 @@ that never started run on the charge they have; killed ones are a new charge, or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -120,17 +121,13 @@ def _advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -
     epsilon, delta = statement.left
     raise_it = f"`dpsweep budget raise dataset={plan.account} budget.epsilon=...` raises the budget on the record."
     if delta < plan.delta:
-        return f"Its delta is used up: a smaller privacy.delta would fit if any is left. {raise_it}"
+        return f"What would fit: privacy.delta={delta:g}, if that is above 0. {raise_it}"
     if epsilon <= 0:
         return f"Nothing more fits. {raise_it}"
     fitting = largest_fitting(priced, trials, epsilon)
-    smaller = (
-        f"{fitting} of these {len(trials)} runs at this noise would fit"
-        if fitting
-        else "not one run at this noise fits"
-    )
-    target = f", or the whole grid with more noise: privacy.epsilon={epsilon:.4g}" if plan.target_epsilon else ""
-    return f"What would fit: {smaller}{target}. {raise_it}"
+    fewer = f"{fitting or 'not one'} of these {len(trials)} runs at this noise"
+    noisier = f", or the whole grid with more noise: privacy.epsilon={math.floor(epsilon * 1000) / 1000:g}"
+    return f"What would fit: {fewer}{noisier if plan.target_epsilon else ''}. {raise_it}"
 
 
 def largest_fitting(priced: PricedPlan, trials: Sequence[Trial], epsilon: float) -> int:

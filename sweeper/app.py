@@ -62,9 +62,10 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
 
 def _first_sentence(message: str) -> str:
     """Hydra's message in one line, without the positions and hints that it prints below."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    head, _, _ = message.partition("Config search path:")
+    lines = [line.strip() for line in head.splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
-    return " ".join(kept)
+    return " ".join(" ".join(kept).split())
 
 
 def _refuse_spaces(arguments: Sequence[str]) -> None:

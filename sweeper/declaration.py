@@ -6,8 +6,10 @@ Declarations import no torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -64,7 +66,8 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     privacy = config["privacy"]
     if privacy["adjacency"] not in list(Adjacency):
         raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
-    parts = {name: build(config[name], name) for name in ("dataset", "trainer", "sampler", "schedule", "score")}
+    names = ("dataset", "trainer", "sampler", "schedule", "score")
+    parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
     declaration = Declaration(steps=config["steps"], adjacency=Adjacency(privacy["adjacency"]), **parts)
     try:
         declaration.score.check(declaration.dataset.test_records)
@@ -72,6 +75,12 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     except ValueError as cause:
         raise BadInput(str(cause)) from cause
     return declaration
+
+
+@lru_cache(maxsize=4096)
+def _declared(config: str, name: str) -> Any:
+    """One part of a declaration; the points of a grid share most of theirs, and all of them are frozen."""
+    return build(json.loads(config), name)
 
 
 def build(config: Mapping[str, Any], name: str) -> Any:

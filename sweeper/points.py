@@ -148,7 +148,7 @@ def _compose(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str])
     try:
         return loader.load_sweep_config(master, list(overrides))
     except HydraException as cause:
-        raise BadInput(" ".join(str(cause).split("\n")[:1])) from cause
+        raise BadInput(str(cause).splitlines()[0]) from cause
 
 
 def _mapping(node: Any) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Machine:
             device=resolve_device(str(config.compute.device)),
             threads=config.compute.threads or max(1, cores // max(1, workers)),
             chunk=config.compute.chunk,
-            data=None if config.data is None else Path(config.data).expanduser(),
+            data=Path(config.data).expanduser() if config.data else None,
         )
 
 

@@ -108,6 +108,7 @@ class PrivateHoldout:
         """Any data set has private records to hold out."""
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        """Two disjoint parts of the private records."""
         from trainers.data.split import hold_out
 
         return hold_out(private, fraction=self.fraction, adjacency=adjacency, test=test)
@@ -145,10 +146,12 @@ class PublicTest:
         return records
 
     def check(self, test_records: int) -> None:
+        """There must be public records to read."""
         if test_records < 1:
             raise ValueError(f"Expected test_records={test_records} >= 1: no public test set; use score=private.")
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        """All private records are trained on."""
         from trainers.data.split import Split
 
         return Split(train=private, test=test)

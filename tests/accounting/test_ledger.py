@@ -94,6 +94,7 @@ def test_reopening_checks_the_budget_and_says_how_to_raise_it(ledger: Ledger) ->
         ledger.open("digits", higher)
     assert ledger.raise_budget("digits", higher).budget == higher
     assert ledger.open("digits", higher).budget == higher
+    assert ledger.open("digits", BUDGET).budget == higher, "a value once recorded is no news"
     with pytest.raises(BadInput, match="to be higher"):
         ledger.raise_budget("digits", BUDGET)
     with pytest.raises(BadInput, match="to be open"):

@@ -29,8 +29,7 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
 
     The model and torch's global generator are left as they were.
     """
-    for name, module in model.named_modules():
-        _refuse_by_name(name or "model", module)
+    refuse_by_name(model)
     twin = copy.deepcopy(model).to("cpu", torch.float64).train()
     state, buffers = torch.get_rng_state(), [buffer.clone() for buffer in twin.buffers()]
     try:
@@ -42,7 +41,13 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     _require(unchanged, model, "to keep no statistics of its inputs")
 
 
-def _refuse_by_name(name: str, module: nn.Module) -> None:
+def refuse_by_name(model: nn.Module) -> None:
+    """Raises ValueError for layers known to mix examples or to draw from torch's global generator."""
+    for name, module in model.named_modules():
+        _refuse_layer(name or "model", module)
+
+
+def _refuse_layer(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
         raise ValueError(f"Expected {name}={kind} {_ALONE}; use GroupNorm.")

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from trainers.engines.isolation import refuse_by_name
+
 
 def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """The model that `factory` makes, on the CPU, with weights that depend on `seed` alone.
@@ -21,6 +23,7 @@ def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """
     with torch.device("meta"):
         model = factory()
+    refuse_by_name(model)
     for name, module in model.named_modules():
         _require_fillable(name or "model", module)
     model = model.to_empty(device="cpu")

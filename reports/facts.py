@@ -1,0 +1,135 @@
+"""Every number of a page with the place it comes from: what the page writes, and what `report.json` lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from accounting import events
+from reports import notation
+from reports.bill import Bill
+from reports.table import State, Sweep
+
+LEDGER, PLAN, RESULTS = "ledger", "plan.json", "trials/*/result.json"
+ALONE = "priced by the accountants from one run's event in plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A value, how the page writes it, and its source."""
+
+    value: float | int | str | None
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all runs declare about their steps; a tuple holds the distinct values in ascending order."""
+
+    sample_rates: tuple[float, ...]
+    noise_multipliers: tuple[float, ...]
+    steps: tuple[int, ...]
+    counts_std: tuple[float, ...]
+
+
+def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
+    """The page's numbers by name."""
+    found = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
+    alone = alone_epsilon(sweep)
+    if alone is not None:
+        found["alone_epsilon"] = Fact(value=alone, text=notation.epsilon_up(alone), source=ALONE)
+    return found
+
+
+def alone_epsilon(sweep: Sweep) -> float | None:
+    """What the best run alone would be quoted at, the dearest where nothing won; never a search's price."""
+    if sweep.winner is not None:
+        epsilon: float | None = sweep.row(sweep.winner)["epsilon_alone"]
+        return epsilon
+    known = [float(epsilon) for epsilon in sweep.table["epsilon_alone"] if epsilon is not None]
+    return max(known, default=None)
+
+
+def settings(sweep: Sweep) -> Settings:
+    """The declared steps, read off the events that were priced."""
+    leaves = [(leaf, count) for trial in sweep.plan.trials for leaf, count in events.flatten(trial.event.training)]
+    sampled = [(pair, count) for leaf, count in leaves if (pair := events.as_poisson_gaussian(leaf)) is not None]
+    stds = {
+        std
+        for trial in sweep.plan.trials
+        if trial.event.validation is not None
+        for leaf, _ in events.flatten(trial.event.validation)
+        if (std := events.as_gaussian(leaf)) is not None
+    }
+    return Settings(
+        sample_rates=tuple(sorted({rate for (rate, _), _ in sampled})),
+        noise_multipliers=tuple(sorted({noise for (_, noise), _ in sampled})),
+        steps=tuple(sorted({count for _, count in sampled})),
+        counts_std=tuple(sorted(stds)),
+    )
+
+
+def to_json(facts: Mapping[str, Fact]) -> dict[str, dict[str, object]]:
+    """Plain values."""
+    return {name: {"value": fact.value, "text": fact.text, "source": fact.source} for name, fact in facts.items()}
+
+
+def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
+    up, down, delta_up, delta_down = (
+        notation.epsilon_up,
+        notation.epsilon_down,
+        notation.delta_up,
+        notation.delta_down,
+    )
+    pairs = {
+        "honest": ((bill.epsilon, bill.delta), up, delta_up, "sum of this plan's charges"),
+        "other": (bill.others, up, delta_up, "sum of the account's other charges"),
+        "reserved": (bill.reserved, up, delta_up, "sum of the account's charges"),
+        "left": (bill.left, down, delta_down, "budget less the account's charges"),
+        "budget": (bill.budget, notation.number, notation.number, "the account's budget"),
+    }
+    for name, ((epsilon, delta), write_epsilon, write_delta, what) in pairs.items():
+        source = f"{LEDGER}: {what}"
+        yield f"{name}_epsilon", Fact(value=epsilon, text=write_epsilon(epsilon), source=source)
+        yield f"{name}_delta", Fact(value=delta, text=write_delta(delta), source=source)
+
+
+def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
+    yield "points", _whole(len(sweep.plan.trials), PLAN)
+    for state in State:
+        many = int((sweep.table["state"] == state).sum())
+        yield f"points_{state.name.lower()}", _whole(many, f"{RESULTS} and {LEDGER}: started attempts")
+    runs = sum(charge.runs for charge in bill.charges)
+    yield "runs_charged", _whole(runs, f"{LEDGER}: this plan's charges")
+    yield "runs_started", _whole(int(sweep.table["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
+    yield (
+        "repeats_charged",
+        _whole(sum(charge.runs for charge in bill.repeats), f"{LEDGER}: charges for repeats"),
+    )
+    yield "ledger_entries", _whole(sweep.entries, f"{LEDGER}: its verified chain")
+    seconds = sum(result.seconds for result in sweep.results.values())
+    yield "seconds", Fact(value=seconds, text=notation.duration(seconds), source=RESULTS)
+
+
+def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
+    found = settings(sweep)
+    for name, values in (
+        ("sample_rate", found.sample_rates),
+        ("noise_multiplier", found.noise_multipliers),
+        ("steps", found.steps),
+        ("counts_std", found.counts_std),
+    ):
+        if values:
+            texts = [_setting(value) for value in values]
+            written = texts[0] if len(texts) == 1 else notation.listed(texts)
+            single = values[0] if len(values) == 1 else written
+            yield name, Fact(value=single, text=written, source=f"{PLAN}: the events")
+
+
+def _setting(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _whole(value: int, source: str) -> Fact:
+    return Fact(value=value, text=str(value), source=source)

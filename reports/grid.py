@@ -1,0 +1,191 @@
+"""Points arranged into panels: which key goes across, which goes down, which makes a panel of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pandas as pd
+
+from reports.notation import axis_label, method_label, number
+from reports.table import State, Sweep
+
+
+class Mark(IntEnum):
+    """How a cell stands out."""
+
+    NONE = 0
+    BEST_OF_METHOD = 1
+    BEST = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One point in its place; shares of one, None where nothing was scored."""
+
+    state: State
+    accuracy: float | None
+    low: float | None
+    high: float | None
+    mark: Mark
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A swept key with the grid's own steps; a key of None is an axis that the method does not have."""
+
+    key: str | None
+    values: tuple[object, ...]
+
+    @property
+    def label(self) -> str:
+        """The quantity's name."""
+        return "" if self.key is None else axis_label(self.key)
+
+    @property
+    def ticks(self) -> tuple[str, ...]:
+        """The steps as they were typed."""
+        return ("",) if self.key is None else tuple(number(value) for value in self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One map: a method at one noise multiplier. `cells` maps (row, column) to what was planned there."""
+
+    method: str
+    facet: tuple[str, ...]
+    across: Axis
+    down: Axis
+    cells: Mapping[tuple[int, int], Cell]
+
+    @property
+    def label(self) -> str:
+        """The method's name for readers."""
+        return method_label(self.method)
+
+    @property
+    def name(self) -> str:
+        """Method and facet in one line."""
+        return ", ".join((self.label, *self.facet))
+
+
+def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
+    """One panel per method, noise multiplier and further key; lr lies across wherever it varies.
+
+    Points that fall on one cell show the best of them.
+    """
+    best = Sweep.best_of(table)
+    panels: list[Panel] = []
+    for _, rows in table.groupby("method", sort=False):
+        keys = [key for key in axes if rows[key].notna().any()]
+        across, down, facets = _roles(rows, keys)
+        shared = {"across": _axis(rows, across), "down": _axis(rows, down)}
+        marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
+        for chosen in _facets(rows, facets):
+            panels.append(_panel(chosen, facets, marks, **shared))
+    return tuple(panels)
+
+
+def scale(panels: Iterable[Panel]) -> tuple[float, float]:
+    """The lowest and highest finished score over all panels, one point apart at least."""
+    scores = [
+        cell.accuracy
+        for panel in panels
+        for cell in panel.cells.values()
+        if cell.state is State.FINISHED and cell.accuracy is not None
+    ]
+    low, high = (min(scores), max(scores)) if scores else (0.0, 1.0)
+    spare = max(0.0, 0.01 - (high - low)) / 2
+    return max(0.0, low - spare), min(1.0, high + spare)
+
+
+def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """(across, down, facets): varying keys, then lr, then numbers before names and long before short."""
+    steps = {key: _steps(rows[key]) for key in keys if not _follows_noise(rows, key)}
+    ranked = sorted(
+        steps,
+        key=lambda key: (
+            len(steps[key]) < 2,
+            axis_label(key) != "lr",
+            not _numeric(steps[key]),
+            -len(steps[key]),
+        ),
+    )
+    across, down, *rest = [*ranked, None, None][: max(2, len(ranked))]
+    facets = tuple(key for key in rest if key is not None and len(steps[key]) > 1)
+    return across, down, ("noise_multiplier", *facets)
+
+
+def _follows_noise(rows: pd.DataFrame, key: str) -> bool:
+    """Whether a privacy setting says nothing that the noise multiplier has not said."""
+    if not key.startswith("privacy."):
+        return False
+    return all(len(_steps(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
+
+
+def _facets(rows: pd.DataFrame, facets: Sequence[str]) -> list[pd.DataFrame]:
+    groups = [rows]
+    for key in facets:
+        groups = [
+            group[[_equal(value, step) for value in group[key]]] for group in groups for step in _steps(group[key])
+        ]
+    return groups
+
+
+def _panel(
+    rows: pd.DataFrame, facets: Sequence[str], marks: Mapping[int | None, Mark], *, across: Axis, down: Axis
+) -> Panel:
+    first = rows.iloc[0]
+    cells: dict[tuple[int, int], Cell] = {}
+    for index, row in rows.iterrows():
+        place = (_position(row, down), _position(row, across))
+        cell = Cell(
+            state=State(row["state"]),
+            accuracy=row["accuracy"],
+            low=row["accuracy_low"],
+            high=row["accuracy_high"],
+            mark=marks.get(int(str(index)), Mark.NONE),
+        )
+        if place not in cells or _rank(cell) > _rank(cells[place]):
+            cells[place] = cell
+    return Panel(
+        method=str(first["method"]),
+        facet=tuple(f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None),
+        across=across,
+        down=down,
+        cells=cells,
+    )
+
+
+def _rank(cell: Cell) -> tuple[bool, float]:
+    return cell.state is State.FINISHED, cell.accuracy if cell.accuracy is not None else -math.inf
+
+
+def _position(row: pd.Series, axis: Axis) -> int:
+    if axis.key is None:
+        return 0
+    return next(place for place, value in enumerate(axis.values) if _equal(value, row[axis.key]))
+
+
+def _axis(rows: pd.DataFrame, key: str | None) -> Axis:
+    return Axis(key=key, values=(None,) if key is None else tuple(_steps(rows[key])))
+
+
+def _steps(column: pd.Series) -> list[object]:
+    """The distinct values: numbers in ascending order, names as they came."""
+    steps: list[object] = []
+    for value in column:
+        if not any(_equal(value, step) for step in steps):
+            steps.append(value)
+    return sorted(steps, key=float) if _numeric(steps) else steps  # type: ignore[arg-type]
+
+
+def _numeric(steps: Iterable[object]) -> bool:
+    return all(isinstance(step, (int, float)) and not isinstance(step, bool) for step in steps)
+
+
+def _equal(left: object, right: object) -> bool:
+    """Equality under which true is not 1."""
+    return left == right and isinstance(left, bool) == isinstance(right, bool)

@@ -1,0 +1,58 @@
+"""How a sweep came about: the command that makes it again, the versions it ran with, and when."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from reports.table import Sweep
+
+COMMAND_FILE = "multirun.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What somebody needs to run a sweep again and to find its charge; for the curator's page."""
+
+    command: str
+    plan: str
+    ledger_head: str
+    versions: tuple[tuple[str, str], ...]
+    devices: tuple[str, ...]
+    began: str
+    ended: str
+
+
+def read_origin(sweep: Sweep) -> Origin:
+    """Collects it from Hydra's own record, the plan, the ledger and the results."""
+    results = sweep.results.values()
+    versions: dict[str, dict[str, None]] = {}
+    for result in results:
+        for name, version in result.versions.items():
+            versions.setdefault(name, {})[version] = None
+    return Origin(
+        command=read_command(sweep),
+        plan=sweep.plan_id,
+        ledger_head=sweep.account.entries[-1].digest,
+        versions=tuple((name, ", ".join(seen)) for name, seen in versions.items()),
+        devices=tuple(dict.fromkeys(result.device for result in results)),
+        began=min((result.started for result in results), default=""),
+        ended=max((result.ended for result in results), default=""),
+    )
+
+
+def read_command(sweep: Sweep) -> str:
+    """The command line, empty where Hydra left no record of it."""
+    try:
+        record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())
+    except (OSError, yaml.YAMLError):
+        return ""
+    node: object = record
+    for key in ("hydra", "overrides", "task"):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if not isinstance(node, list):
+        return ""
+    return shlex.join(["python", "-m", "sweeper", *(str(override) for override in node)])

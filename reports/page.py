@@ -1,0 +1,202 @@
+"""A page as one frozen value, and its one way onto the disk: HTML, the numbers as JSON, the pictures.
+
+What a page may hold is decided by who composes it (`write_report` here for the curator, `release` for
+everybody); rendering shows what is there and knows no audience. All text is escaped by the template engine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from accounting.ledger import Ledger
+from accounting.plan import write_json
+from reports import facts as numbers
+from reports import sections, sheets, table
+from reports.audience import Audience
+from reports.bill import read_bill
+from reports.facts import Fact
+from reports.grid import arrange
+from reports.heatmap import Picture, pictures
+from reports.inline import fragment
+from reports.origin import Origin, read_origin
+from reports.sections import Best, Segment
+from reports.sheets import Sheet
+from reports.statement import Context, Line, violations, write_statement
+from reports.table import Sweep
+
+SCHEMA = 1
+FOLDER = "curator"
+FILE = "report.html"
+TEMPLATES = Path(__file__).parent / "templates"
+COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "trial")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture in the page, with its numbers in tables below it."""
+
+    title: str
+    svg: Markup
+    sheets: tuple[Sheet, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """All that a page says; what is empty or None is not there. `records` go into `report.json`."""
+
+    audience: Audience
+    title: str
+    headline: str
+    unit: str
+    measure: str
+    facts: Mapping[str, Fact]
+    statement: tuple[Line, ...]
+    best: tuple[Best, ...]
+    pictures: tuple[Picture, ...] = ()
+    trials: Sheet | None = None
+    records: pd.DataFrame | None = None
+    budget: tuple[Segment, ...] = ()
+    charges: Sheet | None = None
+    trouble: tuple[str, ...] | None = None
+    errors: tuple[str, ...] = ()
+    origin: Origin | None = None
+
+    @property
+    def alarms(self) -> tuple[Line, ...]:
+        """What the records speak against."""
+        return violations(self.statement)
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """One figure per method, for the page; the first picture, all methods in one, is for papers."""
+        return tuple(
+            Figure(
+                title=picture.panels[0].label,
+                svg=fragment(picture),
+                sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
+            )
+            for picture in self.pictures[1:]
+        )
+
+
+def write_report(folder: Path, ledger: Ledger) -> Path:
+    """Renders the curator's page of a sweep folder into `curator/`, over an older one, and returns its path.
+
+    Raises `BadInput` where the folder is no sweep or the ledger did not charge it.
+    """
+    sweep = table.read(folder, ledger)
+    bill = read_bill(sweep)
+    found = numbers.read_facts(sweep, bill)
+    page = Page(
+        audience=Audience.CURATOR,
+        title=sweep.plan.account,
+        headline=sections.headline(sweep, found),
+        unit=sweep.plan.unit,
+        measure=measure(sweep),
+        facts=found,
+        statement=write_statement(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.CURATOR)),
+        best=sections.best(sweep, trials=tuple(sweep.winners.values()), with_score=True),
+        pictures=draw(sweep),
+        trials=sheets.trials(sweep, COLUMNS),
+        records=sweep.table,
+        budget=sections.budget(bill, found),
+        charges=sheets.charges(bill),
+        trouble=sections.trouble(found),
+        errors=sections.errors(sweep),
+        origin=read_origin(sweep),
+    )
+    return write(page, folder / FOLDER)
+
+
+def measure(sweep: Sweep) -> str:
+    """What scores are, in two words."""
+    return "noisy accuracy" if sweep.scored_privately else "accuracy"
+
+
+def draw(sweep: Sweep) -> tuple[Picture, ...]:
+    """The sweep's maps, the one with all methods first."""
+    return pictures(arrange(sweep.table, sweep.axes), f"{measure(sweep)}, %")
+
+
+def write(page: Page, folder: Path) -> Path:
+    """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for picture in page.pictures:
+        _store(folder / f"{picture.name}.png", picture.png)
+        _store(folder / f"{picture.name}.svg", picture.svg.encode())
+    if page.records is not None:
+        _store(folder / "trials.csv", page.records.to_csv(index=False).encode())
+    write_json(folder / "report.json", to_json(page))
+    _store(folder / FILE, render(page).encode())
+    return folder / FILE
+
+
+def render(page: Page) -> str:
+    """The page as one HTML document that asks nobody for anything."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(page=page)
+
+
+def to_json(page: Page) -> dict[str, Any]:
+    """Every number of the page with its source."""
+    return {
+        "schema": SCHEMA,
+        "audience": page.audience.value,
+        "title": page.title,
+        "facts": {name: _finite_values(fact) for name, fact in numbers.to_json(page.facts).items()},
+        "statement": [
+            {
+                "topic": line.topic,
+                "text": line.text,
+                "standing": line.standing.value,
+                "evidence": list(line.evidence),
+            }
+            for line in page.statement
+        ],
+        "charges": {"source": numbers.LEDGER, "rows": _rows(page.charges)},
+        "trials": {
+            "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",
+            "rows": _records(page.records),
+        },
+    }
+
+
+def _records(records: pd.DataFrame | None) -> list[dict[str, Any]]:
+    if records is None:
+        return []
+    return [_finite_values({str(key): value for key, value in row.items()}) for row in records.to_dict("records")]
+
+
+def _rows(sheet: Sheet | None) -> list[dict[str, Any]]:
+    if sheet is None:
+        return []
+    return [
+        {column: item.text if item.key is None else item.key for column, item in zip(sheet.columns, row, strict=True)}
+        for row in sheet.rows
+    ]
+
+
+def _finite_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: it is written as a word."""
+    return {key: "infinity" if isinstance(value, float) and math.isinf(value) else value for key, value in row.items()}
+
+
+def _store(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)

@@ -1,0 +1,103 @@
+"""The only writer of `release/`: a page made of nothing but what the selection rule discloses.
+
+What always holds: a number goes in only if the sweep's price covers it. So there are no times, no lengths of
+runs, no drawn batch sizes, no error messages, no ledger rows, no digests, no paths; and where the rule hides
+losers, nothing that depends on them. Points carry their place in the plan as names. Rules for changing this
+file: add to the lists below by name, never by removing from the curator's page; a new disclosure gets a test
+that tries to leak the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from accounting.errors import BadInput
+from accounting.ledger import Ledger
+from accounting.selection import Disclosure
+from reports import facts as numbers
+from reports import page as pages
+from reports import sections, sheets, table
+from reports.audience import Audience
+from reports.bill import read_bill
+from reports.page import Page
+from reports.sections import Best
+from reports.statement import Context, violations, write_statement
+from reports.table import State, Sweep
+
+FOLDER = "release"
+DECLARED = (
+    "honest_epsilon",
+    "honest_delta",
+    "alone_epsilon",
+    "points",
+    "sample_rate",
+    "noise_multiplier",
+    "steps",
+    "counts_std",
+)
+COLUMNS = ("state", "accuracy", "interval", "gap")
+RECORDS = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high", "gap")
+
+
+def write_release(folder: Path, ledger: Ledger) -> Path:
+    """Makes `release/` of a sweep folder anew and returns its page.
+
+    Raises `BadInput`, and leaves what is there, where the records speak against the claim: reproducible
+    noise, a run that differs from what was declared or was never charged; and where no run finished.
+    """
+    sweep = table.read(folder, ledger)
+    page = compose(sweep)
+    target, partial = folder / FOLDER, folder / f".{FOLDER}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    pages.write(page, partial)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target / pages.FILE
+
+
+def compose(sweep: Sweep) -> Page:
+    """The page that may leave, or the reason why none may."""
+    bill, disclosed = read_bill(sweep), sweep.rule.discloses
+    found = numbers.read_facts(sweep, bill)
+    statement = write_statement(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.PUBLIC))
+    for line in violations(statement):
+        raise BadInput(f"Expected a private sweep to release, got: {line.text}")
+    if sweep.winner is None:
+        raise BadInput("Expected a finished run to release, got none.")
+    page = Page(
+        audience=Audience.PUBLIC,
+        title=sweep.plan.account,
+        headline=sections.headline(sweep, found),
+        unit=sweep.plan.unit,
+        measure=pages.measure(sweep),
+        facts={name: found[name] for name in DECLARED if name in found},
+        statement=statement,
+        best=_best(sweep),
+    )
+    return _with_all_scores(page, _without_reasons(sweep)) if Disclosure.ALL_SCORES in disclosed else page
+
+
+def _best(sweep: Sweep) -> tuple[Best, ...]:
+    """The winner where it may be named; each method's best only where every score may be shown."""
+    disclosed = sweep.rule.discloses
+    if Disclosure.WINNER not in disclosed or sweep.winner is None:
+        return ()
+    shown = tuple(sweep.winners.values()) if Disclosure.ALL_SCORES in disclosed else (sweep.winner,)
+    return sections.best(sweep, trials=shown, with_score=Disclosure.WINNER_SCORE in disclosed)
+
+
+def _with_all_scores(page: Page, sweep: Sweep) -> Page:
+    records = sweep.table[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
+    records.insert(0, "point", range(1, len(records) + 1))
+    return replace(page, pictures=pages.draw(sweep), trials=sheets.trials(sweep, COLUMNS), records=records)
+
+
+def _without_reasons(sweep: Sweep) -> Sweep:
+    """The sweep as outsiders see it: why a run brought no result depends on the machine, not on the price."""
+    shown = (State.FINISHED, State.DIVERGED)
+    states = [state if state in shown else State.NO_RESULT for state in sweep.table["state"]]
+    return replace(sweep, table=sweep.table.assign(state=pd.Series(states, dtype=object)))

@@ -1,0 +1,119 @@
+"""The parts of a page as plain values, texts already written: the page only lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports import notation
+from reports.bill import Bill
+from reports.facts import Fact
+from reports.notation import axis_label, count, method_label, number
+from reports.table import State, Sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """A configuration that came out on top, of all or of its method; hidden texts are empty."""
+
+    method: str
+    overall: bool
+    settings: tuple[tuple[str, str], ...]
+    score: str
+    interval: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """One stretch of the budget bar, as a share of the whole."""
+
+    name: str
+    start: float
+    share: float
+    text: str
+
+
+def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best, ...]:
+    """The named winners, the best of all first; `with_score` says whether the rule discloses scores."""
+    rows = sorted((sweep.row(trial) for trial in trials), key=lambda row: row["trial"] != sweep.winner)
+    return tuple(
+        Best(
+            method=method_label(str(row["method"])),
+            overall=row["trial"] == sweep.winner,
+            settings=_settings(sweep, str(row["trial"])),
+            score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
+            interval=_interval(row) if with_score else "",
+        )
+        for row in rows
+    )
+
+
+def errors(sweep: Sweep) -> tuple[str, ...]:
+    """What failed runs said, in the plan's order; for the curator only."""
+    said = enumerate(sweep.table["error"], start=1)
+    return tuple(f"Point {place}: {error}" for place, error in said if error is not None)
+
+
+def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
+    """The account's epsilon: other sweeps, this one, and what is left; together they are the whole bar."""
+    total = max(bill.budget[0], bill.reserved[0])
+    segments: list[Segment] = []
+    start = 0.0
+    for name, value, fact in (
+        ("other sweeps", bill.others[0], facts["other_epsilon"]),
+        ("this sweep", bill.epsilon, facts["honest_epsilon"]),
+        ("left", bill.left[0], facts["left_epsilon"]),
+    ):
+        share = value / total if total > 0 else 0.0
+        segments.append(Segment(name=name, start=start, share=share, text=fact.text))
+        start += share
+    return tuple(segment for segment in segments if segment.share > 0 or segment.name == "left")
+
+
+def trouble(facts: Mapping[str, Fact]) -> tuple[str, ...]:
+    """What went wrong, in words; empty where nothing did."""
+    meanings = {
+        State.DIVERGED: "diverged: parameters ceased to be finite",
+        State.FAILED: "failed with an error",
+        State.KILLED: "started without a result: killed, or still running",
+        State.NOT_RUN: "never started",
+    }
+    found = [
+        f"{facts[f'points_{state.name.lower()}'].text} {meaning}"
+        for state, meaning in meanings.items()
+        if facts[f"points_{state.name.lower()}"].value
+    ]
+    repeats = facts["repeats_charged"]
+    return (*found, f"{repeats.text} charged again to be repeated") if repeats.value else tuple(found)
+
+
+def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
+    """A point's swept values, and its noise where points differ in it."""
+    row = sweep.row(trial)
+    settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
+    noise = row["noise_multiplier"]
+    if noise is not None and sweep.table["noise_multiplier"].nunique() > 1:
+        settings["noise_multiplier"] = f"{noise:.4g}"
+    return tuple(settings.items())
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    low, high = row["accuracy_low"], row["accuracy_high"]
+    return "" if low is None or high is None else f"95 %: {notation.interval(low, high)}"
+
+
+def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
+    """What was searched, in one line."""
+    plan = sweep.plan.trials
+    methods = notation.listed([method_label(name) for name in dict.fromkeys(trial.method for trial in plan)])
+    models = dict.fromkeys(str(trial.config.get("model", {}).get("_target_", "")).rpartition(".")[2] for trial in plan)
+    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in plan)
+    known = [number(batch) for batch in batches if batch is not None]
+    parts = [
+        f"{count(len(plan), 'point')} of {methods}",
+        notation.listed([model for model in models if model]),
+        f"{facts['steps'].text} steps" if "steps" in facts else "",
+        f"expected batch size {notation.listed(known)}" if known else "",
+    ]
+    return " · ".join(part for part in parts if part)

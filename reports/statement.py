@@ -1,0 +1,288 @@
+"""The privacy statement: what a sweep's number claims, what it rests on, and what it does not cover.
+
+Each line says how it stands: *checked* against the records of the sweep, *assumed* because no program can
+check it, *stated* where it is a definition, *violated* where the records speak against it. A page with a
+violated line is no private release.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from accounting.guarantee import Adjacency
+from reports import notation
+from reports.audience import Audience
+from reports.bill import Bill
+from reports.facts import Fact
+from reports.notation import axis_label, count, epsilon_up, listed, method_label
+from reports.table import Conduct, Sweep
+
+LUCK = "Intervals are of one score each; the best of many is a lucky one, and a fresh score tends to be lower."
+
+
+class Standing(StrEnum):
+    """How a line of the statement is known."""
+
+    CHECKED = "checked"
+    ASSUMED = "assumed"
+    STATED = "stated"
+    VIOLATED = "violated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of the statement, with what speaks for it."""
+
+    topic: str
+    text: str
+    standing: Standing
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What the lines are written from."""
+
+    sweep: Sweep
+    bill: Bill
+    facts: Mapping[str, Fact]
+    audience: Audience
+
+    def curator(self, *evidence: str) -> tuple[str, ...]:
+        """Evidence that only the curator's page shows."""
+        return evidence if self.audience is Audience.CURATOR else ()
+
+
+def write_statement(context: Context) -> tuple[Line, ...]:
+    """All lines, the claim first."""
+    return (
+        _claim(context),
+        _unit(context),
+        _charged(context),
+        _sampling(context),
+        _accountants(context),
+        _scores(context),
+        _randomness(context),
+        _covered(context),
+        _not_covered(context),
+        _trust(context),
+    )
+
+
+def violations(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The lines that the records speak against."""
+    return tuple(line for line in lines if line.standing is Standing.VIOLATED)
+
+
+def _claim(context: Context) -> Line:
+    facts, unit = context.facts, context.sweep.plan.unit
+    charges = [
+        f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {notation.delta_up(charge.delta)} for "
+        f"{count(charge.runs, 'run')}, by {charge.claimed_by}."
+        for charge in context.bill.charges
+    ]
+    return Line(
+        topic="Claim",
+        text=(
+            f"What this search may release satisfies ({facts['honest_epsilon'].text}, "
+            f"{facts['honest_delta'].text})-differential privacy for each {unit}. "
+            "The choice of the best configuration is included."
+        ),
+        standing=Standing.CHECKED,
+        evidence=(*context.curator(*charges), "Charges add up (Dwork and Roth 2014, Theorem 3.16)."),
+    )
+
+
+def _unit(context: Context) -> Line:
+    unit = context.sweep.plan.unit
+    neighbours = {
+        Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
+        Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
+    }[context.sweep.plan.adjacency]
+    return Line(
+        topic="Unit and neighbours",
+        text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
+        standing=Standing.STATED,
+        evidence=(f"A person behind several {unit}s is protected less.",),
+    )
+
+
+def _charged(context: Context) -> Line:
+    table = context.sweep.table
+    bare = [
+        str(row["trial"])
+        for _, row in table.iterrows()
+        if row["attempts_started"] > row["attempts_charged"]
+        or (row["trial"] in context.sweep.results and not row["attempts_started"])
+    ]
+    if bare:
+        return Line(
+            topic="Charges",
+            text=f"{count(len(bare), 'point')} ran without a charge: the claim does not hold.",
+            standing=Standing.VIOLATED,
+            evidence=context.curator(*bare),
+        )
+    facts = context.facts
+    return Line(
+        topic="Charges",
+        text="Every run was charged before it started, and stays charged whatever became of it.",
+        standing=Standing.CHECKED,
+        evidence=context.curator(
+            f"Runs charged: {facts['runs_charged'].text}, started: {facts['runs_started'].text}.",
+            f"The ledger's chain verifies, {context.sweep.entries} lines long.",
+        ),
+    )
+
+
+def _sampling(context: Context) -> Line:
+    facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
+    declared = (
+        f"Each step takes every training {context.sweep.plan.unit} independently with probability "
+        f"{facts['sample_rate'].text} and adds Gaussian noise of multiplier "
+        f"{facts['noise_multiplier'].text}; {facts['steps'].text} steps a run."
+        if "sample_rate" in facts
+        else "The runs are described by their events in the plan."
+    )
+    told = [f"{count(conducts[conduct], 'point')}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
+    standing, verdict = Standing.CHECKED, "What ran is what was charged."
+    if conducts[Conduct.OTHERWISE]:
+        standing, verdict = Standing.VIOLATED, "Something else ran than was charged."
+    elif context.audience is Audience.PUBLIC:
+        verdict = "Every run that could say what it did, did what was charged."
+    elif conducts[Conduct.UNKNOWN]:
+        standing, verdict = Standing.ASSUMED, "What ran is what was charged; a failed run could not say."
+    return Line(
+        topic="Sampling and noise",
+        text=f"{declared} {verdict}",
+        standing=standing,
+        evidence=context.curator(*told),
+    )
+
+
+def _accountants(context: Context) -> Line:
+    charges = context.bill.charges
+    names = [name for name in charges[0].bounds if all(name in charge.bounds for charge in charges)]
+    totals = {name: sum(charge.bounds[name] for charge in charges) for name in names}
+    refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.refusals.items()]
+    claimants = listed(sorted({charge.claimed_by for charge in charges}))
+    if len(totals) < 2:
+        return Line(
+            topic="Accountants",
+            text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
+            standing=Standing.ASSUMED,
+            evidence=tuple(dict.fromkeys(refusals)),
+        )
+    said = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
+    spread = max(totals.values()) - min(totals.values())
+    return Line(
+        topic="Accountants",
+        text=f"Upper bounds: {listed(said)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
+        standing=Standing.CHECKED,
+        evidence=("Both are upper bounds, so the smaller one holds.", *dict.fromkeys(refusals)),
+    )
+
+
+def _scores(context: Context) -> Line:
+    unit, facts = context.sweep.plan.unit, context.facts
+    if not context.sweep.scored_privately:
+        return Line(
+            topic="Scores",
+            text="Accuracies are exact, on a test set declared public: not charged, its records not covered.",
+            standing=Standing.ASSUMED,
+            evidence=(
+                "Intervals are at 95 % and cover the finite number of test records.",
+                LUCK,
+            ),
+        )
+    parts = {
+        name: sum(charge.parts.get(name, 0.0) for charge in context.bill.charges)
+        for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.parts)
+    }
+    shares = [f"Price of the {name} {unit}s: epsilon {epsilon_up(share)}." for name, share in parts.items()]
+    std = facts["counts_std"].text if "counts_std" in facts else "the declared"
+    return Line(
+        topic="Scores",
+        text=(
+            f"Accuracies come from noisy counts of right and wrong answers on held-out private {unit}s, "
+            f"each with Gaussian noise of standard deviation {std}, and are charged. Intervals are at 95 %."
+        ),
+        standing=Standing.CHECKED,
+        evidence=(
+            f"Training and held-out {unit}s are disjoint: the price is the larger, not the sum.",
+            *shares,
+            LUCK,
+        ),
+    )
+
+
+def _randomness(context: Context) -> Line:
+    if context.sweep.reproducible:
+        return Line(
+            topic="Randomness",
+            text="Declared reproducible: NOT a private release. Whoever knows the seed can remove the noise.",
+            standing=Standing.VIOLATED,
+        )
+    results = len(context.sweep.results)
+    return Line(
+        topic="Randomness",
+        text="Sampling and noise come from secret entropy of the operating system, which is not recorded.",
+        standing=Standing.CHECKED,
+        evidence=context.curator(f"So say {results} of {count(results, 'result')}."),
+    )
+
+
+def _covered(context: Context) -> Line:
+    sweep = context.sweep
+    methods = [method_label(method) for method in dict.fromkeys(trial.method for trial in sweep.plan.trials)]
+    keys = list(dict.fromkeys(axis_label(key) for key in sweep.axes))
+    over = f" over {listed(keys)}" if keys else ""
+    return Line(
+        topic="Covered",
+        text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
+        standing=Standing.STATED,
+        evidence=("Runs that failed, diverged or were killed are paid for like the others.",),
+    )
+
+
+def _not_covered(context: Context) -> Line:
+    others = context.bill.others
+    elsewhere = "Other sweeps of the same data: each has its own price, and prices add up."
+    if context.audience is Audience.CURATOR and others[0] > 0:
+        elsewhere = (
+            f"Other sweeps on this account, which took epsilon {epsilon_up(others[0])} at delta "
+            f"{notation.delta_up(others[1])} besides; the account as a whole is at "
+            f"{epsilon_up(context.bill.reserved[0])}."
+        )
+    models = list(dict.fromkeys(_last(trial.config, "model") for trial in context.sweep.plan.trials))
+    return Line(
+        topic="Not covered",
+        text=(
+            "The choice of the architecture and of the grid, preprocessing, other looks at the same data, "
+            "floating-point noise, and timing."
+        ),
+        standing=Standing.ASSUMED,
+        evidence=(
+            f"The architecture ({listed(models)}) and the grid, if chosen after looking at the data.",
+            "Preprocessing by constants that were taken from the data.",
+            elsewhere,
+            "Gaussian noise in floating point is taken for exact (Mironov 2012 shows what that hides).",
+            "How long runs take, and whether they fail, is taken to depend on no record.",
+        ),
+    )
+
+
+def _trust(context: Context) -> Line:
+    return Line(
+        topic="Trust",
+        text="The curator holds the data and the sweep's folder and is trusted with both; readers are not.",
+        standing=Standing.ASSUMED,
+    )
+
+
+def _last(config: Mapping[str, object], group: str) -> str:
+    """The last part of a group's target."""
+    part = config.get(group)
+    return str(part.get("_target_", "")).rpartition(".")[2] if isinstance(part, Mapping) else str(part)

@@ -1,0 +1,262 @@
+"""A sweep folder and its ledger, read once into one frozen value that owns everything a page needs.
+
+The plan says what was declared, the result files what came back, the ledger what was charged and started.
+Nothing is taken from one of them that another one owns: prices come from the ledger alone, settings from the
+plan alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from accounting import events
+from accounting.errors import BadInput, UnsupportedEvent
+from accounting.events import DpEvent, PlanEvent
+from accounting.guarantee import Adjacency
+from accounting.ledger import Ledger, Statement
+from accounting.plan import Plan, Trial
+from accounting.pld import Pld
+from accounting.price import Panel
+from accounting.rdp import Rdp
+from accounting.result import Status, TrialResult
+from accounting.selection import SelectionRule, rule_from_config
+
+_SCORES = {"accuracy": "value", "accuracy_low": "low", "accuracy_high": "high"}
+_RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
+
+
+class State(StrEnum):
+    """What became of a point."""
+
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    KILLED = "killed"
+    NOT_RUN = "not run"
+    NO_RESULT = "no result"
+
+
+class Conduct(StrEnum):
+    """What ran, against what was declared and charged."""
+
+    AS_DECLARED = "as declared"
+    STOPPED_EARLY = "stopped early, within what was declared"
+    UNKNOWN = "ended before it could say"
+    NOTHING = "no result"
+    OTHERWISE = "not as declared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One sweep as it stands.
+
+    `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
+    verified chain. `table` is tidy: one row per point in the plan's order, one column per swept key, and `trial,
+    method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run, seconds, attempts_charged,
+    attempts_started, epsilon_alone, conduct, device, folder, error`.
+    """
+
+    folder: Path
+    plan: Plan
+    plan_id: str
+    rule: SelectionRule
+    account: Statement
+    entries: int
+    results: Mapping[str, TrialResult]
+    table: pd.DataFrame
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The swept keys, in order of appearance."""
+        return tuple(dict.fromkeys(key for trial in self.plan.trials for key in trial.axes))
+
+    @property
+    def winner(self) -> str | None:
+        """The finished point with the best score, the first among equals; None where nothing finished."""
+        best = self.best_of(self.table)
+        return None if best is None else str(self.table.loc[best, "trial"])
+
+    @property
+    def winners(self) -> dict[str, str]:
+        """The best point of each method that finished one."""
+        found = {str(method): self.best_of(rows) for method, rows in self.table.groupby("method", sort=False)}
+        return {str(method): str(self.table.loc[row, "trial"]) for method, row in found.items() if row is not None}
+
+    @staticmethod
+    def best_of(rows: pd.DataFrame) -> int | None:
+        """Index of the best finished row."""
+        finished = rows.loc[rows["state"] == State.FINISHED, "accuracy"].dropna()
+        return None if finished.empty else int(str(finished.astype(float).idxmax()))
+
+    @property
+    def scored_privately(self) -> bool:
+        """Whether scores are noisy counts of private records, charged like training."""
+        return any(trial.event.validation is not None for trial in self.plan.trials)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether a result's noise can be computed again by whoever knows the seed."""
+        return any(result.randomness != "secret" for result in self.results.values())
+
+    def row(self, trial: str) -> Mapping[str, Any]:
+        """The table's row of a point."""
+        row = self.table.loc[self.table["trial"] == trial].iloc[0]
+        return {str(name): value for name, value in row.items()}
+
+
+def read(folder: Path, ledger: Ledger) -> Sweep:
+    """Reads a sweep folder against the ledger that charged it.
+
+    Raises `BadInput` where the folder holds no plan or the ledger no charge of it, `LedgerDamaged` where its
+    chain does not verify.
+    """
+    if not (folder / "plan.json").is_file():
+        raise BadInput(f"Expected output={folder} to be the folder of a sweep, with a plan.json.")
+    try:
+        plan = Plan.read(folder / "plan.json")
+    except (KeyError, TypeError, AttributeError) as cause:
+        raise BadInput(f"Expected plan={folder / 'plan.json'} to be a plan, got {cause!r}.") from cause
+    plan_id, rule = plan.id, rule_from_config(plan.rule)
+    entries = ledger.verify()
+    account = ledger.statement(plan.account)
+    if not any(entry.plan == plan_id for entry in account.charges):
+        raise BadInput(
+            f"Expected the ledger to hold a charge of plan {plan_id} on {plan.account}; point "
+            "DPSWEEP_LEDGER to the one that this sweep was charged to."
+        )
+    found = {trial.id: TrialResult.read(folder / "trials" / trial.id) for trial in plan.trials}
+    results = {trial: result for trial, result in found.items() if result is not None}
+    return Sweep(
+        folder=folder,
+        plan=plan,
+        plan_id=plan_id,
+        rule=rule,
+        account=account,
+        entries=entries,
+        results=results,
+        table=_table(plan, plan_id, account, results),
+    )
+
+
+def noise_multiplier(event: DpEvent) -> float | None:
+    """The one noise multiplier of an event, None where its steps differ."""
+    leaves = [leaf for leaf, _ in events.flatten(event)]
+    sampled = [events.as_poisson_gaussian(leaf) for leaf in leaves]
+    plain = [events.as_gaussian(leaf) for leaf in leaves]
+    noises = {a[1] if a is not None else b for a, b in zip(sampled, plain, strict=True)}
+    return noises.pop() if len(noises) == 1 else None
+
+
+def _table(plan: Plan, plan_id: str, account: Statement, results: Mapping[str, TrialResult]) -> pd.DataFrame:
+    axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
+    alone = _Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
+    covered, started = _attempts(plan_id, account)
+    rows = []
+    for trial in plan.trials:
+        identity = trial.id
+        result, begun = results.get(identity), started.get(identity, 0)
+        rows.append(
+            {
+                "trial": identity,
+                "method": trial.method,
+                **{key: trial.axes.get(key) for key in axes},
+                "noise_multiplier": noise_multiplier(trial.event.training),
+                "state": _state(result, begun),
+                **_outcome(result),
+                "attempts_charged": covered.get(identity, 0),
+                "attempts_started": begun,
+                "epsilon_alone": alone.epsilon(trial),
+                "conduct": _conduct(trial, result),
+                "folder": f"trials/{identity}",
+            }
+        )
+    table = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in rows[0]})
+    best = Sweep.best_of(table)
+    top = None if best is None else float(str(table.loc[best, "accuracy"]))
+    gaps = [
+        None if top is None or accuracy is None or state != State.FINISHED else top - accuracy
+        for state, accuracy in zip(table["state"], table["accuracy"], strict=True)
+    ]
+    table.insert(list(table.columns).index("accuracy_high") + 1, "gap", pd.Series(gaps, dtype=object))
+    return table
+
+
+def _outcome(result: TrialResult | None) -> dict[str, object]:
+    """What the result file says, None throughout where there is none."""
+    if result is None:
+        return dict.fromkeys((*_SCORES, *_RETURNED))
+    score = result.score or {}
+    return {name: score.get(key) for name, key in _SCORES.items()} | {
+        name: getattr(result, field) for name, field in _RETURNED.items()
+    }
+
+
+def _attempts(plan_id: str, account: Statement) -> tuple[dict[str, int], dict[str, int]]:
+    """How many attempts at each point were charged, and how many started."""
+    covered: dict[str, int] = {}
+    started: dict[str, int] = {}
+    for entry in account.entries:
+        if entry.plan == plan_id and entry.kind == "charge":
+            for trial in entry.body["trials"]:
+                covered[trial] = covered.get(trial, 0) + 1
+        elif entry.plan == plan_id and entry.kind == "start":
+            started[entry.body["trial"]] = started.get(entry.body["trial"], 0) + 1
+    return covered, started
+
+
+def _state(result: TrialResult | None, started: int) -> State:
+    """A result speaks for its own attempt; a later attempt without one was killed, or still runs."""
+    if result is None or result.attempt < started:
+        return State.KILLED if started else State.NOT_RUN
+    return {Status.FINISHED: State.FINISHED, Status.DIVERGED: State.DIVERGED, Status.FAILED: State.FAILED}[
+        result.status
+    ]
+
+
+def _conduct(trial: Trial, result: TrialResult | None) -> Conduct:
+    if result is None:
+        return Conduct.NOTHING
+    if result.event is None:
+        broken = (result.error or "").startswith("ContractBroken")
+        return Conduct.OTHERWISE if broken or result.status is not Status.FAILED else Conduct.UNKNOWN
+    realised, declared = events.from_json(dict(result.event)), trial.event.training
+    if events.same(realised, declared):
+        return Conduct.AS_DECLARED
+    if result.status is not Status.FINISHED and _within(realised, declared):
+        return Conduct.STOPPED_EARLY
+    return Conduct.OTHERWISE
+
+
+def _within(realised: DpEvent, declared: DpEvent) -> bool:
+    """Whether one event is a part of another: the same mechanisms, none more often. A part costs no more."""
+    allowed = dict(events.flatten(declared))
+    return all(count <= allowed.get(leaf, 0) for leaf, count in events.flatten(realised))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alone:
+    """What one run would be quoted at by itself, computed once per distinct event."""
+
+    delta: float
+    adjacency: Adjacency
+    quoted: dict[str, float | None]
+
+    def epsilon(self, trial: Trial) -> float | None:
+        """None where no accountant has a proven bound."""
+        key = json.dumps([events.to_json(part) for part in trial.event.parts.values()], sort_keys=True)
+        if key not in self.quoted:
+            self.quoted[key] = self._quote(trial.event)
+        return self.quoted[key]
+
+    def _quote(self, event: PlanEvent) -> float | None:
+        try:
+            return Panel(claimants=(Pld(), Rdp())).quote(event, self.delta, self.adjacency).epsilon
+        except UnsupportedEvent:
+            return None

@@ -1,0 +1,233 @@
+"""Sweep folders made of the accounting's own values: a real ledger, real plans, real result files."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from accounting import events
+from accounting.composition import Composition
+from accounting.events import PlanEvent
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+from accounting.plan import Block, Plan, Trial
+from accounting.pld import Pld
+from accounting.price import Panel
+from accounting.rdp import Rdp
+from accounting.result import Status, TrialResult
+from accounting.selection import Disclosure, Draw
+from reports.page import write_report
+
+RULE = {"_target_": "accounting.composition.Composition"}
+COUNTS_STD = 9.0
+STEPS = 80
+LRS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+CLIPS = (0.1, 0.4, 1.6, 6.4, 12.8)
+REGULARIZERS = (0.0001, 0.001, 0.01, 0.1, 1.0)
+LR = "trainer.lr"
+CLIP = "trainer.clip_norm"
+REGULARIZER = "trainer.regularizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A sweep folder and the ledger it was charged to."""
+
+    folder: Path
+    ledger: Ledger
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a sweep is made of. `fates` maps a point's place in the plan to how its attempt ended."""
+
+    axes: Mapping[str, Mapping[str, tuple[Any, ...]]]
+    noises: tuple[float, ...] = (4.0,)
+    fates: Mapping[int, str] = field(default_factory=dict)
+    accuracy: Callable[[int], float] = lambda place: 0.5 + 0.4 * ((place * 37) % 101) / 101
+    private: bool = True
+    randomness: str = "secret"
+    dataset: str = "digits"
+    model: str = "trainers.models.logistic.logistic"
+    error: str = "RuntimeError: out of memory"
+    rule: Mapping[str, Any] = field(default_factory=lambda: dict(RULE))
+    repeats: Iterable[int] = ()
+    realised_steps: Callable[[int], int] = lambda _: STEPS
+
+
+def make(root: Path, recipe: Recipe) -> Made:
+    """Charges, starts and settles a sweep as the coordinator does."""
+    trials = list(_trials(recipe))
+    event = Composition().event([trial.event for trial in trials])
+    budget = Guarantee(epsilon=1000.0, delta=1e-3)
+    plan = Plan(
+        account=recipe.dataset,
+        budget=budget,
+        delta=1e-5,
+        rule=recipe.rule,
+        blocks=tuple(Block(trials=(trial,)) for trial in trials),
+        event=event,
+    )
+    folder = root / "sweep"
+    plan.write(folder / "plan.json")
+    task = {
+        "overrides": {"task": [f"dataset={recipe.dataset}", "trainer.lr=0.1,0.2"]},
+        "job": {"name": "dpsweep"},
+    }
+    (folder / "multirun.yaml").write_text(yaml.safe_dump({"hydra": task}))
+    ledger = Ledger(root / "ledger.sqlite")
+    ledger.open(plan.account, budget)
+    _charge(ledger, plan, plan.trials, plan.event, "plan")
+    for place, trial in enumerate(trials):
+        _attempt(folder, ledger, plan, trial, place, recipe)
+    for place in recipe.repeats:
+        _charge(ledger, plan, (trials[place],), trials[place].event, "repeat")
+    return Made(folder=folder, ledger=ledger, plan=plan)
+
+
+def _trials(recipe: Recipe) -> Iterable[Trial]:
+    for method, axes in recipe.axes.items():
+        for noise, *values in itertools.product(recipe.noises, *axes.values()):
+            point = dict(zip(axes, values, strict=True))
+            trainer = {key.rpartition(".")[2]: value for key, value in point.items()}
+            config = {
+                "dataset": {
+                    "_target_": "trainers.data.embedded.EmbeddedImages",
+                    "name": recipe.dataset,
+                    "records": 1797,
+                },
+                "model": {"_target_": recipe.model},
+                "trainer": {"_target_": f"trainers.{method}.{method}"} | trainer,
+                "schedule": {"_target_": "trainers.schedules.Constant"},
+                "sampler": {"_target_": "trainers.sampling.Poisson", "batch_size": 180},
+                "score": {
+                    "_target_": "trainers.scores.PrivateHoldout",
+                    "fraction": 0.2,
+                    "noise_std": COUNTS_STD,
+                },
+                "steps": STEPS,
+                "privacy": {"noise_multiplier": noise, "adjacency": "add_or_remove_one", "unit": "record"},
+                "seed": None,
+            }
+            step = events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise)
+            score = events.gaussian(noise_multiplier=COUNTS_STD) if recipe.private else None
+            if len(recipe.noises) > 1:
+                point = point | {"privacy.noise_multiplier": noise}
+            yield Trial(
+                method=method,
+                axes=point,
+                config=config,
+                event=PlanEvent(training=events.repeat(step, STEPS), validation=score),
+            )
+
+
+def _charge(ledger: Ledger, plan: Plan, trials: Iterable[Trial], event: PlanEvent, reason: str) -> None:
+    quote = Panel(claimants=(Pld(), Rdp())).quote(event, plan.delta, plan.adjacency)
+    ledger.charge(
+        plan.account,
+        plan=plan.id,
+        trials=[trial.id for trial in trials],
+        cost=quote.guarantee,
+        record={
+            "event": {name: events.to_json(part) for name, part in event.parts.items()},
+            "rule": {"name": "composition"},
+            "claimed_by": quote.claimed_by,
+            "bounds": dict(quote.bounds),
+            "refusals": dict(quote.refusals),
+            "parts": dict(quote.parts),
+            "reason": reason,
+        },
+    )
+
+
+def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int, recipe: Recipe) -> None:
+    fate = recipe.fates.get(place, "finished")
+    if fate == "not run":
+        return
+    (receipt,) = ledger.start(plan.account, plan=plan.id, trials=[trial.id])
+    receipt.write(folder / "trials" / trial.id)
+    if fate == "killed":
+        return
+    status, value = Status(fate), recipe.accuracy(place)
+    score = {"value": value, "low": max(0.0, value - 0.02), "high": min(1.0, value + 0.02)}
+    steps = STEPS // 2 if status is Status.DIVERGED else recipe.realised_steps(place)
+    ((leaf, _),) = events.flatten(trial.event.training)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    TrialResult(
+        trial=trial.id,
+        attempt=1,
+        status=status,
+        score={
+            Status.FINISHED: score,
+            Status.DIVERGED: {"value": 0.0, "low": 0.0, "high": 0.0},
+            Status.FAILED: None,
+        }[status],
+        event=None if status is Status.FAILED else events.to_json(events.repeat(leaf, steps)),
+        steps=steps,
+        seconds=12.3456789 + place,
+        device="cpu",
+        randomness=recipe.randomness,
+        started=now,
+        ended=now,
+        error=recipe.error if status is Status.FAILED else None,
+        versions={"dpsweep": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
+        curator={"batch_sizes": {"smallest": 151151, "mean": 180.987654321, "largest": 217217}},
+    ).write(folder / "trials" / trial.id)
+    ledger.settle(plan.account, plan=plan.id, trial=trial.id, attempt=1, realised={"status": status.value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyWinner:
+    """A rule that pays for everything and hides every loser."""
+
+    name: str = "only_winner"
+    discloses: frozenset[Disclosure] = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """All points."""
+        return Draw(tries=tuple(range(n_points)))
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The composition of all points."""
+        return Composition().event(trials)
+
+
+@pytest.fixture
+def sweep_of(tmp_path: Path) -> Callable[..., Made]:
+    """Makes a sweep in the test's own folder, from a recipe's fields."""
+    return lambda axes, **fields: make(tmp_path, Recipe(axes=axes, **fields))
+
+
+@pytest.fixture
+def only_winner(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The configuration of a rule that hides losers."""
+    module = ModuleType("rules_of_this_test")
+    module.OnlyWinner = OnlyWinner  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return {"_target_": f"{module.__name__}.OnlyWinner"}
+
+
+@pytest.fixture(scope="session")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Two methods, 7 x 5 points each, with a point of every fate, a repeat, and its page already written."""
+    made = make(
+        tmp_path_factory.mktemp("troubled"),
+        Recipe(
+            axes={"dpsgd": {LR: LRS, CLIP: CLIPS}, "dpnsgd": {LR: LRS, REGULARIZER: REGULARIZERS}},
+            fates={3: "failed", 5: "diverged", 6: "killed", 8: "not run"},
+            repeats=(3,),
+        ),
+    )
+    write_report(made.folder, made.ledger)
+    return made

@@ -1,0 +1,83 @@
+"""Where points go: across, down, or into a panel of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reports.grid import Mark, Panel, arrange, scale
+from reports.table import State, read
+
+LR, CLIP = "trainer.lr", "trainer.clip_norm"
+SweepOf = Callable[..., Any]
+
+
+def panels_of(made: Any) -> tuple[Panel, ...]:
+    sweep = read(made.folder, made.ledger)
+    return arrange(sweep.table, sweep.axes)
+
+
+def test_methods_and_noises_make_panels(sweep_of: SweepOf) -> None:
+    panels = panels_of(
+        sweep_of(
+            {
+                "dpsgd": {LR: (0.4, 0.1), CLIP: (1, 2, 3)},
+                "dpnsgd": {LR: (0.1, 0.4), "trainer.regularizer": (1, 2)},
+            },
+            noises=(1.5, 2.0, 3.0),
+        )
+    )
+    assert [(panel.label, panel.facet) for panel in panels] == [
+        (method, (f"noise_multiplier {noise}",)) for method in ("DP-SGD", "DP-NSGD") for noise in ("1.5", "2", "3")
+    ]
+    assert panels[0].across.label == "lr"
+    assert panels[0].across.values == (0.1, 0.4)
+    assert panels[0].down.values == (1, 2, 3)
+    assert all(len(panel.cells) == 6 for panel in panels[:3])
+
+
+@pytest.mark.parametrize(
+    ("axes", "across", "down"),
+    [
+        ({LR: (0.1,)}, LR, None),
+        ({}, None, None),
+        ({CLIP: (1, 2)}, CLIP, None),
+        ({LR: (0.1,), CLIP: (1, 2)}, CLIP, LR),
+        ({CLIP: (1,), LR: (0.1, 0.2)}, LR, CLIP),
+        ({"model": ("a", "b", "c"), CLIP: (1, 2), LR: (0.1, 0.2)}, LR, CLIP),
+    ],
+)
+def test_lr_lies_across_where_it_varies(sweep_of: SweepOf, axes: Any, across: str | None, down: str | None) -> None:
+    for panel in panels_of(sweep_of({"dpsgd": axes})):
+        assert (panel.across.key, panel.down.key) == (across, down)
+        assert len(panel.cells) == len(panel.across.values) * len(panel.down.values)
+
+
+def test_further_axes_make_panels(sweep_of: SweepOf) -> None:
+    axes = {LR: (0.1, 0.2), CLIP: (1, 2), "trainer.beta1": (0.9, 0.99), "model": ("cnn", "logistic")}
+    panels = panels_of(sweep_of({"dpadam": axes}))
+    assert len(panels) == 4
+    assert len({panel.name for panel in panels}) == 4
+    assert sum(len(panel.cells) for panel in panels) == 16
+
+
+def test_marks_are_unique_and_states_kept(troubled: Any) -> None:
+    panels = panels_of(troubled)
+    cells = [cell for panel in panels for cell in panel.cells.values()]
+    assert [cell.mark for cell in cells].count(Mark.BEST) == 1
+    assert [cell.mark for cell in cells].count(Mark.BEST_OF_METHOD) == 1
+    best = next(cell for cell in cells if cell.mark is Mark.BEST)
+    assert best.accuracy == max(cell.accuracy for cell in cells if cell.state is State.FINISHED and cell.accuracy)
+    assert sum(cell.state is State.NOT_RUN for cell in cells) == 1
+
+
+def test_the_scale_is_shared_and_never_empty(sweep_of: SweepOf, troubled: Any) -> None:
+    low, high = scale(panels_of(troubled))
+    sweep = read(troubled.folder, troubled.ledger)
+    finished = sweep.table.loc[sweep.table["state"] == State.FINISHED, "accuracy"]
+    assert (low, high) == (min(finished), max(finished))
+    low, high = scale(panels_of(sweep_of({"dpsgd": {LR: (0.1,)}})))
+    assert high - low == pytest.approx(0.01)
+    assert scale(()) == (0.0, 1.0)

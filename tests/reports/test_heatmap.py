@@ -1,0 +1,152 @@
+"""Pictures of every shape: nothing overlaps, sizes are as declared, no global style is touched."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from reports.grid import Panel, arrange, scale
+from reports.heatmap import PNG_DPI, figure, pictures
+from reports.layout import lay_out
+from reports.table import State, read
+
+LR, CLIP = "trainer.lr", "trainer.clip_norm"
+
+
+def steps(how_many: int, factor: float = 2.0) -> tuple[float, ...]:
+    return tuple(0.0123 * factor**step for step in range(how_many))
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "one point": {"axes": {"dpsgd": {LR: (0.1,)}}},
+    "no axis": {"axes": {"dpsgd": {}}},
+    "2 x 2": {
+        "axes": {"dpsgd": {LR: (0.1, 0.2), CLIP: (1, 2)}},
+        "fates": {0: "failed", 1: "diverged", 2: "killed"},
+    },
+    "1 x 7": {"axes": {"dpsgd": {LR: steps(7), CLIP: (1.0,)}}},
+    "7 x 1": {"axes": {"dpsgd": {CLIP: steps(7), LR: (0.1,)}}},
+    "12 x 10": {
+        "axes": {"dpsgd": {LR: steps(12), CLIP: steps(10, 1.7)}},
+        "fates": {5: "not run", 7: "diverged"},
+    },
+    "all failed": {
+        "axes": {"dpsgd": {LR: (0.1, 0.2), CLIP: (1, 2)}},
+        "fates": dict.fromkeys(range(4), "failed"),
+    },
+    "two methods": {"axes": {"dpsgd": {LR: steps(7), CLIP: steps(5)}, "dpnsgd": {LR: steps(7), CLIP: steps(5)}}},
+    "three noises": {
+        "axes": {"dpsgd": {LR: steps(3), CLIP: (1, 2)}, "dpadam": {LR: steps(3), CLIP: (1, 2)}},
+        "noises": (1.5, 2.0, 3.0),
+    },
+    "many panels, long names": {
+        "axes": {
+            "dpadam_of_a_very_long_name_that_somebody_chose": {
+                LR: (0.1, 0.2),
+                "trainer.a_rather_long_quantity_name": ("<b>&$x$_^{", "another long value here"),
+                "trainer.beta1": (0.9, 0.99),
+                "model": ("one_hidden_layer_of_a_hundred", "resnet20"),
+            }
+        },
+        "noises": (1.5, 2.0),
+    },
+}
+
+
+def panels_of(
+    axes: dict[str, dict[str, tuple[Any, ...]]],
+    noises: tuple[float, ...] = (4.0,),
+    fates: dict[int, str] | None = None,
+) -> tuple[Panel, ...]:
+    """Panels of a tidy table as `table.read` makes it."""
+    points = [
+        {"method": method, "noise_multiplier": noise} | dict(zip(own, values, strict=True))
+        for method, own in axes.items()
+        for noise, *values in itertools.product(noises, *own.values())
+    ]
+    scores = [0.5 + 0.4 * ((place * 37) % 101) / 101 for place in range(len(points))]
+    names = dict.fromkeys(key for own in axes.values() for key in own)
+    columns: dict[str, list[Any]] = {name: [point.get(name) for point in points] for name in names}
+    columns |= {name: [point[name] for point in points] for name in ("method", "noise_multiplier")}
+    columns |= {
+        "state": [State((fates or {}).get(place, "finished")) for place in range(len(points))],
+        "accuracy": scores,
+        "accuracy_low": [score - 0.02 for score in scores],
+        "accuracy_high": [score + 0.02 for score in scores],
+    }
+    frame = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in columns.items()})
+    return arrange(frame, tuple(names))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_text_overlaps_or_leaves_the_figure(shape: str) -> None:
+    panels = panels_of(**SHAPES[shape])
+    drawn = figure(panels, scale(panels), "noisy accuracy, %")
+    assert isinstance(drawn.canvas, FigureCanvasAgg)
+    drawn.canvas.draw()
+    renderer = drawn.canvas.get_renderer()
+    texts = [
+        text for axes in drawn.axes for text in axes.findobj(mpl.text.Text) if text.get_text() and text.get_visible()
+    ]
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+    for (name, box), (other, there) in itertools.combinations(boxes, 2):
+        assert not box.overlaps(there), f"{name!r} touches {other!r}"
+    width, height = drawn.canvas.get_width_height()
+    for name, box in boxes:
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, name
+
+
+@pytest.mark.parametrize("shape", ["2 x 2", "three noises", "all failed"])
+def test_pictures_have_their_declared_size_and_leave_no_trace(shape: str) -> None:
+    before = dict(mpl.rcParams)
+    drawn = pictures(panels_of(**SHAPES[shape]), "accuracy, %")
+    assert dict(mpl.rcParams) == before
+    assert pyplot.get_fignums() == []
+    assert [picture.name for picture in drawn] == [
+        "heatmap",
+        *(f"heatmap-{name}" for name in SHAPES[shape]["axes"]),
+    ]
+    for picture in drawn:
+        assert picture.png[:8] == b"\x89PNG\r\n\x1a\n"
+        assert struct.unpack(">II", picture.png[16:24]) == (picture.width, picture.height)
+        layout = lay_out(picture.panels)
+        assert (picture.width, picture.height) == (
+            round(layout.width * PNG_DPI),
+            round(layout.height * PNG_DPI),
+        )
+        assert picture.svg.rstrip().endswith("</svg>")
+
+
+def test_states_are_named_in_words_and_the_best_by_name(troubled: Any) -> None:
+    sweep = read(troubled.folder, troubled.ledger)
+    whole = pictures(arrange(sweep.table, sweep.axes), "noisy accuracy, %")[0]
+    for word in (
+        "failed",
+        "diverged",
+        "killed",
+        "not run",
+        "best of all",
+        "best of its method",
+        "lr",
+        "clip_norm",
+    ):
+        assert f">{word}</text>" in whole.svg
+
+
+def test_maps_of_many_cells_are_drawn_without_labels() -> None:
+    (small,) = lay_out(panels_of({"dpsgd": {LR: steps(12), CLIP: steps(10)}})).places
+    (large,) = lay_out(panels_of({"dpsgd": {LR: steps(40, 1.1), CLIP: steps(40, 1.1)}})).places
+    assert small.annotated
+    assert not large.annotated
+    assert large.width < 8
+
+
+def test_a_methods_name_never_leaves_the_folder() -> None:
+    assert pictures(panels_of({"../../dpsgd": {LR: (0.1,)}}), "x")[1].name == "heatmap-------dpsgd"

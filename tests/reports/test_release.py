@@ -1,0 +1,141 @@
+"""The release: made of what the rule discloses, tried by looking for everything else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting.errors import BadInput
+from accounting.result import TrialResult
+from reports.release import write_release
+
+AXES = {
+    "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},
+    "dpnsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.regularizer": (0.1, 1)},
+}
+FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
+SweepOf = Callable[..., Any]
+
+
+def contents(folder: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in sorted((folder / "release").rglob("*")) if path.is_file())
+
+
+def secrets_of(made: Any) -> set[str]:
+    """All that only the curator may know: what the ledger and the results say besides prices and scores."""
+    found = {made.plan.id, str(made.folder), made.folder.parent.name, str(made.ledger.path)}
+    for entry in made.ledger.statement(made.plan.account).entries:
+        found |= {entry.digest, entry.digest[:12], entry.at, entry.at[:10], f'"seq": {entry.seq}'}
+    for trial in made.plan.trials:
+        found.add(trial.id)
+        result = TrialResult.read(made.folder / "trials" / trial.id)
+        if result is not None:
+            found |= {str(batch) for batch in result.curator["batch_sizes"].values()}
+            found |= {f"{result.seconds}", f"{result.seconds:.4g}", f"{result.seconds:.1f} s", result.started}
+            found |= {result.error} - {None}
+    return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes", "python -m sweeper"}
+
+
+def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES, fates=FATES, repeats=(1,))
+    write_release(made.folder, made.ledger)
+    text = contents(made.folder).decode("utf-8", errors="replace")
+    leaked = sorted(secret for secret in secrets_of(made) if secret in text)
+    assert leaked == []
+    assert not re.search(r"\d{4}-\d\d-\d\dT\d\d", text)
+    assert not re.search(r"\b[0-9a-f]{40,}\b", text)
+    assert made.plan.account in text
+
+
+def test_under_composition_every_score_is_shown(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES, fates=FATES)
+    path = write_release(made.folder, made.ledger)
+    assert path == made.folder / "release" / "report.html"
+    form = json.loads((path.parent / "report.json").read_text())
+    assert form["audience"] == "public"
+    rows = form["trials"]["rows"]
+    assert [row["point"] for row in rows] == list(range(1, 13))
+    assert [row["state"] for row in rows].count("no result") == 3
+    for row, trial in zip(rows, made.plan.trials, strict=True):
+        result = TrialResult.read(made.folder / "trials" / trial.id)
+        assert row["accuracy"] == (result.score["value"] if result and result.score else None)
+    assert {file.name for file in path.parent.glob("*.png")} == {
+        "heatmap.png",
+        "heatmap-dpsgd.png",
+        "heatmap-dpnsgd.png",
+    }
+
+
+def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only_winner: dict[str, str]) -> None:
+    def accuracy(place: int) -> float:
+        return 0.912345 if place == 9 else 0.3 + place / 1000
+
+    made = sweep_of(AXES, rule=only_winner, accuracy=accuracy)
+    path = write_release(made.folder, made.ledger)
+    assert {file.name for file in path.parent.iterdir()} == {"report.html", "report.json"}
+    form = json.loads((path.parent / "report.json").read_text())
+    assert form["trials"]["rows"] == []
+    html = path.read_text()
+    assert "91.2 %" in html
+    assert "<figure" not in html
+    for place in range(12):
+        shown = f"{100 * accuracy(place):.1f}"
+        assert (shown in html) == (place == 9), place
+
+
+def test_under_such_a_rule_the_page_does_not_depend_on_losers(
+    sweep_of: SweepOf, only_winner: dict[str, str], tmp_path: Path
+) -> None:
+    made = sweep_of(AXES, rule=only_winner, accuracy=lambda place: 0.9 if place == 9 else 0.3)
+    write_release(made.folder, made.ledger)
+    before = contents(made.folder)
+    for place, trial in enumerate(made.plan.trials):
+        folder = made.folder / "trials" / trial.id
+        result = TrialResult.read(folder)
+        if place != 9 and result is not None:
+            form = json.loads((folder / "result.json").read_text())
+            changes = (
+                {
+                    "status": "failed",
+                    "score": None,
+                    "event": None,
+                    "seconds": 999.0,
+                    "error": "OSError: gone",
+                },
+                {"score": {"value": 0.5, "low": 0.1, "high": 0.6}, "seconds": 777.0},
+            )
+            (folder / "result.json").write_text(json.dumps(form | changes[place % 2]))
+    write_release(made.folder, made.ledger)
+    assert contents(made.folder) == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"randomness": "reproducible"}, "NOT a private release"),
+        ({"realised_steps": lambda place: 81}, "Something else ran"),
+        ({"realised_steps": lambda place: 79}, "Something else ran"),
+        ({"fates": {0: "failed"}, "error": "ContractBroken: else."}, "Something else ran"),
+        ({"fates": dict.fromkeys(range(12), "failed")}, "a finished run"),
+    ],
+)
+def test_what_the_records_speak_against_is_refused(sweep_of: SweepOf, fields: dict[str, Any], reason: str) -> None:
+    made = sweep_of(AXES, **fields)
+    with pytest.raises(BadInput, match=reason):
+        write_release(made.folder, made.ledger)
+    assert not (made.folder / "release").exists()
+
+
+def test_a_new_release_replaces_the_old_one_whole(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    stale = made.folder / "release" / "old.txt"
+    stale.parent.mkdir()
+    stale.write_text("left over")
+    write_release(made.folder, made.ledger)
+    assert not stale.exists()
+    assert not list(made.folder.glob(".release*"))

@@ -1,0 +1,73 @@
+"""A place of its own for every test: ledger, working folder, and the program as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from accounting.ledger import Ledger
+from sweeper.app import CONF
+from sweeper.compose import PricedPlan, compose_plan
+from sweeper.points import points, read_request
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+FAST = ("dataset=digits", "steps=3", "sampler.batch_size=200", "trainer=dpnsgd", "accountant=rdp")
+"""A sweep whose trials take a fraction of a second."""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.sqlite")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("DPSWEEP_DATA", "HYDRA_FULL_ERROR")}
+    return kept | {"DPSWEEP_LEDGER": str(tmp_path / "ledger.sqlite"), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def program(tmp_path: Path, environment: dict[str, str]) -> Program:
+    """Runs `python -m MODULE ARGUMENTS...` in the test's folder."""
+
+    def run(*arguments: str, module: str = "sweeper") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=180,
+        )
+
+    return run
+
+
+@pytest.fixture
+def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
+    """The plan that a command line would make, without starting a program."""
+
+    def compose(arguments: Sequence[str]) -> PricedPlan:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            request = read_request(arguments, loader)
+            config: DictConfig = loader.load_configuration("config", list(request.fixed), run_mode=_run_mode())
+            return compose_plan(points(request, config, loader), request, config)
+
+    return compose
+
+
+def _run_mode() -> object:
+    from hydra.types import RunMode
+
+    return RunMode.MULTIRUN

@@ -1,0 +1,131 @@
+"""The commands: what they print, what they change, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_plan_prints_the_price_and_changes_nothing(program: Program, tmp_path: Path) -> None:
+    done = program("plan", "dataset=digits", "trainer=dpnsgd", "accountant=rdp", module="sweeper.cli")
+    assert done.returncode == 0, done.stderr
+    for words in ("the whole search", "not the price of this search", "it fits", "about", "16 dpnsgd"):
+        assert words in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_groups_and_exit_codes(program: Program) -> None:
+    done = program("--help")
+    assert done.returncode == 0
+    for words in ("trainer: dpadam, dpnsgd, dpsgd", "grid:", "paper_a", "Exit codes"):
+        assert words in done.stdout
+    verbs = program("--help", module="sweeper.cli")
+    assert all(verb in verbs.stdout for verb in ("sweep", "plan", "budget", "verify", "report", "release"))
+
+
+def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
+    shown = program("--cfg", "job", "dataset=cifar10", "trainer=dpadam", "trainer.lr=0.003")
+    assert shown.returncode == 0, shown.stderr
+    assert "trainers.dpadam.DpAdam" in shown.stdout
+    assert "lr: 0.003" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_path: Path) -> None:
+    def complete(line: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "sweeper", "-sc", "query=bash"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment | {"COMP_LINE": f"dpsweep {line}", "COMP_POINT": str(len(line) + 8), "COMP_CWORD": "1"},
+        )
+        return done.stdout.split()
+
+    assert set(complete("trainer=")) == {"trainer=dpadam", "trainer=dpnsgd", "trainer=dpsgd"}
+    assert "privacy.epsilon=" in complete("privacy.eps")
+
+
+def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
+    for line, sentence in (
+        (["dataset=digit"], "Could not find 'dataset/digit'"),
+        (["trainer.foo=1"], "Could not override 'trainer.foo'"),
+        (["dataset=digits", "trainer.lr=0.1,", "0.2"], "write values without spaces"),
+        (["hydra.sweeper.verb=dance"], "to be one of sweep, plan"),
+    ):
+        done = program(*line)
+        assert done.returncode == 2, done.stderr
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "nothing was charged" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_say_where_to_put_them_and_cost_nothing(program: Program, ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = program("dataset=mnist", f"data={tmp_path / 'nowhere'}", "trainer=dpsgd", "accountant=rdp")
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert ledger.accounts() == ()
+
+
+@pytest.fixture
+def charged(ledger: Ledger) -> Ledger:
+    ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
+    cost = Guarantee(epsilon=2.5, delta=1e-5)
+    ledger.charge("digits", plan="p", trials=["a", "b"], cost=cost, record={"reason": "plan"})
+    return ledger
+
+
+def test_budget_shows_what_is_reserved_and_left(program: Program, charged: Ledger) -> None:
+    table = program("budget", module="sweeper.cli").stdout
+    assert "2.5000" in table
+    assert "21.5000" in table
+    (account,) = json.loads(program("budget", "dataset=digits", "--json", module="sweeper.cli").stdout)
+    assert account["left"] == {"epsilon": 21.5, "delta": 9e-5}
+    assert account["charges"][0]["runs"] == 2
+
+
+def test_a_budget_is_raised_on_the_record_only(program: Program, charged: Ledger) -> None:
+    done = program("dataset=digits", "trainer=dpnsgd", "trainer.lr=1,2", "budget.epsilon=30", "accountant=rdp")
+    assert done.returncode == 2
+    assert "dpsweep budget raise dataset=digits budget.epsilon=30" in done.stderr
+    raised = program("budget", "raise", "dataset=digits", "budget.epsilon=30", module="sweeper.cli")
+    assert raised.returncode == 0, raised.stderr
+    assert charged.statement("digits").budget.epsilon == 30
+    lowered = program("budget", "raise", "dataset=digits", "budget.epsilon=3", module="sweeper.cli")
+    assert lowered.returncode == 2
+    assert charged.statement("digits").budget.epsilon == 30
+
+
+def test_verify_finds_a_damaged_ledger(program: Program, charged: Ledger) -> None:
+    assert "2 entries, the chain is whole" in program("verify", module="sweeper.cli").stdout
+    import sqlite3
+
+    connection = sqlite3.connect(charged.path)
+    connection.execute("DROP TRIGGER entries_refuse_update")
+    connection.execute("UPDATE entries SET body = replace(body, '2.5', '0.5') WHERE seq = 2")
+    connection.commit()
+    connection.close()
+    done = program("verify", module="sweeper.cli")
+    assert done.returncode == 5
+    assert "Entry 2" in done.stderr
+
+
+def test_an_unknown_folder_is_one_sentence(program: Program) -> None:
+    for verb in ("report", "release", "verify"):
+        done = program(verb, "nowhere", module="sweeper.cli")
+        assert done.returncode == 2
+        assert "nowhere" in done.stderr
+        assert "Traceback" not in done.stderr

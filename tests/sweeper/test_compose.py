@@ -1,0 +1,177 @@
+"""From a command line to a plan: the grid, its noise, its price; and every refusal in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import pytest
+
+from accounting.errors import BadInput
+from accounting.events import flatten
+from accounting.guarantee import Adjacency
+from accounting.plan import Plan
+from sweeper.compose import PricedPlan
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+FAST = ["dataset=digits", "accountant=rdp"]
+
+
+def axes(plan: Plan) -> list[tuple[object, ...]]:
+    return [(trial.method, *trial.axes.values()) for trial in plan.trials]
+
+
+def test_the_command_lines_axes_are_the_grid(compose_priced: Compose) -> None:
+    plan = compose_priced([*FAST, "trainer=dpnsgd", "trainer.lr=0.1,0.2", "trainer.regularizer=0.01,0.1"]).plan
+    assert axes(plan) == [("dpnsgd", *pair) for pair in product((0.1, 0.2), (0.01, 0.1))]
+
+
+def test_without_axes_the_grid_file_decides_and_a_fixed_value_drops_its_axis(compose_priced: Compose) -> None:
+    plan = compose_priced([*FAST, "grid=paper_a"]).plan
+    assert len(plan.trials) == 70
+    assert {trial.method for trial in plan.trials} == {"dpsgd", "dpnsgd"}
+    one = compose_priced([*FAST, "grid=paper_a", "trainer=dpsgd", "trainer.lr=0.4"]).plan
+    assert [trial.axes for trial in one.trials] == [{"trainer.clip_norm": c} for c in (0.1, 0.4, 1.6, 6.4, 12.8)]
+    assert {trial.config["trainer"]["lr"] for trial in one.trials} == {0.4}
+
+
+def test_the_paper_grids_are_the_papers(compose_priced: Compose) -> None:
+    """Yang et al., figure 3; Mohapatra et al., table 2."""
+    paper_a = compose_priced([*FAST, "grid=paper_a", "trainer=dpnsgd"]).plan
+    assert {(t.axes["trainer.lr"], t.axes["trainer.regularizer"]) for t in paper_a.trials} == set(
+        product((0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (1e-4, 1e-3, 1e-2, 0.1, 1.0))
+    )
+    paper_b = compose_priced([*FAST, "grid=paper_b", "trainer=dpsgd"]).plan
+    assert {(t.axes["trainer.lr"], t.axes["trainer.clip_norm"]) for t in paper_b.trials} == set(
+        product((0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0), (0.1, 0.2, 0.5, 1.0))
+    )
+
+
+def test_several_methods_models_and_noises_unite_in_one_plan(compose_priced: Compose) -> None:
+    priced = compose_priced(
+        [
+            *FAST,
+            "trainer=dpsgd,dpadam",
+            "model=logistic,one_hidden",
+            "trainer.lr=1,2",
+            "trainer.clip_norm=1",
+            "privacy.noise_multiplier=2.0,4.0",
+            "score.noise_std=5",
+        ]
+    )
+    assert len(priced.plan.trials) == 2 * 2 * 2 * 2
+    assert dict(priced.plan.trials[0].axes) == {"model": "logistic", "trainer.lr": 1, "privacy.noise_multiplier": 2.0}
+    assert len(flatten(priced.plan.event.training)) == 2, "unequal noise is composed as it is"
+    assert priced.plan.target_epsilon is None
+
+
+def test_repeated_points_are_dropped_and_said(compose_priced: Compose) -> None:
+    plan = compose_priced([*FAST, "trainer=dpnsgd", "trainer.lr=0.1,0.10,1e-1,0.2", "trainer.regularizer=1"]).plan
+    assert len(plan.trials) == 2
+    assert plan.notes == ("2 repeated points were dropped.",)
+
+
+def test_the_noise_is_calibrated_to_the_whole_plan(compose_priced: Compose) -> None:
+    few = compose_priced([*FAST, "trainer=dpnsgd", "trainer.lr=1,2", "trainer.regularizer=1", "privacy.epsilon=4"])
+    many = compose_priced(
+        [*FAST, "trainer=dpnsgd", "trainer.lr=1,2", "trainer.regularizer=1,2,3,4", "privacy.epsilon=4"]
+    )
+    for priced in (few, many):
+        assert 3.9 < priced.quote.epsilon <= 4
+        assert priced.quote.parts["validation"] <= 4, "scores cost the held-out records no more"
+        assert priced.single_run.epsilon < priced.quote.epsilon
+
+    def noise(priced: PricedPlan) -> float:
+        (value,) = {trial.config["privacy"]["noise_multiplier"] for trial in priced.plan.trials}
+        return float(value)
+
+    assert noise(many) == pytest.approx(2 * noise(few), rel=0.15), "four times the runs, about twice the noise"
+
+
+def test_sample_rate_and_steps_are_the_declared_ones(compose_priced: Compose) -> None:
+    priced = compose_priced(
+        [*FAST, "trainer=dpnsgd", "trainer.lr=1", "trainer.regularizer=1", "sampler.batch_size=250"]
+    )
+    ((step, count),) = flatten(priced.plan.trials[0].event.training)
+    dataset = priced.plan.trials[0].config["dataset"]
+    assert step.sampling_probability == 250 / round(dataset["records"] * 0.8)
+    assert count == priced.plan.trials[0].config["steps"]
+
+
+def test_a_public_test_set_costs_nothing_and_leaves_all_records_to_train_on(compose_priced: Compose) -> None:
+    priced = compose_priced(["dataset=adult", "accountant=rdp", "score=public", "trainer=dpsgd", "trainer.lr=1,2"])
+    assert priced.plan.event.validation is None
+    ((step, _),) = flatten(priced.plan.trials[0].event.training)
+    assert step.sampling_probability == 1000 / 30162
+
+
+def test_plans_are_reproducible_and_devices_no_part_of_them(compose_priced: Compose) -> None:
+    line = [*FAST, "trainer=dpnsgd", "trainer.lr=1,2", "trainer.regularizer=1"]
+    plain = compose_priced(line).plan
+    elsewhere = compose_priced([*line, "compute.device=cuda", "compute.threads=7", "data=/elsewhere"]).plan
+    richer = compose_priced([*line, "budget.epsilon=100"]).plan
+    assert plain.id == elsewhere.id == richer.id
+    assert compose_priced([*line, "seed=1"]).plan.id != plain.id
+    assert compose_priced([*line, "steps=7"]).plan.id != plain.id
+
+
+def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compose) -> None:
+    priced = compose_priced(
+        ["dataset=digits", "privacy.adjacency=replace_one", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1"]
+    )
+    assert priced.plan.adjacency is Adjacency.REPLACE_ONE
+    assert priced.quote.claimed_by == "PLD"
+    assert "replace_one" in priced.quote.refusals["RDP"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["trainer=dpnsgd", "trainer.lr=abc"], "Expected lr='abc' to be a number"),
+        (["trainer=dpnsgd", "trainer.lr=0.1,-1"], "Expected lr=-1 > 0"),
+        (["trainer=dpnsgd", "trainer.lr=0.1,nan"], "Expected trainer.lr=nan to be finite"),
+        (["trainer=dpnsgd", "+trainer.foo=1"], "Expected trainer.foo to be one of lr, regularizer"),
+        (["trainer=dpnsgd", "trainer.clip_norm=1,2"], "trainer has lr, regularizer"),
+        (["trainer=dpsgd", "grid.axes.dpsgd={trainer.lr: []}"], "non-empty list"),
+        (["grid.trainers=[]"], "at least one point"),
+        (["trainer=dpnsgd", "grid=paper_b"], "it has them for dpsgd, dpadam"),
+        (["trainer.lr=interval(0,1)"], "continuous interval"),
+        (["dataset=digits,mnist"], "dataset to have one value"),
+        (["privacy.epsilon=2,4"], "run a sweep each"),
+        (["privacy.epsilon=0"], "privacy.epsilon=0 > 0"),
+        (["privacy.epsilon=abc"], "to be a number"),
+        (["privacy.delta=1"], "privacy.delta=1.0 < 1"),
+        (["privacy.adjacency=both"], "to be one of add_or_remove_one, replace_one"),
+        (["privacy.noise_multiplier=-1"], "noise_multiplier=-1 > 0"),
+        (["privacy.noise_multiplier=1", "privacy.epsilon=1"], "one decides the other"),
+        (["steps=0"], "steps=0 >= 1"),
+        (["steps=2.5"], "to be an integer"),
+        (["sampler.batch_size=100000"], "batch_size=100000 <= records"),
+        (["score=public"], "no public test set"),
+        (["score.fraction=1.5"], "fraction"),
+        (["budget.epsilon=-1"], "budget.epsilon=-1 > 0"),
+        (["model=nosuch,logistic"], "nosuch"),
+        (["tuning._target_=accounting.composition.Kompozition"], "to name a selection rule"),
+    ],
+)
+def test_bad_input_is_one_sentence(compose_priced: Compose, overrides: list[str], sentence: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        compose_priced([*FAST, *overrides])
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_thousand_points_take_seconds(compose_priced: Compose) -> None:
+    """Not a timed test: what would make it slow is composing Hydra's configuration per point, so that is counted."""
+    import sweeper.points as module
+
+    calls = []
+    original = module._compose
+    values = ",".join(str(1 + step / 1000) for step in range(1000))
+    module._compose = lambda *arguments: calls.append(1) or original(*arguments)  # type: ignore[func-returns-value,assignment]
+    try:
+        plan = compose_priced([*FAST, "trainer=dpnsgd", f"trainer.lr={values}", "trainer.regularizer=1"]).plan
+    finally:
+        module._compose = original  # type: ignore[assignment]
+    assert len(plan.trials) == 1000
+    assert len(calls) == 2

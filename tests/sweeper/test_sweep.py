@@ -1,0 +1,340 @@
+"""The program itself, end to end, as a user starts it: on real data, killed, repeated, bypassed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.events import from_json, same
+from accounting.ledger import Ledger
+from accounting.plan import Plan
+from accounting.result import Status, TrialResult
+from sweeper.verify import verify_folder
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+SMALL = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1,1", "steps=3", "accountant=rdp")
+TWO = (*SMALL, "trainer.lr=2")
+FOUR = (*SMALL, "trainer.lr=2,8")
+
+
+def folder_of(done: subprocess.CompletedProcess[str]) -> Path:
+    """The sweep's folder, by the last line printed: the page to open."""
+    assert done.returncode in (0, 4), done.stderr
+    page = Path(done.stdout.strip().splitlines()[-1])
+    assert page.is_file()
+    assert page.parts[-2:] == ("curator", "report.html")
+    return page.parent.parent
+
+
+def results(folder: Path) -> dict[str, TrialResult]:
+    plan = Plan.read(folder / "plan.json")
+    found = {trial.id: TrialResult.read(folder / "trials" / trial.id) for trial in plan.trials}
+    return {trial: result for trial, result in found.items() if result is not None}
+
+
+def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
+    done = program(*FOUR)
+    folder = folder_of(done)
+    plan = Plan.read(folder / "plan.json")
+    found = results(folder)
+    assert len(found) == 4
+    for trial in plan.trials:
+        result = found[trial.id]
+        assert result.status is Status.FINISHED
+        assert result.randomness == "secret"
+        assert result.event is not None
+        assert same(from_json(dict(result.event)), trial.event.training), "what ran is what was charged"
+        assert result.score is not None
+        assert 0 <= result.score["low"] <= result.score["value"] <= result.score["high"] <= 1
+        files = {path.name for path in (folder / "trials" / trial.id).iterdir()}
+        assert files >= {"config.yaml", "train.log", "result.json", "receipt.json"}
+    statement = ledger.statement("digits")
+    (charge,) = statement.charges
+    assert charge.plan == plan.id
+    assert statement.reserved == (charge.body["epsilon"], plan.delta)
+    assert 7.9 < charge.body["epsilon"] <= 8
+    first_start = next(entry.seq for entry in statement.entries if entry.kind == "start")
+    assert charge.seq < first_start
+    assert "4 of 4 results" in verify_folder(folder, ledger)
+    assert sorted(path.name for path in (folder / "curator").glob("*.png")) != []
+    study = _study(folder)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 4
+    assert study.best_value == max(result.score["value"] for result in found.values() if result.score)
+
+    again = program(*FOUR)
+    assert folder_of(again) == folder
+    assert "nothing is run or charged" in again.stdout
+    assert ledger.statement("digits").entries == statement.entries
+    assert len(_study(folder).trials) == 4
+
+
+def _study(folder: Path):  # type: ignore[no-untyped-def]
+    import optuna
+
+    storage = f"sqlite:///{folder / 'study.db'}"
+    return optuna.load_study(study_name=optuna.get_all_study_names(storage)[0], storage=storage)
+
+
+def test_kill_minus_nine_and_resume(
+    program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Charges never fall, finished trials are not repeated, the killed one is a new charge."""
+    line = [*SMALL, "trainer.lr=1,2,4,8", "steps=400", "privacy.noise_multiplier=20"]
+    command = [sys.executable, "-m", "sweeper", *line]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+        _wait(lambda: len(list(tmp_path.glob("sweeps/*/*/trials/*/result.json"))) >= 2)
+        _wait(lambda: _open_claims(tmp_path) == 1)
+        process.send_signal(signal.SIGKILL)
+    folder = next(tmp_path.glob("sweeps/digits/*"))
+    before = ledger.statement("digits")
+    finished = {trial: result.ended for trial, result in results(folder).items()}
+    assert 2 <= len(finished) < 8
+    assert len(before.charges) == 1
+
+    folder_of(program(*line))
+    after = ledger.statement("digits")
+    assert [charge.body["reason"] for charge in after.charges] == ["plan", "repeat"]
+    assert after.reserved[0] > before.reserved[0]
+    assert after.reserved[1] > before.reserved[1]
+    (repeated,) = after.charges[1].body["trials"]
+    assert repeated not in finished
+    assert len(results(folder)) == 8
+    assert {trial: result.ended for trial, result in results(folder).items() if trial in finished} == finished
+    plan = Plan.read(folder / "plan.json")
+    assert {trial.id: after.started(plan.id, trial.id) for trial in plan.trials} == {
+        trial.id: 2 if trial.id == repeated else 1 for trial in plan.trials
+    }
+    assert after.entries[: len(before.entries)] == before.entries
+    ledger.verify()
+
+
+def _wait(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the sweep did not come that far"
+        time.sleep(0.02)
+
+
+def _open_claims(root: Path) -> int:
+    """How many attempts are at work: claimed, without a result."""
+    return sum(not (claim.parent / "result.json").exists() for claim in root.glob("sweeps/*/*/trials/*/claim-1"))
+
+
+def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledger) -> None:
+    line = (*TWO, "privacy.epsilon=12")
+    folder = folder_of(program(*line))
+    before = ledger.statement("digits").reserved
+    shutil.rmtree(folder)
+    assert folder_of(program(*line)) == folder
+    assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
+    shutil.rmtree(folder)
+    refused = program(*line)
+    assert refused.returncode == 3
+    assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
+
+
+def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledger: Ledger) -> None:
+    refused = program(*FOUR, "privacy.epsilon=25")
+    assert refused.returncode == 3
+    assert "24 of 24" in refused.stderr
+    assert "3 of these 4 runs" in refused.stderr
+    assert "privacy.epsilon=24" in refused.stderr
+    assert "dpsweep budget raise" in refused.stderr
+    assert ledger.statement("digits").reserved == (0.0, 0.0)
+    assert ledger.statement("digits").charges == ()
+
+
+@pytest.mark.parametrize(
+    "bypass",
+    [
+        ("hydra.mode=RUN",),
+        ("hydra/sweeper=basic", "trainer.lr=1,2"),
+        ("hydra.mode=RUN", "block=abc", "plan=def"),
+    ],
+    ids=" ".join,
+)
+def test_ways_round_the_sweeper_train_nothing(program: Program, tmp_path: Path, bypass: tuple[str, ...]) -> None:
+    done = program("dataset=digits", *bypass)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.rglob("result.json")) == []
+    assert list(tmp_path.rglob("train.log")) == []
+
+
+def test_a_finished_block_is_not_trained_again_by_hand(program: Program, ledger: Ledger) -> None:
+    """The receipt was used: neither the same block nor an edited point trains on it."""
+    folder = folder_of(program(*TWO))
+    plan = Plan.read(folder / "plan.json")
+    before = results(folder)
+    by_hand = ("dataset=digits", "hydra.mode=RUN", f"block={plan.blocks[0].id}", f"plan={plan.id}")
+    done = program(*by_hand)
+    assert done.returncode == 2
+    assert "already used" in done.stderr
+    form = json.loads((folder / "plan.json").read_text())
+    form["blocks"][0][0]["config"]["trainer"]["lr"] = 99.0
+    (folder / "plan.json").write_text(json.dumps(form))
+    edited = program(*by_hand)
+    assert edited.returncode == 2
+    assert "edited after planning" in edited.stderr
+    assert {trial: result.ended for trial, result in before.items()} == {
+        trial.id: TrialResult.read(folder / "trials" / trial.id).ended  # type: ignore[union-attr]
+        for trial in plan.trials
+    }
+
+
+SPY = '''
+"""A data set that writes down what the ledger held when its records were read."""
+import json, os
+from dataclasses import dataclass
+from pathlib import Path
+from accounting.ledger import Ledger
+from trainers.data.embedded import EmbeddedImages
+
+@dataclass(frozen=True, kw_only=True)
+class Spy:
+    name: str
+    records: int
+    test_records: int
+    shape: tuple
+    classes: int
+    unit: str
+    inner: EmbeddedImages
+    fail: bool = False
+
+    def locate(self, folder): pass
+    def verify(self, folder): pass
+    def load(self, folder):
+        statement = Ledger(Ledger.locate()).statement(self.name)
+        started = [entry for entry in statement.entries if entry.kind == "start"]
+        with Path(os.environ["SPY"]).open("a") as stream:
+            stream.write(json.dumps([len(statement.charges), len(started)]) + "\\n")
+        if self.fail:
+            raise OSError("the disk is gone")
+        return self.inner.load(folder)
+'''
+
+
+@pytest.fixture
+def spy(tmp_path: Path, environment: dict[str, str]) -> tuple[str, ...]:
+    (tmp_path / "spy.py").write_text(SPY)
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    digits = (Path(__file__).parents[2] / "conf" / "dataset" / "digits.yaml").read_text()
+    head, _, body = digits.partition("dataset:\n")
+    inner, _, tail = body.partition("\n\n")
+    spied = "dataset:\n  _target_: spy.Spy\n  name: digits\n  records: 1797\n  test_records: 0\n  shape: [1, 8, 8]\n"
+    spied += "  classes: 10\n  unit: record\n  inner:\n" + "\n".join(f"  {line}" for line in inner.splitlines())
+    (tmp_path / "conf" / "dataset" / "spied.yaml").write_text(f"{head}{spied}\n\n{tail}")
+    environment |= {"SPY": str(tmp_path / "seen"), "PYTHONPATH": str(tmp_path)}
+    rest = [override for override in TWO if not override.startswith("dataset=")]
+    return ("dataset=spied", f"hydra.searchpath=[file://{tmp_path / 'conf'}]", *rest)
+
+
+def test_records_are_read_only_after_the_charge_and_the_start_are_committed(
+    program: Program, spy: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder_of(program(*spy))
+    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+    assert seen[0] == [1, 1], "one charge and one start stood in the ledger at the first look"
+
+
+def test_a_failing_trial_is_a_result_stays_charged_and_is_said(
+    program: Program, spy: tuple[str, ...], ledger: Ledger
+) -> None:
+    done = program(*spy, "+dataset.fail=true")
+    assert done.returncode == 4
+    assert "2 of 2 trials failed" in done.stderr
+    folder = folder_of(done)
+    for trial, result in results(folder).items():
+        assert result.status is Status.FAILED
+        assert result.error == "OSError: the disk is gone"
+        assert "the disk is gone" in (folder / "trials" / trial / "train.log").read_text()
+    before = ledger.statement("digits").reserved
+    again = program(*spy, "+dataset.fail=true")
+    assert again.returncode == 4
+    assert ledger.statement("digits").reserved == before, "a failed trial is not paid for again unasked"
+    retried = program(*spy, "+dataset.fail=true", "hydra.sweeper.retry=failed")
+    assert retried.returncode == 3 or ledger.statement("digits").reserved[0] > before[0]
+
+
+def test_a_diverged_trial_is_the_worst_score_and_no_crash(program: Program) -> None:
+    line = [
+        "dataset=digits",
+        "trainer=dpsgd",
+        "trainer.lr=1,1e38",
+        "trainer.clip_norm=1e3",
+        "steps=8",
+        "accountant=rdp",
+    ]
+    found = results(folder_of(program(*line)))
+    assert sorted(result.status.value for result in found.values()) == ["diverged", "finished"]
+    diverged = next(result for result in found.values() if result.status is Status.DIVERGED)
+    assert diverged.score == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert diverged.steps < 8
+
+
+def test_reproducible_sweeps_repeat_and_are_no_release(program: Program, tmp_path: Path) -> None:
+    scores = []
+    for place in ("a", "b"):
+        folder = folder_of(program(*TWO, "seed=7", f"hydra.sweep.dir={tmp_path / place}", "privacy.epsilon=11"))
+        found = results(folder)
+        assert {result.randomness for result in found.values()} == {"reproducible"}
+        scores.append({trial: result.score for trial, result in found.items()})
+    assert scores[0] == scores[1]
+    refused = program("release", str(folder), module="sweeper.cli")
+    assert refused.returncode == 2
+    assert not (folder / "release").exists()
+    page = (folder / "curator" / "report.html").read_text()
+    assert "reproducible" in page
+
+
+def test_secret_sweeps_do_not_repeat(program: Program, ledger: Ledger) -> None:
+    """The same seedless command twice: another draw of noise, hence another score."""
+    line = (*SMALL, "trainer.lr=2,4,8", "privacy.epsilon=11")
+    scores = []
+    for _ in range(2):
+        folder = folder_of(program(*line))
+        scores.append({trial: result.score for trial, result in results(folder).items()})
+        shutil.rmtree(folder)
+    assert scores[0].keys() == scores[1].keys()
+    assert all(scores[0][trial] != scores[1][trial] for trial in scores[0])
+
+
+def test_two_workers(program: Program) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    folder = folder_of(program(*FOUR, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"))
+    assert {result.status for result in results(folder).values()} == {Status.FINISHED}
+
+
+def test_a_second_coordinator_is_refused(program: Program, environment: dict[str, str], tmp_path: Path) -> None:
+    line = [*TWO, "steps=3000", "privacy.noise_multiplier=60"]
+    command = [sys.executable, "-m", "sweeper", *line]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
+        _wait(lambda: _open_claims(tmp_path) == 1)
+        second = program(*line)
+        os.kill(first.pid, signal.SIGKILL)
+    assert second.returncode == 2
+    assert "Another process is running plan" in second.stderr
+
+
+def test_ctrl_c_is_130_and_says_how_to_go_on(environment: dict[str, str], tmp_path: Path, ledger: Ledger) -> None:
+    command = [sys.executable, "-m", "sweeper", *TWO, "steps=3000", "privacy.noise_multiplier=60"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        _wait(lambda: _open_claims(tmp_path) == 1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "same command goes on" in errors
+    assert "Traceback" not in errors
+    assert len(ledger.statement("digits").charges) == 1
