@@ -46,10 +46,10 @@ budget: $(STAMP) ## what is reserved and left on the accounts (DATASET= for one)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
 
 test: $(STAMP) ## all tests but the long ones
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-long: $(STAMP) ## all tests
-	$(BIN)/python -m pytest -q -o addopts="--import-mode=importlib --strict-markers" $(ARGS)
+	$(BIN)/python -m pytest -q -o addopts="--import-mode=importlib --doctest-modules --strict-markers" $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

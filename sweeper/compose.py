@@ -107,6 +107,10 @@ def read_budget(config: DictConfig) -> Guarantee:
     budget, privacy = _plain(config, "budget"), _plain(config, "privacy")
     if privacy["adjacency"] not in list(Adjacency):
         raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
+    if privacy["unit"] != "record":
+        raise BadInput(
+            f"Expected privacy.unit={privacy['unit']!r} to be 'record': nothing above record level is claimed."
+        )
     return Guarantee(
         epsilon=_positive("budget.epsilon", budget["epsilon"]),
         delta=_positive("budget.delta", budget["delta"]),

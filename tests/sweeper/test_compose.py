@@ -14,7 +14,7 @@ from accounting.plan import Plan
 from sweeper.compose import PricedPlan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
-FAST = ["dataset=digits", "accountant=rdp"]
+FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]"]
 
 
 def axes(plan: Plan) -> list[tuple[object, ...]]:
@@ -141,6 +141,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["privacy.epsilon=0"], "privacy.epsilon=0 > 0"),
         (["privacy.epsilon=abc"], "to be a number"),
         (["privacy.delta=1"], "privacy.delta=1.0 < 1"),
+        (["privacy.unit=patient"], "nothing above record level is claimed"),
         (["privacy.adjacency=both"], "to be one of add_or_remove_one, replace_one"),
         (["privacy.noise_multiplier=-1"], "noise_multiplier=-1 > 0"),
         (["privacy.noise_multiplier=1", "privacy.epsilon=1"], "one decides the other"),

@@ -20,9 +20,6 @@ from sweeper.points import points, read_request
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
-FAST = ("dataset=digits", "steps=3", "sampler.batch_size=200", "trainer=dpnsgd", "accountant=rdp")
-"""A sweep whose trials take a fraction of a second."""
-
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:

@@ -1,0 +1,43 @@
+"""How planning grows with the grid: a plan of 1000 points against one of 10, in one process, without torch.
+
+python benchmarks/planning.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+from sweeper.app import CONF
+from sweeper.compose import compose_plan
+from sweeper.points import points, read_request
+
+
+def seconds(count: int, offset: int) -> float:
+    values = ",".join(f"{1 + offset + step / 10000:.4f}" for step in range(count))
+    arguments = ["dataset=digits", "trainer=dpnsgd", f"trainer.lr={values}", "trainer.regularizer=1"]
+    started = time.perf_counter()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        request = read_request(arguments, loader)
+        config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
+        compose_plan(points(request, config, loader), request, config)
+    return time.perf_counter() - started
+
+
+def main(rounds: int) -> None:
+    seconds(10, 0)
+    pairs = [(seconds(10, 1 + turn), seconds(1000, 1 + turn)) for turn in range(rounds)]
+    small, large = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(f"10 points {small:.2f} s, 1000 points {large:.2f} s, ratio {statistics.median(b / a for a, b in pairs):.2f}")
+    print("torch was imported" if "torch" in sys.modules else "torch was not imported")
+
+
+if __name__ == "__main__":
+    main(5)

@@ -1,0 +1,77 @@
+"""The README is true: its targets, files, options and numbers exist."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_python_is_run() -> None:
+    failed, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert attempted > 0
+    assert failed == 0
+
+
+def test_every_make_target_of_the_readme_exists_and_every_target_is_phony() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)|\$ make ([a-z-]+)", README))
+    assert {name for pair in named for name in pair if name} <= targets
+    phony = set(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split())
+    assert targets == phony
+    assert targets >= {"help", "install", "sweep", "plan", "report", "budget", "test", "lint", "bench", "clean"}
+
+
+def test_clean_never_touches_a_ledger_or_a_sweep() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.partition("\nclean:")[2].partition("\n\n")[0]
+    assert "sweeps" not in recipe
+    assert "ledger" not in recipe.partition("\n")[2]
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([\w/.]+)\)", README))
+def test_every_linked_file_exists(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
+    for group in ("dataset", "trainer", "model", "grid", "score", "accountant"):
+        row = next(line for line in README.splitlines() if line.startswith(f"| `{group}="))
+        named = set(re.findall(r"`([\w]+)`", row.partition("| `")[2].partition("|")[2]))
+        assert named == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_yaml_says_what_it_is(path: Path) -> None:
+    assert path.read_text().startswith("#")
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_every_data_set_and_trainer_makes_a_plan(compose_priced) -> None:  # type: ignore[no-untyped-def]
+    for dataset in sorted(path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml")):
+        priced = compose_priced(
+            [
+                f"dataset={dataset}",
+                "accountant=rdp",
+                "accountant.witnesses=[]",
+                "trainer=dpsgd,dpnsgd,dpadam",
+                "trainer.lr=1",
+            ]
+        )
+        assert {trial.method for trial in priced.plan.trials} == {"dpsgd", "dpnsgd", "dpadam"}
+        assert priced.quote.guarantee.fits(priced.plan.budget), "the default sweep fits the default budget"
+        assert 3 * priced.quote.epsilon <= priced.plan.budget.epsilon * 1.001
+
+
+def test_the_exit_codes_of_the_readme_are_the_programs() -> None:
+    from accounting.errors import ExitCode
+
+    for code in ExitCode:
+        assert re.search(rf"\b{code.value} ", README)
