@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from accounting import events
-from accounting.errors import BudgetRefused
+from accounting.errors import BadInput, BudgetRefused
 from accounting.ledger import Ledger, Statement, refusal
 from accounting.plan import Plan, Trial
 from accounting.price import Quote
@@ -66,6 +66,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     """
     plan = priced.plan
     statement = ledger.open(plan.account, plan.budget)
+    _refuse_strangers(plan, folder, statement)
     if not any(entry.plan == plan.id for entry in statement.charges):
         _charge(ledger, priced, plan.trials, priced.quote, "plan")
         return plan.trials
@@ -75,6 +76,18 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     if unpaid:
         _charge(ledger, priced, unpaid, quote_for(priced, unpaid), "repeat")
     return where.fresh + again
+
+
+def _refuse_strangers(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
+    """Attempts that this ledger never started were charged elsewhere, or nowhere."""
+    for trial in plan.trials:
+        attempts = statement.started(plan.id, trial.id) + 1
+        if (folder.trial(trial.id) / f"claim-{attempts}").exists():
+            raise BadInput(
+                f"Expected {folder.root} to hold no attempts but those of the ledger {statement.account} is kept in; "
+                f"attempt {attempts} at trial {trial.id} is not in it. Use the ledger that it was run with "
+                "(DPSWEEP_LEDGER), or another hydra.sweep.dir."
+            )
 
 
 def quote_for(priced: PricedPlan, trials: Sequence[Trial]) -> Quote:

@@ -16,6 +16,9 @@ from typing import Any
 from accounting.plan import Plan
 
 EXAMPLES = 64
+LONG_ENOUGH = 0.2
+"""Seconds: a shorter measurement is repeated with more examples, up to the whole batch."""
+
 TIMEOUT_SECONDS = 300
 
 
@@ -50,13 +53,20 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
         refuse_mixing(model, shape)
         engine, transform = build(config["engine"], "engine"), declare(config).trainer.transform
         generator = torch.Generator().manual_seed(0)
+        model.to(device)
+
+        def seconds(examples: int) -> float:
+            inputs = torch.rand(examples, *shape, generator=generator).to(device)
+            targets = torch.zeros(examples, dtype=torch.int64, device=device)
+            started = time.perf_counter()
+            engine.weighted_sum(model, inputs, targets, transform, None)
+            return time.perf_counter() - started
+
+        seconds(2)
         examples = min(EXAMPLES, batch_size)
-        inputs = torch.rand(examples, *shape, generator=generator).to(device)
-        targets = torch.zeros(examples, dtype=torch.int64, device=device)
-        engine.weighted_sum(model.to(device), inputs[:2], targets[:2], transform, None)
-        started = time.perf_counter()
-        engine.weighted_sum(model, inputs, targets, transform, None)
-        found.append((time.perf_counter() - started) * batch_size / examples)
+        while (taken := seconds(examples)) < LONG_ENOUGH and examples < batch_size:
+            examples = min(4 * examples, batch_size)
+        found.append(taken * batch_size / examples)
     return found
 
 

@@ -8,15 +8,16 @@ finished trial.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import DpsweepError
+from accounting.errors import ContractBroken, DpsweepError
 from accounting.ledger import Ledger
 from accounting.plan import Block, Plan, Trial
 from accounting.receipt import Receipt
@@ -60,8 +61,8 @@ class Runner:
         try:
             for job in launcher.launch([self._overrides(block) for block in blocks], initial_job_idx=first):
                 _ = job.return_value
-        except DpsweepError:
-            raise
+        except DpsweepError as refusal:
+            raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
             complaints.append(f"{type(cause).__name__}: {cause}".splitlines()[0])
         for receipt in receipts:
@@ -70,12 +71,16 @@ class Runner:
 
     def _overrides(self, block: Block) -> list[str]:
         """What a job needs to find its block; everything about the trial itself stands in the plan."""
-        compute = {str(key): self.config.compute[key] for key in self.config.compute}
-        plain = {"plan": self.plan.id, "block": block.id} | {f"compute.{key}": value for key, value in compute.items()}
-        paths = {"hydra.sweep.dir": str(self.folder.root), "data": self.config.data}
-        return [f"{key}={'null' if value is None else value}" for key, value in plain.items()] + [
-            f"{key}={'null' if value is None else _quoted(str(value))}" for key, value in paths.items()
-        ]
+        compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
+        return overrides(
+            {
+                "plan": self.plan.id,
+                "block": block.id,
+                "hydra.sweep.dir": str(self.folder.root),
+                "data": self.config.data,
+                **compute,
+            }
+        )
 
     def _settle(self, receipt: Receipt) -> None:
         result = TrialResult.read(self.folder.trial(receipt.trial))
@@ -117,6 +122,14 @@ def _put_aside(place: Any, attempt: int) -> None:
         (place / RESULT_FILE).rename(place / f"result-{attempt}.json")
 
 
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def overrides(values: Mapping[str, str | int | None]) -> list[str]:
+    """Hydra overrides that give back exactly these values; text is quoted: 488993726622 and 12e45 are names."""
+    return [f"{key}={_literal(value)}" for key, value in values.items()]
+
+
+def _literal(value: str | int | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return QuotedString(text=value, quote=Quote.single).with_quotes()
+    return str(value)

@@ -146,6 +146,15 @@ def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledg
     assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
 
 
+def test_a_folder_from_another_ledger_is_refused_before_the_charge(program: Program, ledger: Ledger) -> None:
+    folder_of(program(*TWO))
+    ledger.path.unlink()
+    done = program(*TWO)
+    assert done.returncode == 2
+    assert "Use the ledger that it was run with" in done.stderr
+    assert ledger.statement("digits").charges == ()
+
+
 def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledger: Ledger) -> None:
     refused = program(*FOUR, "privacy.epsilon=25")
     assert refused.returncode == 3
@@ -179,7 +188,7 @@ def test_a_finished_block_is_not_trained_again_by_hand(program: Program, ledger:
     folder = folder_of(program(*TWO))
     plan = Plan.read(folder / "plan.json")
     before = results(folder)
-    by_hand = ("dataset=digits", "hydra.mode=RUN", f"block={plan.blocks[0].id}", f"plan={plan.id}")
+    by_hand = ("dataset=digits", "hydra.mode=RUN", f"block='{plan.blocks[0].id}'", f"plan='{plan.id}'")
     done = program(*by_hand)
     assert done.returncode == 2
     assert "already used" in done.stderr
