@@ -10,14 +10,21 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from accounting.plan import Plan
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from trainers.engines.engine import Engine
+    from trainers.transforms import GradientTransform
+
 EXAMPLES = 64
 LONG_ENOUGH = 0.2
-"""Seconds: a shorter measurement is repeated with more examples, up to the whole batch."""
+"""Seconds below which a measurement is repeated with more examples, up to the whole batch."""
 
 TIMEOUT_SECONDS = 300
 
@@ -51,23 +58,37 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
         shape, batch_size = tuple(config["dataset"]["shape"]), config["sampler"]["batch_size"]
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
+        model.to(device)
         engine, transform = build(config["engine"], "engine"), declare(config).trainer.transform
         generator = torch.Generator().manual_seed(0)
-        model.to(device)
-
-        def seconds(examples: int) -> float:
-            inputs = torch.rand(examples, *shape, generator=generator).to(device)
-            targets = torch.zeros(examples, dtype=torch.int64, device=device)
-            started = time.perf_counter()
-            engine.weighted_sum(model, inputs, targets, transform, None)
-            return time.perf_counter() - started
-
-        seconds(2)
-        examples = min(EXAMPLES, batch_size)
-        while (taken := seconds(examples)) < LONG_ENOUGH and examples < batch_size:
-            examples = min(4 * examples, batch_size)
-        found.append(taken * batch_size / examples)
+        inputs = torch.rand(batch_size, *shape, generator=generator).to(device)
+        targets = torch.zeros(batch_size, dtype=torch.int64, device=device)
+        step = partial(_weighted_sum, engine, model, inputs, targets, transform)
+        found.append(_time(step, batch_size))
     return found
+
+
+def _weighted_sum(
+    engine: Engine, model: nn.Module, inputs: Tensor, targets: Tensor, transform: GradientTransform, examples: int
+) -> None:
+    engine.weighted_sum(model, inputs[:examples], targets[:examples], transform, None)
+
+
+def _time(step: Callable[[int], None], batch_size: int) -> float:
+    """Seconds of `step(batch_size)`: of the fewest examples that take long enough to tell, the quicker of two runs."""
+    step(2)
+    examples = min(EXAMPLES, batch_size)
+    while True:
+        taken = min(_seconds(step, examples), _seconds(step, examples))
+        if taken > LONG_ENOUGH or examples == batch_size:
+            return taken * batch_size / examples
+        examples = min(4 * examples, batch_size)
+
+
+def _seconds(step: Callable[[int], None], examples: int) -> float:
+    started = time.perf_counter()
+    step(examples)
+    return time.perf_counter() - started
 
 
 def ask(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float] | None:
