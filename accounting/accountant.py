@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
-from accounting.events import DpEvent, PlanEvent
+from accounting.errors import UnsupportedEvent
+from accounting.events import DpEvent, PlanEvent, as_gaussian_step, flatten
 from accounting.guarantee import Adjacency
 
 
@@ -36,6 +38,26 @@ class Accountant(Protocol):
 def plan_epsilon(accountant: Accountant, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
     """Epsilon of a plan: the larger of its two disjoint populations."""
     return max(accountant.epsilon(part, delta, adjacency) for part in event.parts.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """`count` Gaussian steps that are alike: add or remove one, the noise relative to the per-record norm bound."""
+
+    sample_rate: float
+    noise_multiplier: float
+    count: int
+
+
+def gaussian_steps(event: DpEvent, accountant: str) -> tuple[Steps, ...]:
+    """The event as a composition of Gaussian steps; anything else raises `UnsupportedEvent`, nested or not."""
+    found = []
+    for leaf, count in flatten(event):
+        step = as_gaussian_step(leaf)
+        if step is None:
+            raise UnsupportedEvent(f"{accountant} has no proven bound for {leaf}.")
+        found.append(Steps(sample_rate=step[0], noise_multiplier=step[1], count=count))
+    return tuple(found)
 
 
 def check_delta(delta: float) -> None:

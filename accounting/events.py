@@ -34,13 +34,11 @@ from accounting.errors import BadInput
 __all__ = [
     "DpEvent",
     "PlanEvent",
-    "as_gaussian",
-    "as_poisson_gaussian",
+    "as_gaussian_step",
     "compose",
     "flatten",
     "from_json",
     "gaussian",
-    "is_non_private",
     "non_private",
     "nothing",
     "poisson_gaussian",
@@ -156,23 +154,18 @@ def same(left: DpEvent, right: DpEvent) -> bool:
     return flatten(left) == flatten(right)
 
 
-def is_non_private(event: DpEvent) -> bool:
-    """Whether a leaf protects nobody: declared so, or a Gaussian mechanism without noise."""
-    if isinstance(event, PoissonSampledDpEvent):
-        return is_non_private(event.event)
-    return isinstance(event, NonPrivateDpEvent) or (isinstance(event, GaussianDpEvent) and event.noise_multiplier == 0)
+def as_gaussian_step(event: DpEvent) -> tuple[float, float] | None:
+    """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or, at rate 1, not; else None.
 
-
-def as_gaussian(event: DpEvent) -> float | None:
-    """The noise multiplier, if the leaf is a plain Gaussian mechanism."""
-    return float(event.noise_multiplier) if type(event) is GaussianDpEvent else None
-
-
-def as_poisson_gaussian(event: DpEvent) -> tuple[float, float] | None:
-    """(sample_rate, noise_multiplier), if the leaf is a Poisson-sampled Gaussian mechanism and nothing else."""
-    if type(event) is not PoissonSampledDpEvent or type(event.event) is not GaussianDpEvent:
-        return None
-    return float(event.sampling_probability), float(event.event.noise_multiplier)
+    An access that protects nobody is one without noise, (1.0, 0.0): every accountant answers infinity to that.
+    """
+    if type(event) is NonPrivateDpEvent:
+        return 1.0, 0.0
+    if type(event) is GaussianDpEvent:
+        return 1.0, float(event.noise_multiplier)
+    if type(event) is PoissonSampledDpEvent and type(event.event) is GaussianDpEvent:
+        return float(event.sampling_probability), float(event.event.noise_multiplier)
+    return None
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from accounting import events
-from accounting.accountant import check_delta
+from accounting.accountant import Steps, check_delta, gaussian_steps
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
@@ -62,50 +61,39 @@ class Pld:
         check_delta(delta)
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:g} < {SMALLEST_DELTA:g}; use RDP.")
-        leaves = events.flatten(event)
-        if not leaves:
+        steps = gaussian_steps(event, self.name)
+        if not steps:
             return 0.0
-        if any(events.is_non_private(leaf) for leaf, _ in leaves):
+        if any(step.noise_multiplier == 0 for step in steps):
             return math.inf
-        mechanisms = [_mechanism(leaf, adjacency) for leaf, _ in leaves]
-        rough = Rdp().epsilon(event, delta, Adjacency.ADD_OR_REMOVE_ONE)
-        if rough > LARGEST_EPSILON or min(noise for noise, _ in mechanisms) < SMALLEST_NOISE:
+        interval = self._grid_step(steps, Rdp().epsilon(event, delta, Adjacency.ADD_OR_REMOVE_ONE))
+        parts = [_composed(step, interval, adjacency) for step in steps]
+        return max(0.0, float(reduce(lambda left, right: left.compose(right), parts).get_epsilon_for_delta(delta)))
+
+    def _grid_step(self, steps: tuple[Steps, ...], rough: float) -> float:
+        """Fine enough for little sampling, coarse enough for memory; any step is pessimistic."""
+        least = min(step.noise_multiplier for step in steps)
+        if rough > LARGEST_EPSILON or least < SMALLEST_NOISE:
             raise UnsupportedEvent(f"PLD would need too much memory at epsilon near {rough:.3g}; use RDP.")
-        span = max(rough, *(1 / (2 * noise**2) + 10 / noise for noise, _ in mechanisms))
-        finest = min(0.1 * rate / noise for noise, rate in mechanisms)
-        interval = max(min(self.interval, finest), span / LARGEST_GRID)
-        parts = [
-            _composed(noise, rate, count, interval, adjacency)
-            for (noise, rate), (_, count) in zip(mechanisms, leaves, strict=True)
-        ]
-        total = reduce(lambda left, right: left.compose(right), parts)
-        return max(0.0, float(total.get_epsilon_for_delta(delta)))
+        span = max(rough, 1 / (2 * least**2) + 10 / least)
+        finest = min(0.1 * step.sample_rate / step.noise_multiplier for step in steps)
+        return max(min(self.interval, finest), span / LARGEST_GRID)
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The same number less the largest discretisation error seen against exact values, `LARGEST_ERROR`."""
         return max(0.0, self.epsilon(event, delta, adjacency) * (1 - LARGEST_ERROR) - LARGEST_ERROR)
 
 
-def _mechanism(leaf: DpEvent, adjacency: Adjacency) -> tuple[float, float]:
-    """(noise_multiplier, sample_rate) of a leaf, or a refusal."""
-    noise_multiplier = events.as_gaussian(leaf)
-    if noise_multiplier is not None:
-        return noise_multiplier, 1.0
-    sampled = events.as_poisson_gaussian(leaf)
-    if sampled is None:
-        raise UnsupportedEvent(f"PLD has no proven bound for {leaf} under {adjacency.value}.")
-    return sampled[1], sampled[0]
-
-
 @lru_cache(maxsize=64)
-def _composed(noise_multiplier: float, sample_rate: float, count: int, interval: float, adjacency: Adjacency) -> Any:
-    """`count` steps; unsampled Gaussians collapse exactly into one with less noise."""
-    if sample_rate == 1:
-        noise_multiplier, count = noise_multiplier / math.sqrt(count), 1
-    step = privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        sampling_prob=sample_rate,
+def _composed(step: Steps, interval: float, adjacency: Adjacency) -> Any:
+    """The distribution of all these steps; unsampled Gaussians collapse exactly into one with less noise."""
+    noise, count = step.noise_multiplier, step.count
+    if step.sample_rate == 1:
+        noise, count = noise / math.sqrt(count), 1
+    one = privacy_loss_distribution.from_gaussian_mechanism(
+        noise,
+        sampling_prob=step.sample_rate,
         value_discretization_interval=interval,
         neighboring_relation=_RELATIONS[adjacency],
     )
-    return step.self_compose(count)
+    return one.self_compose(count)

@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accounting import events
-from accounting.accountant import check_delta
+from accounting.accountant import Steps, check_delta, gaussian_steps
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
@@ -52,10 +51,10 @@ class Prv:
 
     def _interval(self, event: DpEvent, delta: float, adjacency: Adjacency) -> tuple[float, float]:
         check_delta(delta)
-        leaves = events.flatten(event)
-        if not leaves:
+        steps = gaussian_steps(event, self.name)
+        if not steps:
             return 0.0, 0.0
-        if any(events.is_non_private(leaf) for leaf, _ in leaves):
+        if any(step.noise_multiplier == 0 for step in steps):
             return math.inf, math.inf
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"PRV has no proven bound under {adjacency.value}.")
@@ -63,38 +62,29 @@ class Prv:
             raise UnsupportedEvent(f"PRV is not safe at delta={delta:g} < {SMALLEST_DELTA:g}; use RDP.")
         rough = Rdp().epsilon(event, delta, adjacency)
         error = max(1e-3, self.relative_error * rough)
-        steps = sum(count for _, count in leaves)
-        mesh = error / math.sqrt(steps / 2 * math.log(12_000 / delta))
+        total = sum(step.count for step in steps)
+        mesh = error / math.sqrt(total / 2 * math.log(12_000 / delta))
         if 2 * (rough + 10) / mesh > LARGEST_GRID:
             raise UnsupportedEvent(
-                f"PRV needs more than 2 GB for {steps} steps at relative_error={self.relative_error}."
+                f"PRV needs more than 2 GB for {total} steps at relative_error={self.relative_error}."
             )
-        return _bounds(tuple((_mechanism(leaf), count) for leaf, count in leaves), delta, error)
-
-
-def _mechanism(leaf: DpEvent) -> tuple[float, float]:
-    """(noise_multiplier, sample_rate) of a leaf, or a refusal."""
-    noise_multiplier = events.as_gaussian(leaf)
-    if noise_multiplier is not None:
-        return noise_multiplier, 1.0
-    sampled = events.as_poisson_gaussian(leaf)
-    if sampled is None:
-        raise UnsupportedEvent(f"PRV has no proven bound for {leaf}.")
-    return sampled[1], sampled[0]
+        return _bounds(steps, delta, error)
 
 
 @lru_cache(maxsize=64)
-def _bounds(mechanisms: tuple[tuple[tuple[float, float], int], ...], delta: float, error: float) -> tuple[float, float]:
+def _bounds(steps: tuple[Steps, ...], delta: float, error: float) -> tuple[float, float]:
     from prv_accountant import PRVAccountant
     from prv_accountant.privacy_random_variables import GaussianMechanism, PoissonSubsampledGaussianMechanism
 
     variables = [
-        GaussianMechanism(noise_multiplier=noise)
-        if rate == 1
-        else PoissonSubsampledGaussianMechanism(noise_multiplier=noise, sampling_probability=rate)
-        for (noise, rate), _ in mechanisms
+        GaussianMechanism(noise_multiplier=step.noise_multiplier)
+        if step.sample_rate == 1
+        else PoissonSubsampledGaussianMechanism(
+            noise_multiplier=step.noise_multiplier, sampling_probability=step.sample_rate
+        )
+        for step in steps
     ]
-    counts = [count for _, count in mechanisms]
+    counts = [step.count for step in steps]
     try:
         accountant = PRVAccountant(variables, eps_error=error, delta_error=delta / 1000, max_self_compositions=counts)
         lower, _, upper = accountant.compute_epsilon(delta, counts)

@@ -18,8 +18,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from accounting import events
-from accounting.accountant import check_delta
+from accounting.accountant import Steps, check_delta, gaussian_steps
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
@@ -81,22 +80,18 @@ class Rdp:
     def curve(self, event: DpEvent, adjacency: Adjacency) -> np.ndarray:
         """Renyi divergence of the whole event at each of `orders`, shape [len(orders)]."""
         total = np.zeros(len(self.orders))
-        for leaf, count in events.flatten(event):
-            total = total + count * self._leaf(leaf, Adjacency(adjacency))
+        for steps in gaussian_steps(event, self.name):
+            total = total + steps.count * self._step(steps, Adjacency(adjacency))
         return total
 
-    def _leaf(self, leaf: DpEvent, adjacency: Adjacency) -> np.ndarray:
-        if events.is_non_private(leaf):
+    def _step(self, steps: Steps, adjacency: Adjacency) -> np.ndarray:
+        if steps.noise_multiplier == 0:
             return np.full(len(self.orders), np.inf)
         replaced = adjacency is Adjacency.REPLACE_ONE
-        noise_multiplier = events.as_gaussian(leaf)
-        if noise_multiplier is not None:
-            sensitivity = 2 if replaced else 1
-            return np.array(self.orders) * sensitivity**2 / (2 * noise_multiplier**2)
-        sampled = events.as_poisson_gaussian(leaf)
-        if sampled is None or replaced:
-            raise UnsupportedEvent(f"RDP has no proven bound for {leaf} under {adjacency.value}.")
-        return np.array([sampled_gaussian(*sampled, order) for order in self.orders])
+        if replaced and steps.sample_rate < 1:
+            raise UnsupportedEvent(f"RDP has no proven bound for Poisson sampling under {adjacency.value}.")
+        noise = steps.noise_multiplier / 2 if replaced else steps.noise_multiplier
+        return np.array([sampled_gaussian(steps.sample_rate, noise, order) for order in self.orders])
 
 
 @lru_cache(maxsize=65536)

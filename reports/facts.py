@@ -53,19 +53,23 @@ def alone_epsilon(sweep: Sweep) -> float | None:
 
 def settings(sweep: Sweep) -> Settings:
     """The declared steps, read off the events that were priced."""
-    leaves = [(leaf, count) for trial in sweep.plan.trials for leaf, count in events.flatten(trial.event.training)]
-    sampled = [(pair, count) for leaf, count in leaves if (pair := events.as_poisson_gaussian(leaf)) is not None]
+    training = [
+        (step, count)
+        for trial in sweep.plan.trials
+        for leaf, count in events.flatten(trial.event.training)
+        if (step := events.as_gaussian_step(leaf)) is not None
+    ]
     stds = {
-        std
+        step[1]
         for trial in sweep.plan.trials
         if trial.event.validation is not None
         for leaf, _ in events.flatten(trial.event.validation)
-        if (std := events.as_gaussian(leaf)) is not None
+        if (step := events.as_gaussian_step(leaf)) is not None
     }
     return Settings(
-        sample_rates=tuple(sorted({rate for (rate, _), _ in sampled})),
-        noise_multipliers=tuple(sorted({noise for (_, noise), _ in sampled})),
-        steps=tuple(sorted({count for _, count in sampled})),
+        sample_rates=tuple(sorted({rate for (rate, _), _ in training})),
+        noise_multipliers=tuple(sorted({noise for (_, noise), _ in training})),
+        steps=tuple(sorted({count for _, count in training})),
         counts_std=tuple(sorted(stds)),
     )
 

@@ -147,10 +147,8 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
 
 def noise_multiplier(event: DpEvent) -> float | None:
     """The one noise multiplier of an event, None where its steps differ."""
-    leaves = [leaf for leaf, _ in events.flatten(event)]
-    sampled = [events.as_poisson_gaussian(leaf) for leaf in leaves]
-    plain = [events.as_gaussian(leaf) for leaf in leaves]
-    noises = {a[1] if a is not None else b for a, b in zip(sampled, plain, strict=True)}
+    steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(event)]
+    noises = {None if step is None else step[1] for step in steps}
     return noises.pop() if len(noises) == 1 else None
 
 

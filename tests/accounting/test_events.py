@@ -6,11 +6,11 @@ from dp_accounting.dp_event import LaplaceDpEvent
 from accounting.errors import BadInput
 from accounting.events import (
     DpEvent,
+    as_gaussian_step,
     compose,
     flatten,
     from_json,
     gaussian,
-    is_non_private,
     non_private,
     nothing,
     poisson_gaussian,
@@ -72,7 +72,9 @@ def test_counts_are_whole() -> None:
         repeat(STEP, 1.5)  # type: ignore[arg-type]
 
 
-def test_no_noise_is_no_privacy() -> None:
-    assert is_non_private(poisson_gaussian(sample_rate=0.5, noise_multiplier=0.0))
-    assert is_non_private(non_private())
-    assert not is_non_private(STEP)
+def test_leaves_are_read_as_gaussian_steps_or_not_at_all() -> None:
+    assert as_gaussian_step(STEP) == (0.02, 1.2)
+    assert as_gaussian_step(OTHER) == (1.0, 0.1 + 0.2)
+    assert as_gaussian_step(non_private()) == (1.0, 0.0)
+    assert as_gaussian_step(repeat(STEP, 2)) is None
+    assert as_gaussian_step(LaplaceDpEvent(noise_multiplier=1.0)) is None
