@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,9 +44,23 @@ def main() -> None:
         + "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode),
     )
     parser.add_argument("verb", choices=verbs, metavar="verb")
+    if sys.argv[1:2] == ["-sc"]:
+        _complete(sys.argv[1:], tuple(verbs))
+        return
     known, rest = parser.parse_known_args(sys.argv[1:2])
     with app.one_sentence():
         verbs[known.verb][0](rest + sys.argv[2:])
+
+
+def _complete(arguments: list[str], verbs: Sequence[str]) -> None:
+    """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then what Hydra knows."""
+    program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
+    verb, space, overrides = line.lstrip().partition(" ")
+    if "install" not in " ".join(arguments) and not space:
+        print(*(known for known in verbs if known.startswith(verb)))
+        return
+    os.environ["COMP_LINE"] = f"{program} {overrides}"
+    app.main(arguments)
 
 
 def plan(arguments: list[str]) -> None:

@@ -36,14 +36,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def program(tmp_path: Path, environment: dict[str, str]) -> Program:
     """Runs `python -m MODULE ARGUMENTS...` in the test's folder."""
 
-    def run(*arguments: str, module: str = "sweeper") -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, module: str = "sweeper", timeout: float = 180) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", module, *arguments],
             capture_output=True,
             text=True,
             cwd=tmp_path,
             env=environment,
-            timeout=180,
+            timeout=timeout,
         )
 
     return run

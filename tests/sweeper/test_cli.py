@@ -44,7 +44,7 @@ def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
 def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_path: Path) -> None:
     def complete(line: str) -> list[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "sweeper", "-sc", "query=bash"],
+            [sys.executable, "-m", "sweeper.cli", "-sc", "query=bash"],
             capture_output=True,
             text=True,
             cwd=tmp_path,
@@ -52,8 +52,9 @@ def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_p
         )
         return done.stdout.split()
 
-    assert set(complete("trainer=")) == {"trainer=dpadam", "trainer=dpnsgd", "trainer=dpsgd"}
-    assert "privacy.epsilon=" in complete("privacy.eps")
+    assert complete("bu") == ["budget"]
+    assert set(complete("sweep trainer=")) == {"trainer=dpadam", "trainer=dpnsgd", "trainer=dpsgd"}
+    assert "privacy.epsilon=" in complete("plan dataset=mnist privacy.eps")
 
 
 def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
