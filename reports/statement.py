@@ -181,7 +181,11 @@ def _accountants(context: Context) -> Line:
         topic="Accountants",
         text=f"Upper bounds: {listed(said)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
         standing=Standing.CHECKED,
-        evidence=("Both are upper bounds, so the smaller one holds.", *dict.fromkeys(refusals)),
+        evidence=(
+            "All are upper bounds, so the smallest one holds. RDP keeps one curve of moments, from which some epsilon is "
+            "lost in the conversion; PLD and PRV keep the whole distribution of the privacy loss.",
+            *dict.fromkeys(refusals),
+        ),
     )
 
 

@@ -162,7 +162,10 @@ def _train(trial: Trial, result: TrialResult, place: Path, machine: Machine) -> 
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes)},
     )
-    check_realised(outcome.event, trial.event.training, prefix=outcome.diverged)
+    try:
+        check_realised(outcome.event, trial.event.training, prefix=outcome.diverged)
+    except ContractBroken as broken:
+        return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
     if outcome.diverged:
         return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
     accuracy = declaration.score.measure(model, data, streams.score, machine.device)
