@@ -182,8 +182,8 @@ def _accountants(context: Context) -> Line:
         text=f"Upper bounds: {listed(said)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
         standing=Standing.CHECKED,
         evidence=(
-            "All are upper bounds, so the smallest one holds. RDP keeps a curve of moments, and some epsilon is lost in "
-            "its conversion; PLD and PRV keep the whole distribution of the privacy loss.",
+            "All are upper bounds, so the smallest one holds. RDP keeps a curve of moments and loses some epsilon in "
+            "the conversion; PLD and PRV keep the whole distribution of the privacy loss.",
             *dict.fromkeys(refusals),
         ),
     )
