@@ -6,6 +6,7 @@ Pure: nothing here trains, writes, charges, or imports torch.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +83,7 @@ def compose_plan(points: Iterable[Point], request: Request, config: DictConfig) 
     trials = _trials(distinct, terms, target)
     event = terms.rule.event([trial.event for trial in trials])
     plan = Plan(
-        account=str(dataset["name"]),
+        account=_account(dataset["name"]),
         budget=budget,
         delta=delta,
         rule=rule,
@@ -209,6 +210,13 @@ def _plain(config: DictConfig, name: str) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise BadInput(f"Expected {name}={part!r} to be a group of keys.")
     return {str(key): value for key, value in part.items()}
+
+
+def _account(name: object) -> str:
+    """The name of a data set's account, which is also the name of a folder."""
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+        raise BadInput(f"Expected dataset.name={name!r} to be of letters, digits, '_', '.' and '-'.")
+    return name
 
 
 def _positive(name: str, value: object) -> float:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -158,8 +159,9 @@ def _folder(command: Command, plan: Plan) -> SweepFolder:
     return folder
 
 
-def _alone(ledger: Ledger, plan: Plan) -> FileLock:
-    """A lock that one coordinator of a plan holds, beside the ledger, so that it holds for any folder."""
+@contextmanager
+def _alone(ledger: Ledger, plan: Plan) -> Iterator[None]:
+    """Holds the lock that one coordinator of a plan may hold; beside the ledger, so that it holds for any folder."""
     path = ledger.path.parent / "locks" / f"{plan.account}-{plan.id}.lock"
     path.parent.mkdir(exist_ok=True)
     lock = FileLock(path)
@@ -167,7 +169,10 @@ def _alone(ledger: Ledger, plan: Plan) -> FileLock:
         lock.acquire(timeout=0)
     except Timeout:
         raise BadInput(f"Another process is running plan {plan.id} on {plan.account}; nothing was started.") from None
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _statement(plan: Plan) -> Statement | None:

@@ -141,6 +141,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["privacy.epsilon=0"], "privacy.epsilon=0 > 0"),
         (["privacy.epsilon=abc"], "to be a number"),
         (["privacy.delta=1"], "privacy.delta=1.0 < 1"),
+        (["dataset.name=../elsewhere"], "letters, digits"),
         (["privacy.unit=patient"], "nothing above record level is claimed"),
         (["privacy.adjacency=both"], "to be one of add_or_remove_one, replace_one"),
         (["privacy.noise_multiplier=-1"], "noise_multiplier=-1 > 0"),
