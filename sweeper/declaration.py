@@ -66,6 +66,9 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     privacy = config["privacy"]
     if privacy["adjacency"] not in list(Adjacency):
         raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
+    seed = config["seed"]
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
     names = ("dataset", "trainer", "sampler", "schedule", "score")
     parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
     declaration = Declaration(steps=config["steps"], adjacency=Adjacency(privacy["adjacency"]), **parts)

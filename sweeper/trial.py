@@ -26,7 +26,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from accounting import events
-from accounting.errors import ContractBroken, NoReceipt
+from accounting.errors import BadInput, ContractBroken, NoReceipt
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
 from accounting.plan import Plan, Trial
@@ -54,13 +54,18 @@ class Machine:
     chunk: int | None
     data: Path | None
 
+    def __post_init__(self) -> None:
+        for name, value in (("threads", self.threads), ("chunk", self.chunk)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
+
     @classmethod
     def of(cls, config: DictConfig, workers: int = 1) -> Machine:
         """The machine that a configuration asks for; `auto` takes CUDA where there is one."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return cls(
             device=resolve_device(str(config.compute.device)),
-            threads=config.compute.threads or max(1, cores // max(1, workers)),
+            threads=max(1, cores // max(1, workers)) if config.compute.threads is None else config.compute.threads,
             chunk=config.compute.chunk,
             data=Path(config.data).expanduser() if config.data else None,
         )

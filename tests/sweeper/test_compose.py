@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
+from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
 from accounting.events import flatten
 from accounting.guarantee import Adjacency
 from accounting.plan import Plan
+from sweeper.app import CONF
 from sweeper.compose import PricedPlan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -141,6 +143,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["privacy.epsilon=0"], "privacy.epsilon=0 > 0"),
         (["privacy.epsilon=abc"], "to be a number"),
         (["privacy.delta=1"], "privacy.delta=1.0 < 1"),
+        (["seed=abc"], "Expected seed='abc' to be null or an integer"),
         (["dataset.name=../elsewhere"], "letters, digits"),
         (["privacy.unit=patient"], "nothing above record level is claimed"),
         (["privacy.adjacency=both"], "to be one of add_or_remove_one, replace_one"),
@@ -177,3 +180,22 @@ def test_a_thousand_points_take_seconds(compose_priced: Compose) -> None:
         module._compose = original  # type: ignore[assignment]
     assert len(plan.trials) == 1000
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        f"{group}={path.stem}"
+        for group in ("accountant", "engine", "model", "sampler", "schedule", "tuning")
+        for path in sorted((CONF / group).glob("*.yaml"))
+    ],
+)
+def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str) -> None:
+    line = ["dataset=cifar10", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "privacy.noise_multiplier=2"]
+    light = [] if choice.startswith("accountant") else ["accountant=rdp", "accountant.witnesses=[]"]
+    plan = compose_priced([*line, *light, choice]).plan
+    assert len(plan.trials) == 1
+    group, _, name = choice.partition("=")
+    if group in plan.trials[0].config:
+        written = OmegaConf.load(CONF / group / f"{name}.yaml")
+        assert plan.trials[0].config[group]["_target_"] == written["_target_"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from accounting.errors import ContractBroken
+from accounting.errors import BadInput, ContractBroken
 from accounting.events import DpEvent, PlanEvent, compose, flatten, from_json, poisson_gaussian, repeat, same
 from accounting.plan import Trial
 from accounting.receipt import Receipt
@@ -42,6 +42,12 @@ def test_what_was_charged_is_accepted_and_a_diverged_run_may_stop_early() -> Non
     check_realised(repeat(STEP, 3), repeat(STEP, 10), prefix=True)
     with pytest.raises(ContractBroken):
         check_realised(repeat(STEP, 11), repeat(STEP, 10), prefix=True)
+
+
+@pytest.mark.parametrize("wrong", [{"threads": 0}, {"threads": "all"}, {"chunk": -1}, {"chunk": 2.5}], ids=str)
+def test_a_machine_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="to be null or an integer"):
+        replace(MACHINE, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.fixture
