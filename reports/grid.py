@@ -9,7 +9,7 @@ from enum import IntEnum
 
 import pandas as pd
 
-from reports.notation import axis_label, method_label, number
+from reports.notation import axis_label, epsilon_up, method_label, number
 from reports.table import State, Sweep
 
 
@@ -152,11 +152,21 @@ def _panel(
             cells[place] = cell
     return Panel(
         method=str(first["method"]),
-        facet=tuple(f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None),
+        facet=(
+            *(f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None),
+            *_alone(rows),
+        ),
         across=across,
         down=down,
         cells=cells,
     )
+
+
+def _alone(rows: pd.DataFrame) -> tuple[str, ...]:
+    """The papers' name for a panel: the epsilon of one of its runs, which is not the price of the search."""
+    epsilons = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
+    (epsilon,) = epsilons if len(epsilons) == 1 else (None,)
+    return () if epsilon is None else (f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(epsilon)}",)
 
 
 def _rank(cell: Cell) -> tuple[bool, float]:

@@ -29,9 +29,11 @@ def test_methods_and_noises_make_panels(sweep_of: SweepOf) -> None:
             noises=(1.5, 2.0, 3.0),
         )
     )
-    assert [(panel.label, panel.facet) for panel in panels] == [
-        (method, (f"noise_multiplier {noise}",)) for method in ("DP-SGD", "DP-NSGD") for noise in ("1.5", "2", "3")
+    assert [(panel.label, panel.facet[0]) for panel in panels] == [
+        (method, f"noise_multiplier {noise}") for method in ("DP-SGD", "DP-NSGD") for noise in ("1.5", "2", "3")
     ]
+    alone = [float(panel.facet[1].removeprefix("one run \N{GREEK SMALL LETTER EPSILON} ")) for panel in panels]
+    assert alone[:3] == alone[3:] == sorted(alone[:3], reverse=True), "less noise, more epsilon, whatever the method"
     assert panels[0].across.label == "lr"
     assert panels[0].across.values == (0.1, 0.4)
     assert panels[0].down.values == (1, 2, 3)
