@@ -48,8 +48,8 @@ budget: $(STAMP) ## what is reserved and left on the accounts (DATASET= for one)
 test: $(STAMP) ## all tests but the long ones
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
-test-long: $(STAMP) ## all tests
-	$(BIN)/python -m pytest -q -o addopts="--import-mode=importlib --doctest-modules --strict-markers" $(ARGS)
+test-long: $(STAMP) ## all tests; those on real data need DPSWEEP_DATA
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "" $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
