@@ -162,6 +162,7 @@ class Ledger:
                 body = _budget_to_json(budget)
                 entries = (self._append(connection, account=account, kind="open", plan="", body=body),)
             statement = _statement(account, entries)
+        _require_same_neighbours(statement, budget)
         if budget not in statement.recorded_budgets:
             raise BadInput(
                 f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
@@ -176,6 +177,7 @@ class Ledger:
             entries = self._entries(connection, account)
             if not entries:
                 raise BadInput(f"Expected account={account} to be open; the first sweep opens it.")
+            _require_same_neighbours(_statement(account, entries), budget)
             old = _statement(account, entries).budget
             if not old.fits(budget) or old == budget:
                 raise BadInput(f"Expected budget={budget} of {account} to be higher than {old}.")
@@ -191,8 +193,7 @@ class Ledger:
         """
         with self._transaction() as connection:
             statement = self._require(connection, account)
-            if (cost.adjacency, cost.unit) != (statement.budget.adjacency, statement.budget.unit):
-                raise BadInput(f"Expected a charge under {statement.budget}, got {cost}.")
+            _require_same_neighbours(statement, cost)
             if not statement.admits(cost):
                 raise BudgetRefused(refusal(statement, cost))
             body = {"epsilon": cost.epsilon, "delta": cost.delta, "trials": list(trials)} | dict(record)
@@ -323,6 +324,17 @@ def refusal(statement: Statement, cost: Guarantee) -> str:
         f"This asks for epsilon={cost.epsilon:.4g} at delta={cost.delta:g}; on {statement.account} "
         f"{left[0]:.4g} of {statement.budget.epsilon:g} and delta {left[1]:g} of {statement.budget.delta:g} are left."
     )
+
+
+def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
+    """The unit and the neighbours of an account are fixed when it is opened; claims about others do not add up."""
+    fixed = statement.budget
+    if (claim.adjacency, claim.unit) != (fixed.adjacency, fixed.unit):
+        raise BadInput(
+            f"Expected privacy.adjacency={claim.adjacency.value}, unit {claim.unit}, to be {fixed.adjacency.value}, "
+            f"{fixed.unit}, as the account of {statement.account} was opened: claims about different neighbours "
+            "do not add up."
+        )
 
 
 def _statement(account: str, entries: Sequence[Entry]) -> Statement:

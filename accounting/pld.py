@@ -20,8 +20,8 @@ from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
 from accounting.rdp import Rdp
 
-SMALLEST_DELTA = 1e-12
-"""Below this the transforms' rounding is no longer small against delta."""
+SMALLEST_DELTA = 1e-10
+"""Below this the transforms' rounding is no longer small against delta: at 1e-12 answers can already be too small."""
 
 LARGEST_EPSILON = 500.0
 SMALLEST_NOISE = 0.02
@@ -41,7 +41,7 @@ _RELATIONS = {
 class Pld:
     """Accountant by discretised privacy-loss distributions.
 
-    *Guarantee*: an upper bound; refused below delta 1e-12, where the Fourier transform's rounding decides.
+    *Guarantee*: an upper bound; refused below delta 1e-10, where the Fourier transform's rounding decides.
     `interval` is the widest grid step of the privacy loss (nats); leaves with little sampling get a finer one.
     """
 

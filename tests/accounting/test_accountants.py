@@ -133,8 +133,10 @@ def test_bounds_that_nobody_proved_are_refused() -> None:
     with pytest.raises(UnsupportedEvent, match="replace_one"):
         Prv().epsilon(dpsgd(10), 1e-5, REPLACE)
     for fourier in (Pld(), Prv()):
-        with pytest.raises(UnsupportedEvent, match="not safe at delta"):
-            fourier.epsilon(dpsgd(10), 1e-16, ADD)
+        for delta in (1e-16, 1e-12, 0.99e-10):
+            with pytest.raises(UnsupportedEvent, match="not safe at delta"):
+                fourier.epsilon(dpsgd(10), delta, ADD)
+        assert fourier.epsilon(dpsgd(10), 1e-10, ADD) < math.inf
     assert Rdp().epsilon(dpsgd(10), 1e-16, ADD) < math.inf
 
 

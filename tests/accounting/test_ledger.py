@@ -57,6 +57,19 @@ def test_other_neighbours_are_not_charged_on_this_account(ledger: Ledger) -> Non
         charge(ledger, cost=Guarantee(epsilon=1.0, delta=1e-5, adjacency=Adjacency.REPLACE_ONE))
 
 
+def test_the_neighbours_of_an_account_are_fixed_when_it_is_opened(ledger: Ledger) -> None:
+    """One sentence, no advice to raise a budget that could not help."""
+    for budget in (
+        Guarantee(epsilon=10.0, delta=1e-4, adjacency=Adjacency.REPLACE_ONE),
+        Guarantee(epsilon=50.0, delta=1e-4, unit="patient"),
+    ):
+        for request in (ledger.open, ledger.raise_budget):
+            with pytest.raises(BadInput, match="different neighbours do not add up") as refusal:
+                request("digits", budget)
+            assert "raise" not in str(refusal.value)
+    assert ledger.statement("digits").budget == BUDGET
+
+
 def test_an_attempt_needs_a_charge_that_no_earlier_attempt_used(ledger: Ledger) -> None:
     with pytest.raises(ContractBroken, match="covered by no charge"):
         ledger.start("digits", plan="p", trials=["a"])
