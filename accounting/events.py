@@ -8,56 +8,66 @@ only module that constructs the library's classes, so that one place decides wha
   bound; accountants, not events, know that.
 * Composition is flattened here, once: `flatten` turns nested repetition into (leaf, count) pairs with equal leaves
   merged, so that n-fold repetition never depends on an accountant remembering it.
-* The JSON form is exact (floats round-trip) and versioned; plan hashes are taken over it.
+* What stands inside a sampled event or a search is put into one canonical form when it is built.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from dp_accounting.dp_event import (
+from accounting.event_json import canonical, from_json, to_json
+from accounting.guarantee import Adjacency
+from accounting.tries import NegativeBinomial, Poisson, Stopping
+from accounting.vocabulary import (
+    BlackBoxDpEvent,
     ComposedDpEvent,
     DpEvent,
     GaussianDpEvent,
+    NoisyMaxDpEvent,
     NonPrivateDpEvent,
     NoOpDpEvent,
     PoissonSampledDpEvent,
+    RandomStoppingDpEvent,
+    SampledWithoutReplacementDpEvent,
+    SelectionDpEvent,
     SelfComposedDpEvent,
+    StatedGaussianDpEvent,
+    ThresholdDpEvent,
+    TruncatedSubsampledGaussianDpEvent,
+    WorstDpEvent,
 )
-
-from accounting.errors import BadInput
 
 __all__ = [
     "DpEvent",
     "PlanEvent",
+    "above_threshold",
+    "adadp",
     "as_gaussian_step",
+    "black_box",
     "compose",
     "flatten",
     "from_json",
     "gaussian",
+    "noisy_count",
+    "noisy_max",
     "non_private",
     "nothing",
+    "output_perturbation",
     "poisson_gaussian",
+    "random_stopping",
     "repeat",
     "same",
+    "sampled_part",
+    "select",
+    "shared_subsample",
+    "shuffled_gaussian",
     "to_json",
+    "truncated_poisson_gaussian",
+    "without_replacement_gaussian",
+    "worst",
 ]
-
-JSON_VERSION = 1
-
-_FIELDS: dict[type[DpEvent], tuple[str, ...]] = {
-    NoOpDpEvent: (),
-    NonPrivateDpEvent: (),
-    GaussianDpEvent: ("noise_multiplier",),
-    PoissonSampledDpEvent: ("sampling_probability", "event"),
-    SelfComposedDpEvent: ("event", "count"),
-    ComposedDpEvent: ("events",),
-}
-_TYPES = {kind.__name__: kind for kind in _FIELDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,23 +99,135 @@ def non_private() -> DpEvent:
     return NonPrivateDpEvent()
 
 
+def black_box(*, epsilon: float, delta: float, adjacency: Adjacency) -> DpEvent:
+    """A mechanism known only by its claim, which holds for neighbours of this kind and no other."""
+    _require(not math.isnan(epsilon) and epsilon >= 0, "epsilon", epsilon, ">= 0")
+    _require(0 <= delta < 1, "delta", delta, "in [0, 1)")
+    return BlackBoxDpEvent(epsilon=float(epsilon), delta=float(delta), adjacency=Adjacency(adjacency))
+
+
 def gaussian(*, noise_multiplier: float) -> DpEvent:
     """A Gaussian mechanism on a sum to which each record adds a vector of norm at most 1."""
-    _require(
-        math.isfinite(noise_multiplier) and noise_multiplier >= 0,
-        "noise_multiplier",
-        noise_multiplier,
-        ">= 0",
-    )
+    _require_noise(noise_multiplier)
     return GaussianDpEvent(noise_multiplier=float(noise_multiplier))
+
+
+def noisy_count(*, noise_std: float) -> DpEvent:
+    """One count with Gaussian noise: its sensitivity is 1 whichever neighbours are meant."""
+    _require_noise(noise_std, "noise_std")
+    return StatedGaussianDpEvent(noise_multiplier=float(noise_std))
+
+
+def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adjacency) -> DpEvent:
+    """Gaussian noise on a finished model whose sensitivity was proved for neighbours of this kind.
+
+    *Source*: Chaudhuri, Monteleoni, Sarwate 2011; for strongly convex losses the sensitivity is 2 l / (n lambda) under
+    replacement.
+    """
+    _require_noise(noise_std, "noise_std")
+    _require(math.isfinite(sensitivity) and sensitivity > 0, "sensitivity", sensitivity, "> 0 and finite")
+    return StatedGaussianDpEvent(noise_multiplier=noise_std / sensitivity, adjacency=Adjacency(adjacency))
+
+
+def noisy_max(*, noise_scale: float) -> DpEvent:
+    """The index of the largest of any number of counts with Gumbel noise of this scale; none of the counts is seen."""
+    _require_noise(noise_scale, "noise_scale")
+    return NoisyMaxDpEvent(noise_scale=float(noise_scale))
 
 
 def poisson_gaussian(*, sample_rate: float, noise_multiplier: float) -> DpEvent:
     """One step of DP-SGD: every record takes part independently with probability `sample_rate`."""
-    _require(0 < sample_rate <= 1, "sample_rate", sample_rate, "in (0, 1]")
+    _require_rate(sample_rate)
     return PoissonSampledDpEvent(
         sampling_probability=float(sample_rate), event=gaussian(noise_multiplier=noise_multiplier)
     )
+
+
+def truncated_poisson_gaussian(
+    *, records: int, sample_rate: float, largest_batch: int, noise_multiplier: float
+) -> DpEvent:
+    """A Poisson-sampled step that takes a uniform subset of `largest_batch` records where more were drawn."""
+    _require_size("records", records)
+    _require_size("largest_batch", largest_batch)
+    _require_rate(sample_rate)
+    _require_noise(noise_multiplier)
+    return TruncatedSubsampledGaussianDpEvent(
+        dataset_size=records,
+        sampling_probability=float(sample_rate),
+        truncated_batch_size=largest_batch,
+        noise_multiplier=float(noise_multiplier),
+    )
+
+
+def without_replacement_gaussian(*, records: int, batch_size: int, noise_multiplier: float) -> DpEvent:
+    """A step on exactly `batch_size` of `records` records, drawn uniformly without replacement."""
+    _require_size("records", records)
+    _require_size("batch_size", batch_size)
+    _require(batch_size <= records, "batch_size", batch_size, f"<= records={records}")
+    return SampledWithoutReplacementDpEvent(
+        source_dataset_size=records, sample_size=batch_size, event=gaussian(noise_multiplier=noise_multiplier)
+    )
+
+
+def shuffled_gaussian(*, epochs: int, noise_multiplier: float) -> DpEvent:
+    """Epochs in which every record takes part exactly once, in whatever order: no amplification is claimed."""
+    return repeat(gaussian(noise_multiplier=noise_multiplier), epochs)
+
+
+def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:
+    """One step of several trials on the *same* Poisson subsample, each with noise of its own.
+
+    Together they are one Gaussian mechanism of noise 1 / sqrt(sum 1 / noise^2): far dearer than trials that sample each
+    for itself.
+    """
+    for noise in noise_multipliers:
+        _require_noise(noise)
+    if not noise_multipliers:
+        return nothing()
+    precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)
+    return poisson_gaussian(sample_rate=sample_rate, noise_multiplier=precision**-0.5)
+
+
+def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> DpEvent:
+    """ADADP: each iteration asks for two noisy gradients, at the start and after a half step.
+
+    *Source*: Koskela and Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1.
+    """
+    return repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), _even(iterations))
+
+
+def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
+    """Any mechanism on a secret part of the data that each record joins with probability `sample_rate`."""
+    _require_rate(sample_rate)
+    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=_one(event))
+
+
+def worst(events: Iterable[DpEvent]) -> DpEvent:
+    """One of these, chosen without looking at the data: itself if they are all the same, else their pointwise worst."""
+    distinct = {canonical(one): one for one in map(_one, events)}
+    if len(distinct) <= 1:
+        return next(iter(distinct.values()), nothing())
+    return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
+
+
+def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None = None) -> DpEvent:
+    """The best of a secret number of independent runs of `event`; `limit` ends the search early."""
+    if limit is not None:
+        _require_size("limit", limit)
+    return SelectionDpEvent(event=_one(event), tries=tries, limit=limit)
+
+
+def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
+    """Liu and Talwar's random stopping: a coin of probability gamma after each try, and at most ln(1/delta2)/gamma."""
+    _require(0 < delta2 < 1, "delta2", delta2, "in (0, 1)")
+    _require(0 < gamma <= 1, "gamma", gamma, "in (0, 1]")
+    limit = math.ceil(math.log(1 / delta2) / gamma)
+    return RandomStoppingDpEvent(event=_one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
+
+
+def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> DpEvent:
+    """Tries until one reaches a public threshold, a coin of probability gamma says stop, or `limit` were made."""
+    return ThresholdDpEvent(event=_one(event), tries=Stopping(gamma=float(gamma), limit=limit))
 
 
 def repeat(event: DpEvent, count: int) -> DpEvent:
@@ -146,7 +268,7 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
             counts[key] = counts.get(key, 0) + times
 
     visit(event, 1)
-    return tuple((leaves[key], counts[key]) for key in sorted(leaves, key=lambda key: _canonical(leaves[key])))
+    return tuple((leaves[key], counts[key]) for key in sorted(leaves, key=lambda key: canonical(leaves[key])))
 
 
 def same(left: DpEvent, right: DpEvent) -> bool:
@@ -154,53 +276,33 @@ def same(left: DpEvent, right: DpEvent) -> bool:
     return flatten(left) == flatten(right)
 
 
-def as_gaussian_step(event: DpEvent) -> tuple[float, float] | None:
+def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> tuple[float, float] | None:
     """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or, at rate 1, not; else None.
 
-    An access that protects nobody is one without noise, (1.0, 0.0): every accountant answers infinity to that.
+    The noise is relative to what one record adds, whatever `adjacency`: where replacement is known to change a sum by
+    no more than that, the noise counts twice. An access that protects nobody is one without noise, (1.0, 0.0).
     """
     if type(event) is NonPrivateDpEvent:
         return 1.0, 0.0
     if type(event) is GaussianDpEvent:
         return 1.0, float(event.noise_multiplier)
+    if type(event) is StatedGaussianDpEvent and event.adjacency in (None, adjacency):
+        return 1.0, event.noise_multiplier * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     if type(event) is PoissonSampledDpEvent and type(event.event) is GaussianDpEvent:
         return float(event.sampling_probability), float(event.event.noise_multiplier)
     return None
 
 
-def to_json(event: DpEvent) -> dict[str, Any]:
-    """The exact, versioned JSON form.
-
-    >>> from_json(to_json(gaussian(noise_multiplier=0.1))) == gaussian(noise_multiplier=0.1)
-    True
-    """
-    return {"version": JSON_VERSION, "event": _encode(event)}
+def _one(event: DpEvent) -> DpEvent:
+    """The canonical form of one mechanism: a lone leaf as itself, anything else as a sorted composition."""
+    leaves = flatten(event)
+    return leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event])
 
 
-def from_json(form: dict[str, Any]) -> DpEvent:
-    """Reads `to_json`'s form; another version or an unknown event is refused."""
-    if form.get("version") != JSON_VERSION:
-        raise BadInput(f"Expected event version={form.get('version')!r} to be {JSON_VERSION}.")
-    return _decode(form["event"])
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, DpEvent):
-        if type(value) not in _FIELDS:
-            raise BadInput(f"Expected event={type(value).__name__} to be one of {sorted(_TYPES)}.")
-        return {"type": type(value).__name__} | {name: _encode(getattr(value, name)) for name in _FIELDS[type(value)]}
-    return [_encode(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _decode(form: Any) -> Any:
-    if isinstance(form, list):
-        return [_decode(item) for item in form]
-    if not isinstance(form, dict):
-        return form
-    if form.get("type") not in _TYPES:
-        raise BadInput(f"Expected event={form.get('type')!r} to be one of {sorted(_TYPES)}.")
-    kind = _TYPES[form["type"]]
-    return kind(**{name: _decode(form[name]) for name in _FIELDS[kind]})
+def _even(iterations: int) -> int:
+    if isinstance(iterations, bool) or not isinstance(iterations, int):
+        raise TypeError(f"Expected iterations={iterations!r} to be an integer.")
+    return 2 * iterations
 
 
 def _key(event: DpEvent) -> object:
@@ -212,13 +314,20 @@ def _key(event: DpEvent) -> object:
     return event
 
 
-def _canonical(event: DpEvent) -> str:
-    try:
-        return json.dumps(_encode(event), sort_keys=True)
-    except BadInput:
-        return repr(event)
-
-
 def _require(holds: bool, name: str, value: object, condition: str) -> None:
     if not holds:
         raise ValueError(f"Expected {name}={value} {condition}.")
+
+
+def _require_noise(value: float, name: str = "noise_multiplier") -> None:
+    _require(math.isfinite(value) and value >= 0, name, value, ">= 0")
+
+
+def _require_rate(sample_rate: float) -> None:
+    _require(0 < sample_rate <= 1, "sample_rate", sample_rate, "in (0, 1]")
+
+
+def _require_size(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"Expected {name}={value!r} to be an integer.")
+    _require(value >= 1, name, value, ">= 1")

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accounting.accountant import Steps, check_delta, gaussian_steps
+from accounting.accountant import Steps, check_delta, gaussian_part
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
@@ -51,7 +51,9 @@ class Prv:
 
     def _interval(self, event: DpEvent, delta: float, adjacency: Adjacency) -> tuple[float, float]:
         check_delta(delta)
-        steps = gaussian_steps(event, self.name)
+        steps, others = gaussian_part(event, adjacency)
+        if others:
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {others[0][0]}.")
         if not steps:
             return 0.0, 0.0
         if any(step.noise_multiplier == 0 for step in steps):

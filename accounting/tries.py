@@ -1,0 +1,219 @@
+"""How many candidates a random search tries: laws of the number of tries, known beforehand and drawn in secret.
+
+A law is part of a privacy event, so it is a frozen value. Everything about luck follows from its generating function
+E[x^K]: a search of K independent draws has tried one of the best share s of all points with probability
+1 - E[(1 - s)^K], which is the axis on which rules are compared; the mean alone flatters laws that are often 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Protocol
+
+from scipy.optimize import brentq
+
+SERIES = 1e-6
+"""Below this |eta| the formulas lose their digits and the logarithmic law, their limit, is taken."""
+
+
+class Tries(Protocol):
+    """The law of a number of tries K."""
+
+    @property
+    def mean(self) -> float:
+        """E[K]."""
+        ...
+
+    def generating(self, x: float) -> float:
+        """E[x^K] for 0 <= x <= 1; it rises from P(K = 0) to 1."""
+        ...
+
+    def beyond(self, limit: int) -> float:
+        """P(K > limit), rounded up by less than 1e-12."""
+        ...
+
+    def sample(self, rng: Random) -> int:
+        """One secret draw."""
+        ...
+
+
+def chance_of_best(tries: Tries, share: float) -> float:
+    """The probability that independent uniform draws have met one of the best `share` of all points.
+
+    >>> round(chance_of_best(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
+    0.54
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"Expected share={share} in (0, 1].")
+    return 1 - tries.generating(1 - share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeBinomial:
+    """Truncated negative binomial: P(K = k) in proportion to (1 - gamma)^k prod_{l < k} (l + eta) / (l + 1), k >= 1.
+
+    eta = 1 is geometric, eta = 0 logarithmic; gamma = 1 is exactly one try.
+    *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Definition 1.
+    """
+
+    eta: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.eta) and self.eta > -1):
+            raise ValueError(f"Expected eta={self.eta} > -1.")
+        if not 0 < self.gamma <= 1:
+            raise ValueError(f"Expected gamma={self.gamma} in (0, 1].")
+
+    @classmethod
+    def with_mean(cls, *, eta: float, mean: float) -> NegativeBinomial:
+        """The law of that shape and mean, which is at least 1."""
+        return cls(eta=float(eta), gamma=_gamma(float(eta), float(mean)))
+
+    @property
+    def mean(self) -> float:
+        """E[K]."""
+        if self.gamma == 1:
+            return 1.0
+        odds, log = (1 - self.gamma) / self.gamma, math.log(self.gamma)
+        if abs(self.eta) < SERIES:
+            return odds / -log
+        return self.eta * odds / -math.expm1(self.eta * log)
+
+    def generating(self, x: float) -> float:
+        """E[x^K]."""
+        if self.gamma == 1:
+            return float(x)
+        log, at_x = math.log(self.gamma), math.log((1 - x) + self.gamma * x)
+        if abs(self.eta) < SERIES:
+            return at_x / log
+        return math.expm1(-self.eta * at_x) / math.expm1(-self.eta * log)
+
+    def beyond(self, limit: int) -> float:
+        """P(K > limit): the sum of what is not beyond, from above."""
+        return _rest(self._first(), self._ratio, limit)
+
+    def sample(self, rng: Random) -> int:
+        """One draw by inversion."""
+        return _invert(1, self._first(), self._ratio, rng)
+
+    def _first(self) -> float:
+        """P(K = 1)."""
+        if self.gamma == 1:
+            return 1.0
+        if abs(self.eta) < SERIES:
+            return (1 - self.gamma) / -math.log(self.gamma)
+        return self.eta * (1 - self.gamma) / math.expm1(-self.eta * math.log(self.gamma))
+
+    def _ratio(self, k: int) -> float:
+        """P(K = k + 1) / P(K = k)."""
+        return (1 - self.gamma) * (k + self.eta) / (k + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Poisson: none at all with probability e^-mean, and then the search outputs nothing.
+
+    *Source*: Papernot and Steinke 2022, Theorem 6.
+    """
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and self.mean > 0):
+            raise ValueError(f"Expected mean={self.mean} > 0 and finite.")
+
+    def generating(self, x: float) -> float:
+        """E[x^K]."""
+        return math.exp(self.mean * (x - 1))
+
+    def beyond(self, limit: int) -> float:
+        """P(K > limit)."""
+        from scipy.stats import poisson
+
+        return float(poisson.sf(limit, self.mean))
+
+    def sample(self, rng: Random) -> int:
+        """One draw, as the number of exponential waiting times that fit into the mean."""
+        passed, count = rng.expovariate(1.0), 0
+        while passed <= self.mean:
+            passed, count = passed + rng.expovariate(1.0), count + 1
+        return count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """A coin after each try stops with probability gamma, and the search stops in any case after `limit` tries.
+
+    *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Algorithm 2.
+    """
+
+    gamma: float
+    limit: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma <= 1:
+            raise ValueError(f"Expected gamma={self.gamma} in (0, 1].")
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
+            raise ValueError(f"Expected limit={self.limit} to be an integer >= 1.")
+
+    @property
+    def mean(self) -> float:
+        """E[K]."""
+        return -math.expm1(self.limit * math.log1p(-self.gamma)) / self.gamma if self.gamma < 1 else 1.0
+
+    def generating(self, x: float) -> float:
+        """E[x^K]."""
+        on = (1 - self.gamma) * x
+        return self.gamma * x * (1 - on ** (self.limit - 1)) / (1 - on) + x * on ** (self.limit - 1)
+
+    def beyond(self, limit: int) -> float:
+        """P(K > limit)."""
+        return (1 - self.gamma) ** limit if limit < self.limit else 0.0
+
+    def sample(self, rng: Random) -> int:
+        """One draw, coin by coin."""
+        count = 1
+        while count < self.limit and rng.random() >= self.gamma:
+            count += 1
+        return count
+
+
+@lru_cache(maxsize=256)
+def _gamma(eta: float, mean: float) -> float:
+    """The gamma at which a truncated negative binomial law has this mean."""
+    if not (math.isfinite(mean) and mean >= 1):
+        raise ValueError(f"Expected mean={mean} >= 1 and finite.")
+    if mean == 1:
+        return 1.0
+
+    def excess(log_gamma: float) -> float:
+        return math.log(NegativeBinomial(eta=eta, gamma=math.exp(log_gamma)).mean) - math.log(mean)
+
+    lowest = -1.0
+    while excess(lowest) < 0:
+        lowest *= 2
+        if lowest < -600:
+            raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
+    return math.exp(brentq(excess, lowest, -1e-12, xtol=1e-14, rtol=1e-14)) if excess(-1e-12) < 0 else 1.0
+
+
+def _invert(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:
+    u, k, probability = rng.random(), start, first
+    while u >= probability and probability > 0:
+        u -= probability
+        probability *= ratio(k)
+        k += 1
+    return k
+
+
+def _rest(first: float, ratio: Callable[[int], float], limit: int) -> float:
+    probability, total = first, 0.0
+    for k in range(1, limit + 1):
+        total += probability
+        probability *= ratio(k)
+    return min(1.0, max(0.0, 1 - total) + 1e-13 * limit)
