@@ -5,14 +5,15 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=#       an index with another torch build, e.g. https://download.pytorch.org/whl/cpu
-DATASET ?=#           mnist_5k (default, no download), digits, mnist, fashion_mnist, cifar10, adult
+DATASET ?=#           mnist_5k (default, no download), digits, mnist, fashion_mnist, cifar10, adult, table
+TUNING ?=#            the rule: composition (default), private_selection, random_stopping, ..., auto
 DATA ?=#              folder with the official files; without it they are downloaded once
 ARGS ?=#              Hydra overrides: ARGS="trainer=dpnsgd trainer.lr=0.1,0.2 privacy.epsilon=4"
 OUTPUT ?=#            sweep folders for `make report`, e.g. sweeps/mnist_5k/*
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
+OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
 .PHONY: help install sweep plan report budget test test-long lint format bench clean
 
@@ -36,11 +37,11 @@ install: $(STAMP) ## set up .venv with the pinned dependencies and the package
 sweep: $(STAMP) ## price, charge, train and report a grid (DATASET= DATA= ARGS=)
 	@$(BIN)/dpsweep sweep $(OVERRIDES)
 
-plan: $(STAMP) ## print what that sweep would cost and how long it would take; changes nothing
+plan: $(STAMP) ## what that sweep would cost under every rule, and how long it would take; charges nothing (TUNING=)
 	@$(BIN)/dpsweep plan $(OVERRIDES)
 
 report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
-	@$(BIN)/dpsweep report $(or $(OUTPUT),$(wildcard sweeps/*/*))
+	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
 
 budget: $(STAMP) ## what is reserved and left on the accounts (DATASET= for one)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)

@@ -1,4 +1,4 @@
-"""The smallest noise whose *whole plan* fits the epsilon that was asked for, rounded to the safe side."""
+"""The smallest noise, or the most runs or steps, at which the *whole plan* fits the epsilon that was asked for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ SMALLEST_NOISE = 1e-2
 DIGITS = 4
 """Significant digits of a calibrated noise multiplier: .1 % at worst, and stable across platforms."""
 
+SMALLEST_EPSILON = 1e-12
+LARGEST_COUNT = 10**9
+
 
 def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start: float = 1.0) -> float:
     """The noise multiplier, rounded up to four significant digits, at which `epsilon_of` is at most `epsilon`.
@@ -26,16 +29,54 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
     0.3334
     """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise BadInput(f"Expected privacy.epsilon={epsilon} > 0 and finite.")
+    _require_target(epsilon)
     price = lru_cache(maxsize=None)(epsilon_of)
     low, high = _bracket(price, epsilon, start)
     if low == high:
         return high
-    noise = _round_up(brentq(lambda value: price(value) - epsilon, low, high, xtol=1e-5 * low, rtol=1e-5))
+    noise = _round_up(_crossing(price, epsilon, low, high))
     while price(noise) > epsilon:
         noise = _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
     return noise
+
+
+def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT) -> int:
+    """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 where not even one fits.
+
+    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall.
+
+    >>> largest_count(lambda steps: 0.1 * steps, 1.0)
+    10
+    """
+    _require_target(epsilon)
+    if most < 1 or epsilon_of(1) > epsilon:
+        return 0
+    fits, step = 1, 2
+    while fits < most and epsilon_of(min(step, most)) <= epsilon:
+        fits, step = min(step, most), 2 * step
+    beyond = min(step, most + 1) if fits < most else fits + 1
+    while beyond - fits > 1:
+        middle = (fits + beyond) // 2
+        fits, beyond = (middle, beyond) if epsilon_of(middle) <= epsilon else (fits, middle)
+    return fits
+
+
+def _require_target(epsilon: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise BadInput(f"Expected privacy.epsilon={epsilon} > 0 and finite.")
+
+
+def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
+    """Where the price meets epsilon: nearly a straight line between logarithms, so few evaluations suffice."""
+
+    def excess(log_noise: float) -> float:
+        cost = min(max(price(math.exp(log_noise)), SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)
+        return math.log(cost) - math.log(epsilon)
+
+    log_low, log_high = math.log(low), math.log(high)
+    if excess(log_low) <= 0 or excess(log_high) >= 0:
+        return high
+    return math.exp(brentq(excess, log_low, log_high, xtol=1e-5, rtol=1e-5))
 
 
 def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from random import Random
 
 from accounting import events
 from accounting.events import PlanEvent
-from accounting.selection import Disclosure, Draw
+from accounting.selection import Disclosure, Draw, Search, require_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,18 @@ class Composition:
     def discloses(self) -> frozenset[Disclosure]:
         """Everything: each run is paid for in full."""
         return frozenset(Disclosure)
+
+    def check(self, search: Search) -> None:
+        """Every search: proposals and pruning only read what was paid for."""
+
+    def expected_tries(self, n_points: int) -> float:
+        """All points."""
+        return float(n_points)
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """1: every point is tried."""
+        require_share("share", share)
+        return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:
         """All points, in the order of the grid; no randomness is used."""

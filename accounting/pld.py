@@ -8,14 +8,13 @@ discretisation is pessimistic at every epsilon. What sampling and selection make
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
-from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from accounting.accountant import Steps, check_delta, coarser, gaussian_part
@@ -23,7 +22,20 @@ from accounting.claims import priced_apart
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent, compose, poisson_gaussian, repeat
 from accounting.guarantee import Adjacency
+from accounting.losses import (
+    Tails,
+    added,
+    connected,
+    reach_added,
+    reach_gaussian,
+    reach_removed,
+    reach_replaced,
+    removed,
+    replaced,
+)
 from accounting.profiles import (
+    SMALLEST_DELTA,
+    Claimed,
     Everything,
     GaussianProfile,
     Nothing,
@@ -32,7 +44,6 @@ from accounting.profiles import (
     Selected,
     Worst,
     invert,
-    symmetric,
 )
 from accounting.rdp import Rdp, noisy_max_epsilon
 from accounting.tries import NegativeBinomial
@@ -45,9 +56,6 @@ from accounting.vocabulary import (
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
 )
-
-SMALLEST_DELTA = 1e-10
-"""Below this the transforms' rounding is no longer small against delta: at 1e-12 answers can already be too small."""
 
 LARGEST_EPSILON = 500.0
 SMALLEST_NOISE = 0.02
@@ -67,7 +75,6 @@ ROUGH_KINDS = 10
 TAIL = 1e-12
 """Delta at which profiles that become distributions are cut off; what lies beyond counts as a loss of infinity."""
 
-LARGEST_EXPONENT = 700.0
 _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
 
 _RELATIONS = {
@@ -112,50 +119,68 @@ class Pld:
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event, one leaf's as it is, a composition's by convolution."""
         steps, others = gaussian_part(event, Adjacency(adjacency))
-        for leaf, _ in others:
-            if type(leaf) not in _PROFILES and type(leaf) not in _DISTRIBUTIONS:
-                raise UnsupportedEvent(f"{self.name} has no proven bound for {leaf}.")
+        unknown = [leaf for leaf, _ in others if type(leaf) not in (*_PROFILES, TruncatedSubsampledGaussianDpEvent)]
+        if unknown:
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {unknown[0]}.")
         if not steps and not others:
             return Nothing()
-        if any(step.noise_multiplier == 0 for step in steps):
+        if any(step.noise_multiplier == 0 for step in (*steps, *_untruncated(others))):
             return Everything()
         if not others and all(step.sample_rate == 1 for step in steps):
             precision = sum(step.count / step.noise_multiplier**2 for step in steps)
             return GaussianProfile(mu=math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE_ONE else 1))
         if not steps and len(others) == 1 and others[0][1] == 1 and type(others[0][0]) in _PROFILES:
             return _PROFILES[type(others[0][0])](self, others[0][0], adjacency)
+        return self._convolution(coarser(steps, KINDS_OF_STEP), others, adjacency)
+
+    def _convolution(
+        self, steps: tuple[Steps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
+    ) -> Profile:
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
-        steps = coarser(steps, KINDS_OF_STEP)
-        interval = self._grid_step(steps, [invert(one, TAIL / count) for one, count in profiles])
-        parts = [_composed(step, interval, adjacency) for step in steps]
-        parts += [_discretised(one, interval, TAIL / count).self_compose(count) for one, count in profiles]
+        if any(_least(one) >= 1 for one, _ in profiles):
+            return Everything()
+        tops = [invert(one, _least(one) + TAIL / count) for one, count in profiles]
+        interval = self._grid_step((*steps, *_untruncated(others)), tops)
+        parts = [_steps_together(step, interval, adjacency) for step in steps]
         parts += [
-            _DISTRIBUTIONS[type(leaf)](leaf, interval, adjacency).self_compose(count)
-            for leaf, count in others
-            if type(leaf) in _DISTRIBUTIONS
+            _distribution(interval, one.delta(_grid(top, interval))).self_compose(count)
+            for (one, count), top in zip(profiles, tops, strict=True)
         ]
-        return _Discrete(reduce(lambda left, right: left.compose(right), parts))
+        parts += [
+            _truncated_step(leaf, interval, adjacency).self_compose(count)
+            for leaf, count in others
+            if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
+        ]
+        return _Discrete(_convolved(parts))
 
     def _grid_step(self, steps: tuple[Steps, ...], tops: Sequence[float]) -> float:
         """Fine enough for little sampling, coarse enough for memory; any step is pessimistic.
 
         `tops` are the largest losses of what is no Gaussian step.
         """
-        reach = max(tops, default=0.0)
-        if not steps:
-            return max(self.interval, 2 * reach / LARGEST_GRID)
-        least = min(step.noise_multiplier for step in steps)
-        rough = Rdp().epsilon(compose(map(_event, coarser(steps, ROUGH_KINDS))), ROUGH_DELTA, _ADD_OR_REMOVE)
-        if least < SMALLEST_NOISE or max(reach, rough) > LARGEST_EPSILON:
-            raise UnsupportedEvent(
-                f"{self.name} needs too much memory at epsilon near {max(reach, rough):.3g}; use RDP."
-            )
-        span = max(reach, rough, 1 / (2 * least**2) + 10 / least)
+        span = max(tops, default=0.0)
+        if steps:
+            least = min(step.noise_multiplier for step in steps)
+            rough = Rdp().epsilon(compose(map(_event, coarser(steps, ROUGH_KINDS))), ROUGH_DELTA, _ADD_OR_REMOVE)
+            if least < SMALLEST_NOISE:
+                raise UnsupportedEvent(f"{self.name} needs too much memory at noise_multiplier={least:.3g}; use RDP.")
+            span = max(span, rough)
+        if span > LARGEST_EPSILON:
+            raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {span:.3g}; use RDP.")
+        span = max([span, *(reach_gaussian(1 / step.noise_multiplier) for step in steps)])
         sampled = [step for step in steps if step.sample_rate < 1]
         finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=self.interval)
         return max(min(self.interval, finest), 2 * span / LARGEST_GRID)
+
+    def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
+        if leaf.adjacency is not adjacency:
+            raise UnsupportedEvent(f"{self.name} has no bound for {leaf} under {adjacency.value}.")
+        return Claimed(at=leaf.epsilon, beyond=leaf.delta)
+
+    def _noisy_max(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> Profile:
+        return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
     def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
         if not isinstance(leaf.tries, NegativeBinomial) or leaf.limit is not None:
@@ -181,31 +206,12 @@ class Pld:
 
 
 _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
+    BlackBoxDpEvent: Pld._black_box,
+    NoisyMaxDpEvent: Pld._noisy_max,
     SelectionDpEvent: Pld._selected,
     WorstDpEvent: Pld._worst,
     PoissonSampledDpEvent: Pld._sampled,
     SampledWithoutReplacementDpEvent: Pld._without_replacement,
-}
-
-
-def _black_box(leaf: BlackBoxDpEvent, interval: float, adjacency: Adjacency) -> Any:
-    if leaf.adjacency is not adjacency:
-        raise UnsupportedEvent(f"PLD has no bound for {leaf} under {adjacency.value}.")
-    return _claimed(leaf.epsilon, leaf.delta, interval)
-
-
-def _noisy_max(leaf: NoisyMaxDpEvent, interval: float, adjacency: Adjacency) -> Any:
-    return _claimed(noisy_max_epsilon(leaf, adjacency), 0.0, interval)
-
-
-def _truncated(leaf: TruncatedSubsampledGaussianDpEvent, interval: float, adjacency: Adjacency) -> Any:
-    return _truncated_step(leaf, interval, adjacency)
-
-
-_DISTRIBUTIONS: Mapping[type[DpEvent], Callable[[Any, float, Adjacency], Any]] = {
-    BlackBoxDpEvent: _black_box,
-    NoisyMaxDpEvent: _noisy_max,
-    TruncatedSubsampledGaussianDpEvent: _truncated,
 }
 
 
@@ -221,61 +227,69 @@ class _Discrete:
     def epsilon(self, delta: float) -> float:
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        return max(0.0, float(self.distribution.get_epsilon_for_delta(delta)))
+        return max(tails.epsilon(delta) for tails in self._tails)
 
     @cached_property
-    def _tails(self) -> tuple[_Tails, ...]:
+    def _tails(self) -> tuple[Tails, ...]:
         """One direction's tails, or both where they differ."""
         both = {id(pmf): pmf for pmf in (self.distribution._pmf_remove, self.distribution._pmf_add)}
-        return tuple(_Tails.of(pmf) for pmf in both.values())
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Tails:
-    """Of the losses above each grid point: their mass, and their mass weighted by exp(-loss).
-
-    The library answers one epsilon at a time by a loop over its grid; these sums answer thousands at once.
-    """
-
-    lowest: int
-    interval: float
-    mass: np.ndarray
-    weighted: np.ndarray
-
-    @classmethod
-    def of(cls, pmf: Any) -> _Tails:
-        dense = pmf.to_dense_pmf()
-        lowest, interval, probs = dense._lower_loss, dense._discretization, dense._probs
-        losses = interval * (lowest + np.arange(len(probs)))
-        weights = probs * np.exp(-np.clip(losses, -LARGEST_EXPONENT, None))
-        return cls(
-            lowest=lowest,
-            interval=interval,
-            mass=np.append(np.cumsum(probs[::-1])[::-1], 0.0) + dense._infinity_mass,
-            weighted=np.append(np.cumsum(weights[::-1])[::-1], 0.0),
+        dense = [pmf.to_dense_pmf() for pmf in both.values()]
+        return tuple(
+            Tails.of(
+                lowest=pmf._lower_loss,
+                interval=pmf._discretization,
+                probabilities=pmf._probs,
+                infinite=pmf._infinity_mass,
+            )
+            for pmf in dense
         )
 
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The mass above epsilon less exp(epsilon) times the weighted mass; exact for this distribution."""
-        first = np.floor(epsilons / self.interval).astype(np.int64) + 1 - self.lowest
-        above = np.clip(first, 0, len(self.mass) - 1)
-        beyond = np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * self.weighted[above]
-        return np.asarray(np.clip(self.mass[above] - beyond, 0.0, 1.0))
+
+def _convolved(parts: list[Any]) -> Any:
+    """All distributions together, neighbours in size first, so that few transforms are long."""
+    parts = sorted(parts, key=lambda part: part._pmf_remove.size)
+    while len(parts) > 1:
+        pairs = [left.compose(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[2 * len(pairs) :]
+    return parts[0]
 
 
 @lru_cache(maxsize=64)
-def _composed(step: Steps, interval: float, adjacency: Adjacency) -> Any:
+def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> Any:
     """The distribution of all these steps; unsampled Gaussians collapse exactly into one with less noise."""
-    noise, count = step.noise_multiplier, step.count
-    if step.sample_rate == 1:
-        noise, count = noise / math.sqrt(count), 1
-    one = privacy_loss_distribution.from_gaussian_mechanism(
-        noise,
-        sampling_prob=step.sample_rate,
-        value_discretization_interval=interval,
-        neighboring_relation=_RELATIONS[adjacency],
-    )
-    return one.self_compose(count)
+    rate, noise = step.sample_rate, step.noise_multiplier
+    replacing = adjacency is Adjacency.REPLACE_ONE
+    if rate == 1:
+        mu = math.sqrt(step.count) / noise * (2 if replacing else 1)
+        both = GaussianProfile(mu=mu).delta(_grid(reach_gaussian(mu), interval))
+        return _distribution(interval, both)
+    if replacing:
+        both = replaced(rate, noise, _grid(reach_replaced(rate, noise), interval))
+        return _distribution(interval, both).self_compose(step.count)
+    on_removal = removed(rate, noise, _grid(reach_removed(rate, noise), interval))
+    on_addition = added(rate, noise, _grid(reach_added(rate, noise), interval))
+    return _distribution(interval, on_removal, on_addition).self_compose(step.count)
+
+
+def _grid(highest: float, interval: float) -> np.ndarray:
+    return np.asarray(interval * np.arange(max(1, math.ceil(highest / interval)) + 1))
+
+
+def _distribution(interval: float, ahead: np.ndarray, behind: np.ndarray | None = None) -> Any:
+    """The distribution through hockey-stick curves on `_grid`, one for each direction, or one for both."""
+    opposite = ahead if behind is None else behind
+
+    def along(curve: np.ndarray, other: np.ndarray) -> pld_pmf.PLDPmf:
+        return pld_pmf.DensePLDPmf(
+            discretization=interval,
+            lower_loss=1 - len(other),
+            probs=connected(curve, other, interval),
+            infinity_mass=float(curve[-1]),
+            pessimistic_estimate=True,
+        )
+
+    forth = along(ahead, opposite)
+    return privacy_loss_distribution.PrivacyLossDistribution(forth, None if behind is None else along(opposite, ahead))
 
 
 @lru_cache(maxsize=16)
@@ -290,20 +304,18 @@ def _truncated_step(leaf: TruncatedSubsampledGaussianDpEvent, interval: float, a
     )
 
 
-def _claimed(epsilon: float, delta: float, interval: float) -> Any:
-    parameters = DifferentialPrivacyParameters(epsilon, delta)
-    return privacy_loss_distribution.from_privacy_parameters(parameters, value_discretization_interval=interval)
+def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:
+    """What truncated steps would be without truncation."""
+    return [
+        Steps(sample_rate=leaf.sampling_probability, noise_multiplier=leaf.noise_multiplier, count=count)
+        for leaf, count in leaves
+        if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
+    ]
 
 
-def _discretised(profile: Profile, interval: float, tail: float) -> Any:
-    """The distribution through a profile's values on a grid: above it between them, as it is convex in exp(epsilon)."""
-    points = math.ceil(invert(profile, tail) / interval) + 1
-    deltas = symmetric(profile, interval * np.arange(-points, points + 1))
-    return privacy_loss_distribution.PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            interval, -points, points, np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
-        )
-    )
+def _least(profile: Profile) -> float:
+    """What a profile leaves beyond any loss."""
+    return float(profile.delta(np.array([LARGEST_EPSILON]))[0])
 
 
 def _event(step: Steps) -> DpEvent:

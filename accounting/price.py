@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from accounting.accountant import Accountant, plan_epsilon
+from accounting.accountant import Accountant
+from accounting.attack import lower_bound
 from accounting.errors import AccountantsDisagree, UnsupportedEvent
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
@@ -20,7 +21,8 @@ class Quote:
     """The price of an event: the claim, and what each accountant said.
 
     `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population (training,
-    validation) to its share of the claim; the claim is the larger part.
+    validation) to its share of the claim; the claim is the larger part. `lower` is what an explicit attack on the whole
+    procedure (an aligned canary, the worst score) forces epsilon to be at least; 0 where no attack is known.
     """
 
     guarantee: Guarantee
@@ -28,6 +30,7 @@ class Quote:
     bounds: Mapping[str, float]
     refusals: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)
+    lower: float = 0.0
 
     @property
     def epsilon(self) -> float:
@@ -54,48 +57,57 @@ class Panel:
 
     def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
         """The claim alone, without witnesses: what calibration evaluates again and again."""
-        bounds, refusals = _ask(self.claimants, event, delta, adjacency)
-        return bounds[_tightest(bounds, refusals)]
+        said, refusals = _ask(self.claimants, event, delta, adjacency)
+        return max(said[_tightest(said, refusals)].values())
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim with everything that a report wants to show beside it."""
-        bounds, refusals = _ask(self.claimants, event, delta, adjacency)
-        claimed_by = _tightest(bounds, refusals)
-        claimant = next(accountant for accountant in self.claimants if accountant.name == claimed_by)
+        said, refusals = _ask(self.claimants, event, delta, adjacency)
+        claimed_by = _tightest(said, refusals)
         told, unable = _ask(self.witnesses, event, delta, adjacency)
-        bounds, refusals = told | bounds, unable | refusals
-        voices = [voice for voice in (*self.claimants, *self.witnesses) if voice.name in bounds]
-        for voice in voices:
-            lower = max(voice.lower(part, delta, adjacency) for part in event.parts.values())
-            for other, upper in bounds.items():
-                if lower > upper:
-                    raise AccountantsDisagree(
-                        f"{voice.name} puts epsilon at {lower:.4f} or more, {other} at {upper:.4f} or less: "
-                        "one of them is wrong here, so neither is reported."
-                    )
+        bounds = {name: max(parts.values()) for name, parts in (told | said).items()}
+        for voice in (*self.claimants, *self.witnesses):
+            if voice.name in bounds:
+                lower = max(voice.lower(part, delta, adjacency) for part in event.parts.values())
+                _refuse_contradiction(f"{voice.name} puts", lower, bounds)
+        attack = max(lower_bound(part, delta, adjacency) for part in event.parts.values())
+        _refuse_contradiction("An explicit attack puts", attack, bounds)
         return Quote(
             guarantee=Guarantee(epsilon=bounds[claimed_by], delta=delta, adjacency=adjacency, unit=unit),
             claimed_by=claimed_by,
             bounds=bounds,
-            refusals=refusals,
-            parts={name: claimant.epsilon(part, delta, adjacency) for name, part in event.parts.items()},
+            refusals=unable | refusals,
+            parts=said[claimed_by],
+            lower=attack,
         )
 
 
 def _ask(
     accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
-) -> tuple[dict[str, float], dict[str, str]]:
-    bounds: dict[str, float] = {}
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """What each accountant says of each population, and why the others say nothing."""
+    said: dict[str, dict[str, float]] = {}
     refusals: dict[str, str] = {}
     for accountant in accountants:
         try:
-            bounds[accountant.name] = plan_epsilon(accountant, event, delta, adjacency)
+            said[accountant.name] = {
+                name: accountant.epsilon(part, delta, adjacency) for name, part in event.parts.items()
+            }
         except UnsupportedEvent as refusal:
             refusals[accountant.name] = str(refusal)
-    return bounds, refusals
+    return said, refusals
 
 
-def _tightest(bounds: Mapping[str, float], refusals: Mapping[str, str]) -> str:
-    if not bounds:
+def _tightest(said: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str]) -> str:
+    if not said:
         raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
-    return min(bounds, key=bounds.__getitem__)
+    return min(said, key=lambda name: max(said[name].values()))
+
+
+def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -> None:
+    for other, upper in bounds.items():
+        if lower > upper:
+            raise AccountantsDisagree(
+                f"{who} epsilon at {lower:.4f} or more, {other} at {upper:.4f} or less: "
+                "one of them is wrong here, so neither is reported."
+            )

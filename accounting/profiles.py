@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from scipy import optimize, special
 
+from accounting.errors import UnsupportedEvent
 from accounting.tries import NegativeBinomial
 
-TRUSTED = 1e-12
-"""Deltas of a transformed distribution below this are rounding; they are read as this, which errs upwards."""
+SMALLEST_DELTA = 1e-10
+"""Below this the transforms' rounding is no longer small against delta: at 1e-12 answers can already be too small."""
+
+ROUNDING = 5e-12
+"""Added to the deltas that a search is bounded by: five times what transforms of 200000 steps were seen to round."""
 
 _GRID = 400
 _LARGEST_EPSILON = 1e4
@@ -81,6 +86,32 @@ class GaussianProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """A mechanism of which only one (epsilon, delta) claim is known; `at` is that epsilon, `beyond` that delta.
+
+    *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: it is at worst randomised
+    response that gives everything away with probability `beyond`.
+    """
+
+    at: float
+    beyond: float
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """Exact for that randomised response."""
+        if self.at == math.inf:
+            return np.ones(len(epsilons))
+        short = -np.expm1(np.minimum(0.0, np.asarray(epsilons) - self.at)) / (1 + math.exp(-self.at))
+        return np.asarray(self.beyond + (1 - self.beyond) * short)
+
+    def epsilon(self, delta: float) -> float:
+        """Exact for that randomised response."""
+        if delta < self.beyond or self.at == math.inf:
+            return math.inf
+        left = (delta - self.beyond) / (1 - self.beyond) * (1 + math.exp(-self.at))
+        return max(0.0, self.at + math.log1p(-left)) if left < 1 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sampled:
     """A mechanism that each record joins with probability `rate`, by Poisson sampling or without replacement.
 
@@ -132,14 +163,21 @@ class Selected:
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The bound at the best e2, which is the same for every epsilon."""
-        inner = np.asarray(epsilons) - self._penalty()
-        inside = self.tries.mean * self.inner.delta(np.maximum(inner, 0.0))
+        inner = np.asarray(epsilons) - self._penalty
+        inside = self.tries.mean * (self.inner.delta(np.maximum(inner, 0.0)) + ROUNDING)
         return np.where(inner < 0, 1.0, np.minimum(1.0, inside))
 
     def epsilon(self, delta: float) -> float:
         """The run's epsilon at delta / m, and the penalty."""
-        return self.inner.epsilon(delta / self.tries.mean) + self._penalty()
+        share = delta / self.tries.mean
+        if share < SMALLEST_DELTA:
+            raise UnsupportedEvent(
+                f"PLD is not safe at delta={delta:.3g} for a search of {self.tries.mean:.4g} tries on average: "
+                f"delta / tries={share:.3g} < {SMALLEST_DELTA:g}; use RDP."
+            )
+        return self.inner.epsilon(share) + self._penalty
 
+    @cached_property
     def _penalty(self) -> float:
         """(1 + eta) ln(exp(e2) + (1 - gamma) / gamma delta_Q(e2)) at the best e2 of a grid and between its points."""
         if self.tries.gamma == 1:
@@ -147,8 +185,7 @@ class Selected:
         odds = (1 - self.tries.gamma) / self.tries.gamma
 
         def penalty(at: np.ndarray) -> np.ndarray:
-            known = np.maximum(self.inner.delta(at), TRUSTED)
-            return np.asarray(np.logaddexp(at, np.log(odds) + np.log(known)))
+            return np.asarray(np.logaddexp(at, np.log(odds) + np.log(self.inner.delta(at) + ROUNDING)))
 
         most = float(penalty(np.zeros(1))[0])
         grid = np.linspace(0.0, most, _GRID)
@@ -172,9 +209,3 @@ def invert(profile: Profile, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if float(profile.delta(np.array([middle]))[0]) <= delta else (middle, high)
     return high
-
-
-def symmetric(profile: Profile, epsilons: np.ndarray) -> np.ndarray:
-    """The profile at any epsilons, shape [n]: below 0 by the exchange of the two neighbours."""
-    positive = profile.delta(np.abs(epsilons))
-    return np.where(epsilons >= 0, positive, -np.expm1(-np.abs(epsilons)) + np.exp(-np.abs(epsilons)) * positive)

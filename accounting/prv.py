@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accounting.accountant import Steps, check_delta, gaussian_part
+from accounting.accountant import Steps, check_delta, coarser, gaussian_part
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
@@ -20,7 +20,10 @@ SMALLEST_DELTA = 1e-10
 """Below this the library meets its own floating-point limit."""
 
 LARGEST_GRID = 30_000_000
-"""Mesh points of one privacy random variable; beyond it memory grows past 2 GB."""
+"""Mesh points of all privacy random variables together; beyond it memory grows past 2 GB."""
+
+KINDS_OF_STEP = 30
+"""Distinct noise multipliers that get a variable of their own; more are rounded down, and no lower bound is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +67,14 @@ class Prv:
             raise UnsupportedEvent(f"PRV is not safe at delta={delta:g} < {SMALLEST_DELTA:g}; use RDP.")
         rough = Rdp().epsilon(event, delta, adjacency)
         error = max(1e-3, self.relative_error * rough)
-        total = sum(step.count for step in steps)
+        total, kinds = sum(step.count for step in steps), coarser(steps, KINDS_OF_STEP)
         mesh = error / math.sqrt(total / 2 * math.log(12_000 / delta))
-        if 2 * (rough + 10) / mesh > LARGEST_GRID:
+        if 2 * (rough + 10) / mesh * len(kinds) > LARGEST_GRID:
             raise UnsupportedEvent(
                 f"PRV needs more than 2 GB for {total} steps at relative_error={self.relative_error}."
             )
-        return _bounds(steps, delta, error)
+        lower, upper = _bounds(kinds, delta, error)
+        return lower if len(kinds) == len(steps) else 0.0, upper
 
 
 @lru_cache(maxsize=64)
@@ -91,5 +95,5 @@ def _bounds(steps: tuple[Steps, ...], delta: float, error: float) -> tuple[float
         accountant = PRVAccountant(variables, eps_error=error, delta_error=delta / 1000, max_self_compositions=counts)
         lower, _, upper = accountant.compute_epsilon(delta, counts)
     except (RuntimeError, ValueError) as refusal:
-        raise UnsupportedEvent(f"PRV cannot bound this event: {refusal}.") from refusal
+        raise UnsupportedEvent(f"PRV cannot bound this event: {str(refusal).rstrip('.')}.") from refusal
     return max(0.0, float(lower)), max(0.0, float(upper))

@@ -16,7 +16,7 @@ class Charge:
     """One charge of the sweep: what it took, and what each accountant said about it.
 
     `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population to its
-    share.
+    share. `attack` is a lower bound by an explicit attack, 0 where none is known.
     """
 
     seq: int
@@ -28,6 +28,7 @@ class Charge:
     bounds: Mapping[str, float]
     refusals: Mapping[str, str]
     parts: Mapping[str, float]
+    attack: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ def _charge(entry: Entry) -> Charge:
         bounds=body.get("bounds", {}),
         refusals=body.get("refusals", {}),
         parts=body.get("parts", {}),
+        attack=body.get("attack", 0.0),
     )
 
 

@@ -20,6 +20,11 @@ from reports.facts import Fact
 from reports.notation import axis_label, count, epsilon_up, listed, method_label
 from reports.table import Conduct, Sweep
 
+_FORCED = (
+    "No accountant could say less than {epsilon}: an explicit attack on this search (an aligned canary among records "
+    "that contribute nothing, the worst possible score) forces that much."
+)
+
 LUCK = "Intervals are of one score each; the best of many is a lucky one, and a fresh score tends to be lower."
 
 
@@ -106,7 +111,11 @@ def _unit(context: Context) -> Line:
         topic="Unit and neighbours",
         text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
         standing=Standing.STATED,
-        evidence=(f"A person behind several {unit}s is protected less.",),
+        evidence=(
+            (f"A person behind several {unit}s is protected less.",)
+            if unit == "record"
+            else (f"All records of one {unit} are protected together, up to the declared contribution cap.",)
+        ),
     )
 
 
@@ -168,12 +177,14 @@ def _accountants(context: Context) -> Line:
     totals = {name: sum(charge.bounds[name] for charge in charges) for name in names}
     refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.refusals.items()]
     claimants = listed(sorted({charge.claimed_by for charge in charges}))
+    attack = max(charge.attack for charge in charges)
+    forced = [_FORCED.format(epsilon=notation.epsilon_down(attack))] if attack > 0 else []
     if len(totals) < 2:
         return Line(
             topic="Accountants",
             text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
             standing=Standing.ASSUMED,
-            evidence=tuple(dict.fromkeys(refusals)),
+            evidence=(*forced, *dict.fromkeys(refusals)),
         )
     said = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
     spread = max(totals.values()) - min(totals.values())
@@ -184,6 +195,7 @@ def _accountants(context: Context) -> Line:
         evidence=(
             "All are upper bounds, so the smallest one holds. RDP keeps a curve of moments and loses some epsilon in "
             "the conversion; PLD and PRV keep the whole distribution of the privacy loss.",
+            *forced,
             *dict.fromkeys(refusals),
         ),
     )

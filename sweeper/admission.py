@@ -7,7 +7,6 @@ that never started run on the charge they have; killed ones are a new charge, or
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +18,7 @@ from accounting.ledger import Ledger, Statement, refusal
 from accounting.plan import Plan, Trial
 from accounting.price import Quote
 from accounting.result import Status, TrialResult
+from sweeper.advice import advice
 from sweeper.compose import PricedPlan
 from sweeper.folder import SweepFolder
 
@@ -112,7 +112,7 @@ def _charge(ledger: Ledger, priced: PricedPlan, trials: Sequence[Trial], quote: 
         )
     except BudgetRefused:
         statement = ledger.statement(plan.account)
-        raise BudgetRefused(f"{refusal(statement, quote.guarantee)} {_advice(priced, trials, statement)}") from None
+        raise BudgetRefused(f"{refusal(statement, quote.guarantee)} {advice(priced, trials, statement)}") from None
 
 
 def _record(priced: PricedPlan, trials: Sequence[Trial], quote: Quote, reason: str) -> Mapping[str, Any]:
@@ -125,30 +125,5 @@ def _record(priced: PricedPlan, trials: Sequence[Trial], quote: Quote, reason: s
         "bounds": dict(quote.bounds),
         "refusals": dict(quote.refusals),
         "parts": dict(quote.parts),
+        "attack": quote.lower,
     }
-
-
-def _advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
-    """What would fit instead, or how to go on."""
-    plan = priced.plan
-    epsilon, delta = statement.left
-    raise_it = f"`dpsweep budget raise dataset={plan.account} budget.epsilon=...` raises the budget on the record."
-    if delta < plan.delta:
-        return f"What would fit: privacy.delta={delta:g}, if that is above 0. {raise_it}"
-    if epsilon <= 0:
-        return f"Nothing more fits. {raise_it}"
-    fitting = largest_fitting(priced, trials, epsilon)
-    fewer = f"{fitting or 'not one'} of these {len(trials)} runs at this noise"
-    noisier = f", or the whole grid with more noise: privacy.epsilon={math.floor(epsilon * 1000) / 1000:g}"
-    return f"What would fit: {fewer}{noisier if plan.target_epsilon else ''}. {raise_it}"
-
-
-def largest_fitting(priced: PricedPlan, trials: Sequence[Trial], epsilon: float) -> int:
-    """How many of these trials, taken in order, the rest of a budget would pay for (by bisection)."""
-    low, high = 0, len(trials) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        event = priced.rule.event([trial.event for trial in trials[:middle]])
-        fits = priced.panel.epsilon(event, priced.plan.delta, priced.plan.adjacency) <= epsilon
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low

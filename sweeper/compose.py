@@ -7,80 +7,83 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from accounting.accountant import plan_epsilon
-from accounting.calibration import calibrate_noise
+from accounting.composition import Composition
 from accounting.errors import BadInput
-from accounting.events import DpEvent, PlanEvent, gaussian, nothing, to_json
+from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.plan import Block, Plan, Trial, digest
+from accounting.plan import Block, Plan, digest
 from accounting.price import Panel, Quote
-from accounting.rdp import Rdp
-from accounting.selection import SelectionRule, rule_from_config
-from sweeper.declaration import Declaration, build, declare
+from accounting.selection import Search, SelectionRule, rule_from_config
+from sweeper.declaration import build
 from sweeper.points import Point, Request
+from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
+
+FINAL = "accounting.final.Final"
+SOLVED = ("noise", "steps", "points")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PricedPlan:
-    """A plan with its price, and what its dearest run alone would have been quoted at: not the price of the search."""
+    """A plan with its price, and what its dearest run alone would have been quoted at: not the price of the search.
+
+    `offers` are the other rules that could have been chosen, by the names that `tuning=` takes.
+    """
 
     plan: Plan
     rule: SelectionRule
     panel: Panel
     quote: Quote
     single_run: Quote
+    offers: Mapping[str, SelectionRule]
+
+    @property
+    def events(self) -> tuple[PlanEvent, ...]:
+        """What each point does."""
+        return tuple(trial.event for trial in self.plan.trials)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours."""
+def compose_plan(
+    points: Iterable[Point],
+    request: Request,
+    config: DictConfig,
+    offered: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> PricedPlan:
+    """The plan of these points under the configuration's rule, accountants and budget.
 
-    rule: SelectionRule
-    panel: Panel
-    delta: float
-    adjacency: Adjacency
-
-    def epsilon(self, trials: Iterable[PlanEvent]) -> float:
-        """The claim for a whole search over these trials."""
-        return self.panel.epsilon(self.rule.event(list(trials)), self.delta, self.adjacency)
-
-    def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
-        """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`.
-
-        Renyi curves, which are cheap, say where to begin.
-        """
-
-        def rough(noise: float) -> float:
-            event = self.rule.event(list(trials_at(noise)))
-            return plan_epsilon(Rdp(), event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
-
-        start = calibrate_noise(rough, epsilon)
-        return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
-
-
-def compose_plan(points: Iterable[Point], request: Request, config: DictConfig) -> PricedPlan:
-    """The plan of these points under the configuration's rule, accountants and budget."""
-    privacy, dataset, rule = (_plain(config, name) for name in ("privacy", "dataset", "tuning"))
+    `offered` are the configurations of the rules that `tuning=auto` may take.
+    """
+    privacy, dataset, tuning = (_plain(config, name) for name in ("privacy", "dataset", "tuning"))
     budget = read_budget(config)
-    delta = _positive("privacy.delta", privacy["delta"])
+    delta = positive("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
+    distinct, notes = _distinct(_repeated(points, config.repeats))
+    rules = {label: _with_final(rule, config.final) for label, rule in offered.items()}
+    offers = {label: rule_from_config(rule) for label, rule in rules.items()}
     terms = Terms(
-        rule=rule_from_config(rule),
+        rule=Composition(),
         panel=build(_plain(config, "accountant"), "accountant"),
         delta=delta,
         adjacency=budget.adjacency,
     )
-    distinct, notes = _distinct(points)
-    target = _target(privacy, distinct, request)
-    trials = _trials(distinct, terms, target)
+    target = _target(privacy, distinct, request, config.solve)
+    if "_target_" in tuning:
+        rule = _with_final(tuning, config.final)
+    else:
+        rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
+        notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
+    terms = replace(terms, rule=rule_from_config(rule))
+    terms.rule.check(Search())
+    distinct, target = solve_for(distinct, terms, target, config.solve)
+    trials = trials_of(distinct, terms, target)
     event = terms.rule.event([trial.event for trial in trials])
     plan = Plan(
         account=_account(dataset["name"]),
@@ -100,6 +103,7 @@ def compose_plan(points: Iterable[Point], request: Request, config: DictConfig) 
         panel=terms.panel,
         quote=terms.panel.quote(event, delta, budget.adjacency, budget.unit),
         single_run=terms.panel.quote(dearest, delta, budget.adjacency, budget.unit),
+        offers=offers,
     )
 
 
@@ -108,13 +112,17 @@ def read_budget(config: DictConfig) -> Guarantee:
     budget, privacy = _plain(config, "budget"), _plain(config, "privacy")
     if privacy["adjacency"] not in list(Adjacency):
         raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
-    if privacy["unit"] != "record":
+    column = OmegaConf.select(config, "dataset.unit_column")
+    if column is None and privacy["unit"] != "record":
         raise BadInput(
-            f"Expected privacy.unit={privacy['unit']!r} to be 'record': nothing above record level is claimed."
+            f"Expected privacy.unit={privacy['unit']!r} to be 'record': without a dataset.unit_column nothing above "
+            "record level is claimed."
         )
+    if column is not None and privacy["unit"] != config.dataset.unit:
+        raise BadInput(f"Expected privacy.unit={privacy['unit']!r} to be dataset.unit={config.dataset.unit!r}.")
     return Guarantee(
-        epsilon=_positive("budget.epsilon", budget["epsilon"]),
-        delta=_positive("budget.delta", budget["delta"]),
+        epsilon=positive("budget.epsilon", budget["epsilon"]),
+        delta=positive("budget.delta", budget["delta"]),
         adjacency=Adjacency(privacy["adjacency"]),
         unit=str(privacy["unit"]),
     )
@@ -138,67 +146,41 @@ def _finite(point: Point) -> Mapping[str, Any]:
     return point.config
 
 
-def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Request) -> float | None:
-    """The epsilon that the whole plan may cost, None where the noise is given instead."""
-    if any(point.config["privacy"]["noise_multiplier"] is not None for point in points):
+def _repeated(points: Iterable[Point], repeats: object) -> Iterator[Point]:
+    """Every point as often as asked, each time as a trial of its own that is paid for like any other."""
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+        raise BadInput(f"Expected repeats={repeats!r} to be an integer >= 1.")
+    for point in points:
+        if repeats == 1:
+            yield point
+        for repeat in range(1, repeats + 1) if repeats > 1 else ():
+            yield replace(point, axes={**point.axes, "repeat": repeat}, config={**point.config, "repeat": repeat})
+
+
+def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
+    """The rule, followed by one more run of the winner where `final` says so."""
+    if not isinstance(final, bool):
+        raise BadInput(f"Expected final={final!r} to be true or false.")
+    return {"_target_": FINAL, "rule": dict(rule)} if final else rule
+
+
+def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Request, solve: object) -> float | None:
+    """The epsilon that the whole plan may cost, None where the noise is given instead and nothing else is open."""
+    if solve not in SOLVED:
+        raise BadInput(f"Expected solve={solve} to be one of {', '.join(SOLVED)}.")
+    given = [point.config["privacy"]["noise_multiplier"] is not None for point in points]
+    if solve != "noise":
+        if not all(given):
+            raise BadInput(f"Expected privacy.noise_multiplier to be given: solve={solve} leaves it as it is.")
+        return positive("privacy.epsilon", privacy["epsilon"])
+    if any(given):
         if "privacy.epsilon" in request.keys:
-            raise BadInput("Expected either privacy.epsilon or privacy.noise_multiplier: one decides the other.")
+            raise BadInput(
+                "Expected either privacy.epsilon or privacy.noise_multiplier: one decides the other. "
+                "With both, solve=steps or solve=points finds the most that fits."
+            )
         return None
-    return _positive("privacy.epsilon", privacy["epsilon"])
-
-
-def _trials(points: Sequence[Point], terms: Terms, target: float | None) -> list[Trial]:
-    """The points with their noise: the given one, or the smallest at which the whole plan meets the target."""
-    declared = [declare(point.config) for point in points]
-    if target is None:
-        noises = [
-            _positive("privacy.noise_multiplier", point.config["privacy"]["noise_multiplier"]) for point in points
-        ]
-    else:
-        noises = [terms.noise(lambda noise: _training(declared, [noise] * len(declared)), target)] * len(points)
-    allowed = terms.epsilon(_training(declared, noises)) if target is None else target
-    configs = _with_score_noise(
-        [_with_privacy(point.config, noise) for point, noise in zip(points, noises, strict=True)],
-        terms,
-        allowed,
-    )
-    return [
-        Trial(method=point.method, axes=point.axes, config=config, event=declare(config).event(noise))
-        for point, config, noise in zip(points, configs, noises, strict=True)
-    ]
-
-
-def _training(declared: Sequence[Declaration], noises: Sequence[float]) -> list[PlanEvent]:
-    """The training events alone; equal declarations share one."""
-    made: dict[tuple[object, ...], DpEvent] = {}
-    trials = []
-    for one, noise in zip(declared, noises, strict=True):
-        key = (one.sampler, one.train_records, one.steps, noise)
-        if key not in made:
-            made[key] = one.training(noise)
-        trials.append(PlanEvent(training=made[key]))
-    return trials
-
-
-def _with_privacy(config: Mapping[str, Any], noise: float) -> dict[str, Any]:
-    """A trial's final configuration: the noise that it runs with, not the target that the noise came from."""
-    kept = {key: config["privacy"][key] for key in ("adjacency", "unit")}
-    return {**config, "privacy": {**kept, "noise_multiplier": noise}}
-
-
-def _with_score_noise(configs: list[dict[str, Any]], terms: Terms, allowed: float) -> list[dict[str, Any]]:
-    """Fills in the scores' noise where it is open: the least that costs the held-out records at most `allowed`.
-
-    Training and held-out records are disjoint, so up to there the scores add nothing to the price of the plan.
-    """
-    if all(config["score"].get("noise_std", 0) is not None for config in configs):
-        return configs
-
-    def scored(noise: float) -> list[PlanEvent]:
-        return [PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))] * len(configs)
-
-    noise = terms.noise(scored, allowed)
-    return [{**config, "score": {**config["score"], "noise_std": noise}} for config in configs]
+    return positive("privacy.epsilon", privacy["epsilon"])
 
 
 def _plain(config: DictConfig, name: str) -> dict[str, Any]:
@@ -217,11 +199,3 @@ def _account(name: object) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise BadInput(f"Expected dataset.name={name!r} to be of letters, digits, '_', '.' and '-'.")
     return name
-
-
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadInput(f"Expected {name}={value!r} to be a number.")
-    if not (math.isfinite(value) and value > 0):
-        raise BadInput(f"Expected {name}={value} > 0 and finite.")
-    return float(value)

@@ -19,6 +19,7 @@ from accounting import events
 from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
+from trainers.data.dataset import nominal_units, unit_column
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
@@ -45,11 +46,16 @@ class Declaration:
             raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
         if self.steps < 1:
             raise BadInput(f"Expected steps={self.steps} >= 1.")
+        if unit_column(self.dataset) is not None and self.adjacency is Adjacency.REPLACE_ONE:
+            raise BadInput(
+                f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
+                f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
+            )
 
     @property
     def train_records(self) -> int:
-        """The declared nominal number of training records: the public constant in the sample rate."""
-        return self.score.train_records(self.dataset.records)
+        """The declared nominal number of training units: the public constant in the sample rate."""
+        return self.score.train_records(nominal_units(self.dataset))
 
     def training(self, noise_multiplier: float) -> DpEvent:
         """What training does to the training records."""

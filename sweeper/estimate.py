@@ -10,7 +10,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from accounting.plan import Plan
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from sweeper.declaration import Declaration
     from trainers.engines.engine import Engine
     from trainers.transforms import GradientTransform
 
@@ -31,12 +33,12 @@ TIMEOUT_SECONDS = 300
 
 def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
     """One configuration for each kind of step that a plan holds: data set, model, batch size."""
-    return {_kind(trial.config): trial.config for trial in plan.trials}
+    return {kind_of(trial.config): trial.config for trial in plan.trials}
 
 
 def plan_seconds(plan: Plan, per_step: Mapping[str, float], workers: int) -> float:
     """Wall time of the whole plan: steps times seconds per step, shared among workers."""
-    steps: float = sum(per_step[_kind(trial.config)] * trial.config["steps"] for trial in plan.trials)
+    steps: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in plan.trials)
     return steps / max(1, workers)
 
 
@@ -55,17 +57,26 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     device = resolve_device(device)
     found = []
     for config in configs:
-        shape, batch_size = tuple(config["dataset"]["shape"]), config["sampler"]["batch_size"]
+        declared, shape = declare(config), tuple(config["dataset"]["shape"])
+        batch_size = _examples(declared)
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
         model.to(device)
-        engine, transform = build(config["engine"], "engine"), declare(config).trainer.transform
+        engine, transform = build(config["engine"], "engine"), declared.trainer.transform
         generator = torch.Generator().manual_seed(0)
         inputs = torch.rand(batch_size, *shape, generator=generator).to(device)
         targets = torch.zeros(batch_size, dtype=torch.int64, device=device)
         step = partial(_weighted_sum, engine, model, inputs, targets, transform)
         found.append(_time(step, batch_size))
     return found
+
+
+def _examples(declared: Declaration) -> int:
+    """Records in a batch, on average: more than its units where a unit has several."""
+    from trainers.data.dataset import nominal_units
+
+    dataset = declared.dataset
+    return max(1, round(declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
 
 
 def _weighted_sum(
@@ -91,25 +102,43 @@ def _seconds(step: Callable[[int], None], examples: int) -> float:
     return time.perf_counter() - started
 
 
-def ask(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float] | None:
-    """`seconds_per_step` in a process of its own; None where that process gave no answer."""
-    question = json.dumps({"configs": list(configs), "device": device, "threads": threads})
+@contextmanager
+def asked(
+    configs: Sequence[Mapping[str, Any]], device: str, threads: int
+) -> Iterator[Callable[[], list[float] | None]]:
+    """`seconds_per_step` in a process of its own, which works while others go on; None where it gave no answer.
+
+    Yields what waits for the answer; leaving ends a process that nobody waited for.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sweeper.estimate"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    if process.stdin is not None:
+        json.dump({"configs": list(configs), "device": device, "threads": threads}, process.stdin)
+        process.stdin.close()
+        process.stdin = None
+
+    def answer() -> list[float] | None:
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+            found: list[float] = json.loads(said.strip().splitlines()[-1])
+        except (subprocess.SubprocessError, OSError, ValueError, IndexError):
+            return None
+        return found
+
     try:
-        answer = subprocess.run(
-            [sys.executable, "-m", "sweeper.estimate"],
-            input=question,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=True,
-        )
-        found: list[float] = json.loads(answer.stdout.strip().splitlines()[-1])
-    except (subprocess.SubprocessError, OSError, ValueError, IndexError):
-        return None
-    return found
+        yield answer
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def _kind(config: Mapping[str, Any]) -> str:
+def kind_of(config: Mapping[str, Any]) -> str:
+    """What decides how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
     return json.dumps(parts | {"trainer": config["trainer"]["_target_"]}, sort_keys=True)
 

@@ -37,6 +37,11 @@ class SweepFolder:
         """The Optuna study, an SQLite file for optuna-dashboard."""
         return self.root / "study.db"
 
+    @property
+    def trials(self) -> Path:
+        """What has been run, a folder each."""
+        return self.root / "trials"
+
     def trial(self, trial_id: str) -> Path:
         """A trial's own folder: config.yaml, train.log, result.json, receipt.json."""
-        return self.root / "trials" / trial_id
+        return self.trials / trial_id

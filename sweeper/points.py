@@ -34,6 +34,9 @@ IDENTITY = (
 )
 """What makes a trial the trial it is; devices, paths and budgets do not."""
 
+OFFERS = "offers"
+"""Where the rules that were not chosen are composed to."""
+
 SWEEPABLE = ("trainer", "model", "schedule", "sampler", "engine", "steps", "privacy.noise_multiplier")
 """What may differ between the points of one plan."""
 
@@ -96,6 +99,20 @@ def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterat
             for combination in itertools.product(*axes.values()):
                 here = dict(zip(axes, combination, strict=True))
                 yield Point(method=trainer, axes=chosen | here, config=_resolve(config, here, trainer))
+
+
+def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) -> dict[str, Mapping[str, Any]]:
+    """The selection rules of `conf/tuning` by name, as configured here; those that ask the user for more are left out.
+
+    The rule that the command line chose is as the command line changed it.
+    """
+    chosen = str(OmegaConf.select(master, "hydra.runtime.choices.tuning"))
+    names = [name for name in loader.get_group_options("tuning") if name != chosen]
+    config = _compose(loader, master, [*request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
+    rules = {chosen: config.tuning} | {name: config[OFFERS][name] for name in names}
+    complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
+    resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
+    return {name: rule for name, rule in resolved.items() if "_target_" in rule}
 
 
 def _trainers(request: Request, config: DictConfig) -> tuple[str, ...]:

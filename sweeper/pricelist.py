@@ -1,16 +1,78 @@
-"""What a plan costs, printed before anything is charged."""
+"""What a plan costs, under its own rule and under every other, printed before anything is charged."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from accounting.ledger import Statement
+from accounting.offers import Offer, cheapest
+from accounting.selection import Disclosure
+from sweeper.advice import Fit, what_fits
 from sweeper.compose import PricedPlan
+
+_WORDS = {
+    Disclosure.ALL_SCORES: "everything",
+    Disclosure.WINNER_SCORE: "the winner and its score",
+    Disclosure.WINNER: "which point won",
+}
+_SHORT = {
+    "everything": "all",
+    "the winner and its score": "winner",
+    "which point won": "its index",
+    "nothing": "nothing",
+}
+
+
+def show_offers(
+    priced: PricedPlan,
+    offers: Sequence[Offer],
+    statement: Statement | None,
+    fits: Mapping[str, Fit | None],
+    wanted: str,
+) -> None:
+    """Prints what the search would cost under each rule, the cheapest first; `fits` holds the noise that each needs."""
+    console = Console(highlight=False)
+    best = cheapest(offers, wanted)
+    title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
+    table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("rule", no_wrap=True)
+    for column in ("tries", "luck", "epsilon"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("shows", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    for column in ("needs", "alone") if fits else ():
+        table.add_column(column, justify="right", no_wrap=True)
+    for offer in sorted(offers, key=lambda offer: offer.epsilon):
+        taken = offer.rule == priced.rule
+        table.add_row(
+            f"{'>' if taken else ' '}{'*' if offer is best else ' '} {offer.label}",
+            f"{offer.expected_tries:.4g}",
+            f"{offer.chance_of_best:.0%}",
+            "none" if offer.quote is None else ceil(offer.epsilon),
+            _SHORT[shown(offer.rule.discloses)],
+            _whether(priced, offer, statement),
+            *(_fit(fits[offer.label]) if fits else ()),
+            style="bold" if taken else None,
+        )
+    console.print(table)
+    console.print("tries: expected runs; luck: the chance to have tried one of the best 10 % of the points")
+    if fits:
+        console.print(
+            "needs: the noise multiplier at which the search fits what is left; alone: what one run costs then"
+        )
+    console.print(f"> this plan's rule   * the cheapest that can show what you asked for (show={wanted})")
+    for offer in offers:
+        if offer.quote is None:
+            console.print(f"{offer.label}: {offer.refusal}")
 
 
 def show(priced: PricedPlan, statement: Statement | None, seconds: float | None, device: str) -> None:
-    """Prints the price list: the whole search first, what others would have quoted last."""
+    """Prints the plan's own price: the whole search first, what others would have quoted last."""
     plan, quote = priced.plan, priced.quote
     console = Console(highlight=False)
     table = Table(title=f"Plan {plan.id} on {plan.account}", show_header=False, title_justify="left", pad_edge=False)
@@ -18,13 +80,17 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
     table.add_column()
     methods = sorted({trial.method for trial in plan.trials})
     count = {method: sum(trial.method == method for trial in plan.trials) for method in methods}
-    table.add_row("runs", f"{len(plan.trials)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
-    table.add_row("rule", f"{priced.rule.name}; may be shown: {', '.join(sorted(priced.rule.discloses))}")
+    table.add_row("points", f"{len(plan.trials)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
+    steps = sorted({trial.config["steps"] for trial in plan.trials})
+    table.add_row("steps of a run", ", ".join(map(str, steps)))
+    table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
     table.add_row(
         "the whole search",
         f"epsilon {ceil(quote.epsilon)} at delta {plan.delta:g} per {plan.unit}, {plan.adjacency.value}",
     )
     table.add_row("accountants", "; ".join(_voices(priced)))
+    if quote.lower > 0:
+        table.add_row("at least", f"epsilon {floor(quote.lower)}, by an explicit attack (aligned canary, worst score)")
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     table.add_row("noise multiplier", ", ".join(f"{noise:g}" for noise in noises))
     table.add_row("scores", _scores(priced))
@@ -36,11 +102,31 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         console.print(note)
 
 
+def show_what_fits(priced: PricedPlan, offers: Sequence[Offer], statement: Statement | None) -> None:
+    """Prints what would fit instead, where the plan itself does not."""
+    left = left_of(priced, statement)
+    if not _admits(priced, priced.quote.epsilon, statement) and left > 0:
+        Console(highlight=False).print(what_fits(priced, priced.plan.trials, left, offers))
+
+
+def left_of(priced: PricedPlan, statement: Statement | None) -> float:
+    """The epsilon that the account has left."""
+    return priced.plan.budget.epsilon if statement is None else statement.left[0]
+
+
+def shown(discloses: frozenset[Disclosure]) -> str:
+    """In a word, what a rule lets out."""
+    return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
+
+
 def ceil(epsilon: float) -> str:
     """An upper bound in three decimals, rounded up."""
-    import math
-
     return "infinite" if math.isinf(epsilon) else f"{math.ceil(epsilon * 1000 - 1e-9) / 1000:.3f}"
+
+
+def floor(epsilon: float) -> str:
+    """A lower bound in three decimals, rounded down."""
+    return f"{math.floor(epsilon * 1000) / 1000:.3f}"
 
 
 def duration(seconds: float) -> str:
@@ -51,16 +137,18 @@ def duration(seconds: float) -> str:
 
 
 def _voices(priced: PricedPlan) -> list[str]:
-    said = [f"{name} {ceil(bound)}" for name, bound in sorted(priced.quote.bounds.items(), key=lambda item: item[1])]
-    return said + [f"{name} gives no bound" for name in priced.quote.refusals]
+    bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
+    said = [f"{name} {ceil(bound)}" for name, bound in bounds]
+    apart = [f"{ceil(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
+    return said + apart + [f"{name} gives no bound" for name in priced.quote.refusals]
 
 
 def _scores(priced: PricedPlan) -> str:
     if priced.plan.event.validation is None:
         return "exact, on a test set declared public; not charged"
     return (
-        f"noisy counts on held-out private records, epsilon {ceil(priced.quote.parts['validation'])}; "
-        "those records are not trained on, so the larger part counts"
+        f"noisy counts on held-out private {priced.plan.unit}s, epsilon {ceil(priced.quote.parts['validation'])}; "
+        "they are not trained on, so the larger part counts"
     )
 
 
@@ -71,9 +159,22 @@ def _budget(priced: PricedPlan, statement: Statement | None) -> str:
         return f"the account opens with epsilon {budget.epsilon:g}, delta {budget.delta:g}: {_fits(fits)}"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; epsilon {statement.left[0]:.4g} of {statement.budget.epsilon:g} is left"
-    left = f"epsilon {statement.left[0]:.4g} of {statement.budget.epsilon:g}, delta {statement.left[1]:.3g} left"
-    return f"{left}: {_fits(statement.admits(priced.quote.guarantee))}"
+    spent = f"epsilon {statement.reserved[0]:.4g} spent before, {statement.left[0]:.4g} of {statement.budget.epsilon:g}"
+    return f"{spent} and delta {statement.left[1]:.3g} left: {_fits(statement.admits(priced.quote.guarantee))}"
+
+
+def _admits(priced: PricedPlan, epsilon: float, statement: Statement | None) -> bool:
+    enough_delta = priced.plan.delta <= (priced.plan.budget.delta if statement is None else statement.left[1])
+    return epsilon <= left_of(priced, statement) and enough_delta
+
+
+def _whether(priced: PricedPlan, offer: Offer, statement: Statement | None) -> str:
+    return "yes" if _admits(priced, offer.epsilon, statement) else "no"
 
 
 def _fits(fits: bool) -> str:
     return "it fits" if fits else "IT DOES NOT FIT"
+
+
+def _fit(found: Fit | None) -> tuple[str, str]:
+    return ("none", "") if found is None else (f"{found.noise_multiplier:g}", ceil(found.single_run))

@@ -34,6 +34,7 @@ from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from sweeper.declaration import build, declare
 from sweeper.folder import SweepFolder
+from trainers.data.dataset import unit_column
 
 if TYPE_CHECKING:
     from torch import nn
@@ -202,7 +203,10 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
 def _load(request: str, folder: Path | None) -> Split:
     """The records of a trial, kept in memory for the next one that asks for the same; `request` is JSON."""
     config = json.loads(request)
-    private, test = build(config["dataset"], "dataset").load(folder)
+    dataset = build(config["dataset"], "dataset")
+    private, test = dataset.load(folder)
+    if (private.units is None) != (unit_column(dataset) is None):
+        raise ContractBroken(f"Expected the records of {dataset.name} to come by {dataset.unit}, as was charged.")
     split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
     return split
 

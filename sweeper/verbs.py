@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
+from accounting import events
+from accounting.composition import Composition
 from accounting.errors import BadInput, ExitCode
 from accounting.ledger import Ledger, Statement
 from accounting.plan import Plan, digest, write_json
 from sweeper import estimate, pricelist, study
 from sweeper.admission import Retry, admit, standing
+from sweeper.advice import fit, offers_of
 from sweeper.compose import PricedPlan, compose_plan
 from sweeper.folder import SweepFolder
-from sweeper.points import points, read_request
+from sweeper.points import offered_rules, points, read_request
 from sweeper.progress import Display
 from sweeper.runner import Runner, failures, results, wave_size
+from sweeper.speeds import Speeds
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -55,18 +59,47 @@ def run(command: Command, arguments: list[str]) -> None:
 
 
 def plan(command: Command, arguments: list[str]) -> ExitCode:
-    """Prints what the sweep would cost and about how long it would take; changes nothing."""
+    """Prints what the sweep would cost, under this rule and the others, and about how long it would take.
+
+    Nothing is charged; `plan.json` is all that is written.
+    """
     priced = _price(command, arguments)
-    per_step = estimate.ask(
-        list(estimate.shapes_of(priced.plan).values()), command.config.compute.device, _threads(command)
-    )
-    pricelist.show(priced, _statement(priced.plan), _seconds(priced.plan, per_step, command), _where(command))
+    folder = _folder(command, priced.plan)
+    with _per_step(command, priced.plan) as per_step:
+        statement = _statement(priced.plan)
+        offers = offers_of(priced)
+        left = pricelist.left_of(priced, statement)
+        fits = {offer.label: fit(priced, offer, left) for offer in offers} if command.config.fit and left > 0 else {}
+        pricelist.show_offers(priced, offers, statement, fits, command.config.show)
+        pricelist.show_what_fits(priced, offers, statement)
+        pricelist.show(priced, statement, _seconds(priced.plan, per_step(), command), _where(command))
+    if not folder.plan.exists():
+        priced.plan.write(folder.plan)
     return ExitCode.DONE
+
+
+@contextmanager
+def _per_step(command: Command, plan: Plan) -> Iterator[Callable[[], dict[str, float] | None]]:
+    """Seconds per step of each kind: from past sweeps, or else timed in a process of its own while others go on."""
+    known = _speeds(command).known(plan)
+    if known is not None:
+        yield lambda: known
+        return
+    shapes = estimate.shapes_of(plan)
+    with estimate.asked(list(shapes.values()), command.config.compute.device, _threads(command)) as answer:
+        yield lambda: None if (taken := answer()) is None else dict(zip(shapes, taken, strict=True))
+
+
+def _speeds(command: Command) -> Speeds:
+    return Speeds(
+        path=Ledger.locate().parent / "speeds.json", device=command.config.compute.device, threads=_threads(command)
+    )
 
 
 def sweep(command: Command, arguments: list[str]) -> ExitCode:
     """Plans, prices, charges, runs what is missing, and reports; the last line printed is the report's path."""
     priced = _price(command, arguments)
+    _refuse_what_cannot_run(priced)
     ledger = Ledger(Ledger.locate())
     with _alone(ledger, priced.plan):
         return _sweep(command, priced, ledger)
@@ -76,8 +109,7 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger) -> ExitCode:
     from reports.page import write_report
 
     plan, folder = priced.plan, _folder(command, priced.plan)
-    per_step = _preflight(priced, command)
-    seconds = _seconds(plan, per_step, command)
+    seconds = _seconds(plan, _preflight(priced, command), command)
     ledger.verify()
     pricelist.show(priced, _statement(plan), seconds, _where(command))
     trials = admit(priced, ledger, folder, _retry(command.retry))
@@ -101,6 +133,7 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger) -> ExitCode:
         print(f"All {len(plan.trials)} trials of this plan are finished; nothing is run or charged.")
     found = results(plan, folder)
     study.record(plan, folder, found)
+    _speeds(command).record(plan, found)
     page = write_report(folder.root, ledger)
     where = standing(plan, folder, ledger.statement(plan.account))
     troubled = failures(found) + len(where.killed)
@@ -117,10 +150,23 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger) -> ExitCode:
 def _price(command: Command, arguments: list[str]) -> PricedPlan:
     loader = command.context.config_loader
     request = read_request(arguments, loader)
-    return compose_plan(points(request, command.config, loader), request, command.config)
+    offered = offered_rules(request, command.config, loader)
+    return compose_plan(points(request, command.config, loader), request, command.config, offered)
 
 
-def _preflight(priced: PricedPlan, command: Command) -> list[float]:
+def _refuse_what_cannot_run(priced: PricedPlan) -> None:
+    """A sweep runs every point once, so it runs only plans that were priced for just that."""
+    every = Composition().event(priced.events)
+    if every.parts.keys() != priced.plan.event.parts.keys() or not all(
+        events.same(part, priced.plan.event.parts[name]) for name, part in every.parts.items()
+    ):
+        raise BadInput(
+            f"A sweep under {priced.rule.name} can be planned and priced, but not run yet: `sweep` runs every point "
+            "once and shows all. Choose tuning=composition and final=false."
+        )
+
+
+def _preflight(priced: PricedPlan, command: Command) -> dict[str, float]:
     """Everything that could fail by a mistake, tried before the charge: files, checksums, models, shapes."""
     from sweeper.declaration import declare
     from sweeper.trial import Machine
@@ -131,12 +177,12 @@ def _preflight(priced: PricedPlan, command: Command) -> list[float]:
         dataset = declare(config).dataset
         dataset.locate(machine.data)
         dataset.verify(machine.data)
+    shapes = estimate.shapes_of(priced.plan)
     try:
-        return estimate.seconds_per_step(
-            list(estimate.shapes_of(priced.plan).values()), machine.device, machine.threads
-        )
+        taken = estimate.seconds_per_step(list(shapes.values()), machine.device, machine.threads)
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+    return dict(zip(shapes, taken, strict=True))
 
 
 def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
@@ -197,10 +243,8 @@ def _threads(command: Command) -> int:
     return command.config.compute.threads or max(1, (os.cpu_count() or 1) // _workers(command))
 
 
-def _seconds(plan: Plan, per_step: Sequence[float] | None, command: Command) -> float | None:
-    if per_step is None:
-        return None
-    return estimate.plan_seconds(plan, dict(zip(estimate.shapes_of(plan), per_step, strict=True)), _workers(command))
+def _seconds(plan: Plan, per_step: Mapping[str, float] | None, command: Command) -> float | None:
+    return None if per_step is None else estimate.plan_seconds(plan, per_step, _workers(command))
 
 
 def _where(command: Command) -> str:

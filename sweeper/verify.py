@@ -23,6 +23,8 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     plan = Plan.read(folder.plan)
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
+    if not charges and not folder.trials.exists():
+        return f"{root}: plan {plan.id} was only made; nothing was charged or run."
     if not charges:
         raise ContractBroken(f"Plan {plan.id} in {root} was never charged on {plan.account}.")
     event = rule_from_config(plan.rule).event([trial.event for trial in plan.trials])

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from accounting.ledger import Ledger
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan, compose_plan
-from sweeper.points import points, read_request
+from sweeper.points import offered_rules, points, read_request
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -59,7 +59,8 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
             loader = GlobalHydra.instance().config_loader()
             request = read_request(arguments, loader)
             config: DictConfig = loader.load_configuration("config", list(request.fixed), run_mode=_run_mode())
-            return compose_plan(points(request, config, loader), request, config)
+            offered = offered_rules(request, config, loader) if "tuning=auto" in arguments else {}
+            return compose_plan(points(request, config, loader), request, config, offered)
 
     return compose
 

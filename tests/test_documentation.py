@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -54,8 +55,9 @@ def test_every_yaml_says_what_it_is(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
-def test_every_data_set_and_trainer_makes_a_plan(compose_priced) -> None:  # type: ignore[no-untyped-def]
-    for dataset in sorted(path.stem for path in (ROOT / "conf" / "dataset").glob("*.yaml")):
+def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan(compose_priced) -> None:  # type: ignore[no-untyped-def]
+    files = sorted((ROOT / "conf" / "dataset").glob("*.yaml"))
+    for dataset in (path.stem for path in files if not OmegaConf.missing_keys(OmegaConf.load(path))):
         priced = compose_priced(
             [
                 f"dataset={dataset}",

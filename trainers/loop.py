@@ -2,8 +2,8 @@
 
 What it returns as `Outcome.event` is what it did, tallied step by step where the batch is drawn and the noise
 is added; the caller compares it with `Run.event`, which was declared and charged beforehand. Sums are divided
-by the sampler's declared batch size, never by the number of records drawn, and an empty batch is a step like
-any other.
+by the sampler's declared batch size, never by the number of units drawn, and an empty batch is a step like
+any other. Drawn and bounded are units: single records, or patients with all of their records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training run as it is declared; `train_records` is the nominal size of the training part."""
+    """One training run as it is declared; `train_records` is the nominal number of training units."""
 
     trainer: Trainer
     sampler: Sampler
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizes:
-    """How many records the steps drew: private, for the curator's eyes only."""
+    """How many units the steps drew: private, for the curator's eyes only."""
 
     smallest: int
     mean: float
@@ -101,14 +101,15 @@ def train(
     drawn: list[int] = []
     diverged = False
     while len(drawn) < run.steps and not diverged:
-        index = sampler.draw(len(records), run.train_records, streams.subsampling)
+        units = sampler.draw(records.available, run.train_records, streams.subsampling)
+        index, sizes = records.members(units)
         inputs, targets = records.inputs(index, device), records.targets(index, device)
-        total, _ = engine.weighted_sum(model, inputs, targets, trainer.transform, chunk)
+        total, _ = engine.weighted_sum(model, inputs, targets, trainer.transform, chunk, sizes)
         noise = _standard_normal(weights, streams.noise) * (run.noise_multiplier * trainer.transform.bound)
         ran[sampler.event(records=run.train_records, noise_multiplier=run.noise_multiplier)] += 1
         state, direction = trainer.update.direction(state, (total + noise) / sampler.batch_size)
         weights -= trainer.lr * run.schedule.factor(len(drawn), run.steps) * direction
-        drawn.append(len(index))
+        drawn.append(len(units))
         diverged = not bool(weights.isfinite().all())
         if on_step is not None:
             on_step(len(drawn))

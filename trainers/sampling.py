@@ -3,7 +3,8 @@
 The sampler that draws is the sampler that is charged: `event` and `draw` compute one sample rate in one
 place, from public numbers only. `records` is the declared, nominal size of the training part; `available` is
 how many records there really are, which is private: it decides how many coins are tossed, never how they are
-weighted.
+weighted. Where units have several records, it is units that are drawn and counted, here and in the event: "record"
+below stands for one unit.
 """
 
 from __future__ import annotations

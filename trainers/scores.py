@@ -20,6 +20,7 @@ from trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
     from torch import nn
 
     from trainers.data.records import Records
@@ -55,7 +56,7 @@ class Score(Protocol):
         ...
 
     def train_records(self, records: int) -> int:
-        """The nominal number of private records left to train on, of a nominal `records`."""
+        """The nominal number of private units left to train on, of a nominal `records`."""
         ...
 
     def check(self, test_records: int) -> None:
@@ -75,8 +76,10 @@ class Score(Protocol):
 class PrivateHoldout:
     """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
 
-    Each record lies in exactly one of the two counts, so the pair has sensitivity 1 and one event covers it;
-    the number of held-out records itself is never used. `noise_std` is None until the plan has chosen it.
+    Each record lies in exactly one of the two counts, and a unit of several records in both, by the shares of
+    them that are right and wrong: s and 1 - s. So the pair has sensitivity 1 and one event covers it, and the
+    accuracy is the units' mean; the number of held-out units itself is never used. `noise_std` is None until
+    the plan has chosen it.
     """
 
     fraction: float
@@ -117,7 +120,7 @@ class PrivateHoldout:
         """Releases the two noisy counts, and the accuracy that follows from them alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        counts = _right_and_wrong(model, data.holdout, device)
+        counts = right_and_wrong(model, data.holdout, device)
         right, wrong = counts + self._std() * rng.standard_normal(2)
         return noisy_accuracy(float(right), float(wrong), self._std())
 
@@ -160,16 +163,16 @@ class PublicTest:
         """Counts right predictions; draws nothing from `rng`."""
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
-        right, wrong = _right_and_wrong(model, data.test, device)
-        return wilson(int(right), int(right + wrong))
+        right = _is_right(model, data.test, device)
+        return wilson(int(right.sum()), len(right))
 
 
 def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Accuracy:
     """Accuracy from two counts that each carry noise: a function of the noisy counts alone, so free.
 
     The interval adds the variance of the ratio to first order in the noise to the binomial variance, whose
-    rate is drawn towards 1/2 by two records of each kind (Agresti & Coull 1998). It is all of [0, 1] where
-    noise drowns counts.
+    rate is drawn towards 1/2 by two records of each kind (Agresti & Coull 1998). Units' shares in [0, 1] vary at
+    most as much as such a coin of their mean, so it covers them too. It is all of [0, 1] where noise drowns counts.
     """
     total = right + wrong
     if total <= _DROWNED * math.sqrt(2) * noise_std:
@@ -190,18 +193,26 @@ def wilson(right: int, total: int) -> Accuracy:
     return Accuracy(value=value, low=min(value, max(0.0, centre - margin)), high=max(value, min(1.0, centre + margin)))
 
 
-def _right_and_wrong(
-    model: nn.Module, records: Records, device: torch.device | str
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """How many records the model classifies rightly and wrongly, each judged on its own."""
+def right_and_wrong(model: nn.Module, records: Records, device: torch.device | str) -> NDArray[np.float64]:
+    """How many units the model classifies rightly and wrongly [2], one of several records by its shares of each.
+
+    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has.
+    """
+    shares = records.shares(_is_right(model, records, device))
+    return np.array([shares.sum(), (1 - shares).sum()])
+
+
+def _is_right(model: nn.Module, records: Records, device: torch.device | str) -> NDArray[np.bool_]:
+    """Whether the model classifies each record rightly [n], each judged on its own."""
     import torch
 
-    right, training = 0, model.training
+    training = model.training
     model.eval()
+    right = [np.zeros(0, dtype=np.bool_)]
     with torch.no_grad():
         for start in range(0, len(records), _CHUNK):
             part = slice(start, start + _CHUNK)
             predicted = model(records.inputs(part, device)).argmax(dim=1)
-            right += int((predicted == records.targets(part, device)).sum())
+            right.append((predicted == records.targets(part, device)).cpu().numpy())
     model.train(training)
-    return np.array([right, len(records) - right], dtype=np.float64)
+    return np.concatenate(right)

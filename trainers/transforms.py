@@ -1,4 +1,4 @@
-"""How one example's gradient is bounded before it enters the sum.
+"""How one example's gradient is bounded before it enters the sum; one unit's, where units have several examples.
 
 A transform sees only the norms of the per-example gradients and answers with one factor each; the engine
 forms sum_i factor_i * gradient_i. The noise is scaled to `bound`, so privacy rests on one law, which holds

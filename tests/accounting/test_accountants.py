@@ -25,7 +25,7 @@ from accounting.guarantee import Adjacency
 from accounting.pld import Pld
 from accounting.prv import Prv
 from accounting.rdp import Conversion, Rdp
-from accounting.renyi import sampled_gaussian
+from accounting.renyi import sampled_gaussian_curve
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 ACCOUNTANTS = [
@@ -190,7 +190,7 @@ def test_noisy_counts() -> None:
 def test_integer_orders_agree_with_dp_accounting(order: int, sample_rate: float, noise_multiplier: float) -> None:
     oracle = RdpAccountant([order])
     oracle.compose(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier))
-    ours = sampled_gaussian(sample_rate, noise_multiplier, float(order))
+    (ours,) = sampled_gaussian_curve(sample_rate, noise_multiplier, (float(order),))
     assert ours == pytest.approx(float(oracle._rdp[0]), rel=1e-9)
 
 
@@ -207,7 +207,7 @@ def test_fractional_orders_are_the_integral(order: float, sample_rate: float, no
     reach = noise_multiplier * 12 + order
     moment = quad(integrand, -reach, reach, limit=500, epsabs=0, epsrel=1e-12)[0]
     exact = math.log(moment / (noise_multiplier * math.sqrt(2 * math.pi))) / (order - 1)
-    ours = sampled_gaussian(sample_rate, noise_multiplier, order)
+    (ours,) = sampled_gaussian_curve(sample_rate, noise_multiplier, (order,))
     assert ours == pytest.approx(exact, rel=1e-6, abs=1e-10)
     oracle = RdpAccountant([order])
     logging.getLogger("absl").setLevel(logging.ERROR)

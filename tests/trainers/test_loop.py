@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from accounting.events import flatten, poisson_gaussian, repeat, same
 from trainers.data.records import Records
+from trainers.data.units import Units
 from trainers.dpadam import DpAdam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
@@ -116,6 +117,45 @@ def test_the_hand_written_gradient_is_the_gradient() -> None:
     expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
     ours = gradient_by_hand(flat(model), records.features[0].double(), int(records.labels[0]))
     assert torch.allclose(ours, expected)
+
+
+def some_units(available: int) -> Records:
+    """Units of 1 to 4 records, in mixed order."""
+    rng = np.random.default_rng(5)
+    of = rng.permutation(np.repeat(np.arange(available), rng.integers(1, 5, size=available)))
+    names = tuple(f"unit {place}".encode() for place in range(available))
+    return replace(some_records(len(of)), units=Units(names=names, of=of))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: trainer.label)
+def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
+    """One step in float64: one coin a unit, the mean of its records' gradients, one factor."""
+    run, records = replace(RUN, trainer=trainer, steps=1), some_units(80)
+    ours, outcome = trained(run, records, reproducible_streams(1, "trial"), chunk=5)
+    streams, weights = reproducible_streams(1, "trial"), flat(fresh_model()).double()
+    drawn = np.flatnonzero(streams.subsampling.random(80) < 30 / NOMINAL)
+    total = torch.zeros_like(weights)
+    for unit in drawn:
+        own = np.flatnonzero(records.units.of == unit)
+        rows = [gradient_by_hand(weights, records.features[r].double(), int(records.labels[r])) for r in own]
+        mean = torch.stack(rows).mean(dim=0)
+        norm = float(mean.norm())
+        normalized = isinstance(trainer, DpNsgd)
+        total += mean * (1 / (trainer.regularizer + norm) if normalized else min(1.0, trainer.clip_norm / norm))
+    noise = torch.from_numpy(streams.noise.standard_normal(len(weights), dtype=np.float32)).double()
+    factor = run.schedule.factor(0, 1)
+    step = trainer.lr * factor * (total + 0.7 * trainer.transform.bound * noise) / 30
+    assert float((ours.double() - (weights - step)).norm()) < 1e-5 * float(step.norm())
+    assert outcome.batch_sizes == BatchSizes(smallest=len(drawn), mean=float(len(drawn)), largest=len(drawn))
+    assert same(outcome.event, run.event)
+
+
+def test_empty_batches_of_units_are_steps_with_noise() -> None:
+    run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=3)
+    path, outcome = trained(run, some_units(3), secret_streams())
+    assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
+    assert same(outcome.event, run.event)
+    assert not torch.equal(path, flat(fresh_model()))
 
 
 @each_trainer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from torch import nn
 from accounting.events import gaussian, same
 from trainers.data.records import Records
 from trainers.data.split import Split
-from trainers.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, wilson
+from trainers.data.units import Units
+from trainers.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, right_and_wrong, wilson
 
 
 def judged(right: int, wrong: int) -> tuple[nn.Module, Records]:
@@ -92,6 +94,36 @@ def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
     assert np.mean(values) == pytest.approx(0.7, abs=6 * std / math.sqrt(2000) + 1e-3)
 
 
+def of_units(*judgements: tuple[int, int]) -> tuple[nn.Module, Records]:
+    """As many units as given, each with so many records judged rightly and wrongly."""
+    model, records = judged(sum(right for right, _ in judgements), sum(wrong for _, wrong in judgements))
+    rights, wrongs = zip(*judgements, strict=True)
+    of = np.concatenate([np.repeat(np.arange(len(judgements)), counts) for counts in (rights, wrongs)])
+    names = tuple(f"unit {place}".encode() for place in range(len(judgements)))
+    return model, replace(records, units=Units(names=names, of=of))
+
+
+def test_a_unit_counts_once_by_the_shares_of_its_records() -> None:
+    model, records = of_units((3, 1), (0, 1000), (1, 0))
+    assert right_and_wrong(model, records, "cpu").tolist() == [1.75, 1.25]
+    score = PrivateHoldout(fraction=0.2, noise_std=1e-9)
+    accuracy = score.measure(model, Split(train=EMPTY, holdout=records), rng(), "cpu")
+    assert accuracy.value == pytest.approx(1.75 / 3)
+
+
+@pytest.mark.parametrize("added", [(1, 0), (0, 1), (5, 3), (10_000, 0), (0, 10_000)])
+def test_adding_one_unit_changes_the_two_counts_by_at_most_1(added) -> None:
+    before = right_and_wrong(*of_units((3, 1), (0, 2)), "cpu")
+    after = right_and_wrong(*of_units((3, 1), (0, 2), added), "cpu")
+    assert np.linalg.norm(after - before) <= 1
+    assert (after - before).sum() == 1
+
+
+def test_a_public_test_set_is_counted_by_record() -> None:
+    model, records = of_units((3, 1), (0, 4))
+    assert PublicTest().measure(model, Split(train=EMPTY, test=records), rng(), "cpu") == wilson(3, 8)
+
+
 def test_a_measurement_leaves_the_model_and_the_global_generator_alone() -> None:
     model, records = judged(700, 300)
     model.train()
@@ -128,6 +160,19 @@ def test_the_private_interval_covers(records, accuracy, noise_std) -> None:
     covered = np.mean([score.low <= accuracy <= score.high for score in scores])
     assert covered > 0.935
     assert all(0 <= score.low <= score.value <= score.high <= 1 for score in scores)
+
+
+@pytest.mark.parametrize("noise_std", [0.1, 4.0, 22.1])
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 9), (5, 5)])
+def test_the_private_interval_covers_the_mean_of_units(sizes, noise_std) -> None:
+    """Units of different sizes and difficulty: what is estimated is the mean of their own accuracies."""
+    generator, units, times = rng(), 300, 4000
+    records = generator.integers(sizes[0], sizes[1] + 1, size=(times, units))
+    difficulty = generator.beta(4, 1, size=(times, units))
+    right = (generator.binomial(records, difficulty) / records).sum(axis=1)
+    noise = generator.standard_normal((times, 2)) * noise_std
+    scores = [noisy_accuracy(r + a, units - r + b, noise_std) for r, (a, b) in zip(right, noise, strict=True)]
+    assert np.mean([score.low <= 4 / 5 <= score.high for score in scores]) > 0.935
 
 
 @pytest.mark.parametrize(("records", "accuracy"), [(1000, 0.9), (1000, 0.5), (10000, 0.99)])

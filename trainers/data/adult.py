@@ -2,19 +2,18 @@
 
 Every input is a function of its own record and of public constants: numbers are clamped to the bounds of the
 data set's YAML and scaled to [0, 1], categories are one-hot over the lists that the data's documentation
-publishes. Neither is ever taken from the records: a maximum or a vocabulary found in private data is an
-unpaid query. Rows with a missing value ('?') are left out, a decision on each row alone.
+publishes. Rows with a missing value ('?') are left out, a decision on each row alone.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accounting.errors import BadInput
+from trainers.data.columns import Column, public_bounds
 from trainers.data.dataset import check_declaration
 from trainers.data.records import Records
 
@@ -89,15 +88,12 @@ class Adult:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        object.__setattr__(self, "bounds", {key: (float(low), float(high)) for key, (low, high) in self.bounds.items()})
+        object.__setattr__(self, "bounds", public_bounds(self.bounds))
         check_declaration(self)
         if self.shape != (WIDTH,):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
-        for key, (low, high) in self.bounds.items():
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise ValueError(f"Expected dataset.bounds.{key}={[low, high]} to be finite and rising.")
 
     def locate(self, folder: Path | None) -> None:
         """Find adult.data and adult.test in the user's folder or download them."""
@@ -116,51 +112,35 @@ class Adult:
         import torch
 
         rows = complete_rows(contents[file], file)
+        incomes = Column(name="income", file=file, cells={line: row[-1].rstrip(".") for line, row in rows.items()})
         return Records(
             features=torch.from_numpy(encode(rows, self.bounds, file)),
-            labels=torch.from_numpy(_positions([row[-1].rstrip(".") for row in rows], INCOMES, "income", file)),
+            labels=torch.from_numpy(incomes.positions(INCOMES)),
         )
 
 
-def complete_rows(content: bytes, file: str) -> list[list[str]]:
-    """The rows without a missing value, each of 14 attributes and the income; no comments, no blank lines."""
-    rows = []
+def complete_rows(content: bytes, file: str) -> dict[int, list[str]]:
+    """The rows without a missing value by their lines, 14 attributes and the income; no comments, no blank lines."""
+    rows = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
         if line.strip() and not line.startswith("|"):
             row = [value.strip() for value in line.split(",")]
             if len(row) != len(COLUMNS) + 1:
                 raise BadInput(f"Expected {len(COLUMNS) + 1} values in line {number} of {file}, got {len(row)}.")
             if "?" not in row:
-                rows.append(row)
+                rows[number] = row
     return rows
 
 
-def encode(rows: Sequence[Sequence[str]], bounds: Mapping[str, tuple[float, float]], file: str) -> NDArray[np.float32]:
+def encode(
+    rows: Mapping[int, Sequence[str]], bounds: Mapping[str, tuple[float, float]], file: str
+) -> NDArray[np.float32]:
     """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories."""
     blocks: list[NDArray[np.float64]] = []
-    for column, key in enumerate(COLUMNS):
-        values = [row[column] for row in rows]
+    for place, key in enumerate(COLUMNS):
+        column = Column(name=key, file=file, cells={line: row[place] for line, row in rows.items()})
         if key in bounds:
-            low, high = bounds[key]
-            blocks.append(((np.clip(_numbers(values, key, file), low, high) - low) / (high - low))[:, None])
+            blocks.append(column.scaled(bounds[key])[:, None])
         else:
-            blocks.append(np.eye(len(CATEGORIES[key]))[_positions(values, CATEGORIES[key], key, file)])
+            blocks.append(np.eye(len(CATEGORIES[key]))[column.positions(CATEGORIES[key])])
     return np.concatenate(blocks, axis=1).astype(np.float32)
-
-
-def _numbers(values: Sequence[str], key: str, file: str) -> NDArray[np.float64]:
-    try:
-        numbers = np.array([float(value) for value in values], dtype=np.float64)
-    except ValueError as error:
-        raise BadInput(f"Expected {key} in {file} to be a number, got: {error}.") from error
-    if not np.isfinite(numbers).all():
-        raise BadInput(f"Expected {key} in {file} to be finite.")
-    return numbers
-
-
-def _positions(values: Sequence[str], listed: Sequence[str], key: str, file: str) -> NDArray[np.int64]:
-    """Where each value stands in the public list."""
-    place = {value: position for position, value in enumerate(listed)}
-    if unlisted := set(values) - set(place):
-        raise BadInput(f"Expected {key} in {file} from its published list, got {min(unlisted)}.")
-    return np.array([place[value] for value in values], dtype=np.int64)

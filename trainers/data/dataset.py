@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from trainers.validation import positive_int
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,6 +16,9 @@ class DataSet(Protocol):
     """A public declaration of a data set, and the way to its records.
 
     Nominal sizes are public constants: sample rates, delta and score denominators use them, never `len`.
+    Where one unit, a patient say, has several records, the declaration has three more fields: `unit_column`,
+    which says whose record each is, `units`, their nominal number, and `contribution_cap`, the most records
+    that one unit may contribute. Without them every record is a unit.
     """
 
     @property
@@ -43,7 +48,7 @@ class DataSet(Protocol):
 
     @property
     def unit(self) -> str:
-        """What one record stands for, whom the guarantee protects."""
+        """Whom the guarantee protects: 'record', or what the units of a data set with a `unit_column` are called."""
         ...
 
     def locate(self, folder: Path | None) -> None:
@@ -65,6 +70,16 @@ class DataSet(Protocol):
         """
 
 
+def nominal_units(dataset: DataSet) -> int:
+    """The nominal number of private units: the declared one, or of records where each is a unit."""
+    return dataset.records if unit_column(dataset) is None else dataset.units  # type: ignore[attr-defined]
+
+
+def unit_column(dataset: DataSet) -> str | None:
+    """The column that says whose record each is; None where every record is a unit."""
+    return getattr(dataset, "unit_column", None)
+
+
 def check_declaration(dataset: DataSet) -> None:
     """Refuse a declaration whose public numbers make no sense."""
     for name, value in (("records", dataset.records), ("test_records", dataset.test_records)):
@@ -74,3 +89,27 @@ def check_declaration(dataset: DataSet) -> None:
         raise ValueError(f"Expected dataset.classes={dataset.classes} >= 2.")
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
+    _check_units(dataset)
+
+
+def _check_units(dataset: DataSet) -> None:
+    """A level above records is declared as a whole or not at all."""
+    column, unit = unit_column(dataset), dataset.unit
+    numbers = {name: getattr(dataset, name, None) for name in ("units", "contribution_cap")}
+    if column is None:
+        if unit != "record":
+            raise ValueError(f"Expected dataset.unit={unit!r} to be 'record' where no dataset.unit_column is given.")
+        for name, value in numbers.items():
+            if value is not None:
+                raise ValueError(f"Expected dataset.{name}={value} to be null where no dataset.unit_column is given.")
+        return
+    if not isinstance(column, str) or not column:
+        raise ValueError(f"Expected dataset.unit_column={column!r} to name a column.")
+    if not isinstance(unit, str) or unit in ("", "record"):
+        raise ValueError(
+            f"Expected dataset.unit={unit!r} to say what dataset.unit_column={column} holds: patient, user."
+        )
+    for name, value in numbers.items():
+        positive_int(f"dataset.{name}", value)
+    if dataset.records < nominal_units(dataset):
+        raise ValueError(f"Expected dataset.units={nominal_units(dataset)} <= dataset.records={dataset.records}.")

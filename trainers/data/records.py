@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
     from numpy.typing import NDArray
 
-    Index: TypeAlias = NDArray[np.int64] | NDArray[np.bool_] | slice
+    from trainers.data.units import Index, Units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +37,15 @@ class Scaling:
 class Records:
     """The records of one part of a data set.
 
-    Shapes: features [n, *shape] of uint8 or float32 as stored, labels [n] of int64; n may be 0.
+    Shapes: features [n, *shape] of uint8 or float32 as stored, labels [n] of int64; n may be 0. `units` is None where
+    every record is a unit of its own.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
     features: torch.Tensor
     labels: torch.Tensor
     scaling: Scaling = Scaling()
+    units: Units | None = None
 
     def __post_init__(self) -> None:
         if str(self.features.dtype) not in ("torch.uint8", "torch.float32"):
@@ -50,6 +54,8 @@ class Records:
             raise ValueError(f"Expected labels.dtype={self.labels.dtype} == torch.int64.")
         if self.labels.shape != self.features.shape[:1]:
             raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({len(self.features)},).")
+        if self.units is not None and len(self.units.of) != len(self):
+            raise ValueError(f"Expected units.of={len(self.units.of)} entries for {len(self)} records.")
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
@@ -65,10 +71,31 @@ class Records:
         """The int64 labels [k] of the records at `index`, on `device`."""
         return self.labels[_native(index)].to(device=device)
 
+    def contents(self) -> Iterator[bytes]:
+        """Each record's label and stored features as little-endian bytes, alike on every machine."""
+        stored = self.features.cpu().numpy()
+        features = stored.astype(stored.dtype.newbyteorder("<"), order="C", copy=False)
+        labels = self.labels.cpu().numpy().astype("<i8")
+        return (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))
+
+    @property
+    def available(self) -> int:
+        """How many units there are: what a sampler draws from."""
+        return len(self) if self.units is None else len(self.units)
+
+    def members(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
+        """The records of the drawn units, unit after unit, and how many each has; None where each is a unit."""
+        return (drawn, None) if self.units is None else self.units.members(drawn)
+
+    def shares(self, holds: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The share of each unit's records for which `holds` [n] is true; a record of its own has 0 or 1."""
+        return holds.astype(np.float64) if self.units is None else self.units.means(holds)
+
     def select(self, index: Index) -> Records:
-        """The records at `index`, in its order."""
+        """The records at `index`, in its order, with the units that they belong to."""
         native = _native(index)
-        return replace(self, features=self.features[native], labels=self.labels[native])
+        units = None if self.units is None else self.units.select(index)
+        return replace(self, features=self.features[native], labels=self.labels[native], units=units)
 
     def to(self, device: torch.device | str) -> Records:
         """The same records, stored on `device`."""

@@ -7,6 +7,9 @@ disjoint populations. That holds only while one record's presence decides nothin
   moves no other record, whatever the order of the rows. Equal records share a part.
 - REPLACE_ONE: the part is a keyed hash of the record's position, so a replaced record stays where its
   forerunner was and only one of the two parts changes.
+- Units of several records: the part is a keyed hash of the unit's identifier, so all its records share a part
+  and adding or removing one unit moves no other. A replaced unit has another identifier and may change parts,
+  and a position among units would shift with whoever comes before it: REPLACE_ONE is refused.
 
 Never draw the split from a permutation or a running count: both make every record's part depend on all the
 others. The key is public and fixed: the split is the same for every trial, process and machine, as the
@@ -24,7 +27,7 @@ import numpy as np
 from accounting.guarantee import Adjacency
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -52,14 +55,22 @@ def hold_out(private: Records, *, fraction: float, adjacency: Adjacency, test: R
 def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDArray[np.bool_]:
     """Whether each record is held out, a mask [n].
 
-    Guarantee: each entry is a function of its own record's bytes (ADD_OR_REMOVE_ONE) or of its position
-    (REPLACE_ONE) and of public constants alone.
+    Guarantee: each entry is a function of its own record's bytes, or of its unit's identifier where there are units
+    (ADD_OR_REMOVE_ONE), or of its position (REPLACE_ONE), and of public constants alone.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"Expected fraction={fraction} in (0, 1).")
+    replacing = Adjacency(adjacency) is Adjacency.REPLACE_ONE
+    if records.units is not None:
+        if replacing:
+            raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
+        return _held(records.units.names, fraction)[records.units.of]
+    return _held(_positions(len(records)) if replacing else records.contents(), fraction)
+
+
+def _held(tags: Iterable[bytes], fraction: float) -> NDArray[np.bool_]:
     threshold = int(fraction * 2 ** (8 * _DIGEST_BYTES))
-    tags = _positions(len(records)) if Adjacency(adjacency) is Adjacency.REPLACE_ONE else _contents(records)
-    return np.fromiter((_draw(tag) < threshold for tag in tags), dtype=np.bool_, count=len(records))
+    return np.array([_draw(tag) < threshold for tag in tags], dtype=np.bool_)
 
 
 def _draw(tag: bytes) -> int:
@@ -69,11 +80,3 @@ def _draw(tag: bytes) -> int:
 
 def _positions(records: int) -> Iterator[bytes]:
     return (position.to_bytes(8, "little") for position in range(records))
-
-
-def _contents(records: Records) -> Iterator[bytes]:
-    """Each record's label and stored features as little-endian bytes, alike on every machine."""
-    stored = records.features.cpu().numpy()
-    features = stored.astype(stored.dtype.newbyteorder("<"), order="C", copy=False)
-    labels = records.labels.cpu().numpy().astype("<i8")
-    return (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))

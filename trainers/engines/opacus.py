@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from trainers.engines.chunks import automatic_chunk
 from trainers.engines.gradients import gradient_norms, trainable
+from trainers.engines.packs import check_sizes, packed
 from trainers.transforms import GradientTransform
 from trainers.validation import positive_int
 
@@ -32,21 +33,59 @@ class Opacus:
         targets: Tensor,
         transform: GradientTransform,
         chunk: int | None,
+        sizes: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The sum [P] and the norms [n], from gradients that are held chunk by chunk."""
+        """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
         parameters = trainable(model)
         total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
+        if sizes is not None:
+            check_sizes(sizes, len(inputs))
         if len(inputs) == 0:
             return total, total.new_zeros(0)
         size = automatic_chunk(model, inputs[0]) if chunk is None else chunk
         positive_int("chunk", size)
         norms = []
         with _hooked(model) as hooked:
-            for part in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
-                gradients = _per_example(hooked, parameters, *part)
+            if sizes is None:
+                parts = _each_example(hooked, parameters, inputs, targets, size)
+            else:
+                parts = _each_unit(hooked, parameters, inputs, targets, size, sizes)
+            for gradients in parts:
                 norms.append(gradient_norms(gradients))
                 total += _weighted(gradients, norms[-1], transform)
         return total, torch.cat(norms)
+
+
+def _each_example(
+    hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, chunk: int
+) -> Iterator[list[Tensor]]:
+    """The examples' gradients, chunk by chunk."""
+    for part in zip(torch.split(inputs, chunk), torch.split(targets, chunk), strict=True):
+        yield _per_example(hooked, parameters, *part)
+
+
+def _each_unit(
+    hooked: nn.Module,
+    parameters: list[nn.Parameter],
+    inputs: Tensor,
+    targets: Tensor,
+    chunk: int,
+    sizes: Sequence[int],
+) -> Iterator[list[Tensor]]:
+    """The units' gradients, pack by pack: the means of their examples'.
+
+    They are added up by index, not by a product with a matrix of zeros and ones: zero times infinity would carry one
+    unit's broken gradient into the others'.
+    """
+    for pack in packed(sizes, chunk):
+        within, owners = pack.examples, pack.owners().to(inputs.device)
+        means = [parameter.new_zeros(len(pack.sizes), *parameter.shape) for parameter in parameters]
+        chunks = _each_example(hooked, parameters, inputs[within], targets[within], chunk)
+        for gradients, owner in zip(chunks, torch.split(owners, chunk), strict=True):
+            for mean, gradient in zip(means, gradients, strict=True):
+                mean.index_add_(0, owner, gradient)
+        counts = torch.tensor(pack.sizes, device=inputs.device)
+        yield [mean.div_(counts.view(-1, *[1] * (mean.ndim - 1))) for mean in means]
 
 
 def _per_example(hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor) -> list[Tensor]:

@@ -23,8 +23,27 @@ if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
 
 CONF = Path(__file__).parents[3] / "conf"
+OPEN: dict[str, Any] = {
+    "table": {
+        "dataset": {
+            "name": "table",
+            "file": "visits.csv",
+            "records": 2000,
+            "shape": [2],
+            "classes": 2,
+            "label": "ill",
+            "labels": [0, 1],
+            "bounds": {"age": [18, 90], "weight": [40, 150]},
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 6.0, "delta": 1e-4},
+    }
+}
+"""What the YAMLs leave to the user, with an example of what a user might say."""
+
 DATA_SETS: dict[str, Any] = {
-    file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("dataset/*.yaml"))
+    file.stem: OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(file), OPEN.get(file.stem, {})))
+    for file in sorted(CONF.glob("dataset/*.yaml"))
 }
 GRIDS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
@@ -37,6 +56,20 @@ def unreachable(dataset: Any, nowhere: str) -> DataSet:
     if not hasattr(dataset, "files"):
         return dataset  # type: ignore[no-any-return]
     return dataclasses.replace(dataset, files=dataclasses.replace(dataset.files, url=nowhere))  # type: ignore[no-any-return]
+
+
+def leaves(conf: Any, path: str = "") -> set[str]:
+    """The dotted keys of what was said, down to where the YAML has its ???."""
+    if not isinstance(conf, dict) or path.count(".") == 2:
+        return {path.removeprefix(".")}
+    return {leaf for key, value in conf.items() for leaf in leaves(value, f"{path}.{key}")}
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_the_user_is_asked_for_what_only_the_user_knows_and_for_nothing_else(name: str) -> None:
+    written = OmegaConf.load(CONF / "dataset" / f"{name}.yaml")
+    asked = OPEN.get(name)
+    assert OmegaConf.missing_keys(written) == (leaves(asked) if asked else set())
 
 
 @pytest.mark.parametrize("name", DATA_SETS)

@@ -1,0 +1,157 @@
+"""The privacy losses of one Gaussian step in closed form, and what is read off losses on a grid.
+
+A step's two directions are told apart: `removed` compares a data set that holds the record with one that does not,
+`added` the other way round, and `replaced` is its own opposite. Each is a hockey-stick divergence at any real epsilon.
+
+*Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
+the dominating pairs of Poisson sampling.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from accounting.profiles import GaussianProfile
+
+REACH = 10.0
+"""Standard deviations of noise within which losses are kept apart; the 1e-23 beyond counts as a loss of infinity."""
+
+LARGEST_EXPONENT = 700.0
+SMALLEST_EXPONENT = 600.0
+"""Weights of exp(-600) and less are read as that: no probability becomes so small that dividing by it overflows."""
+
+
+def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    """The sampled step on data that hold the record, against the step on data that do not."""
+    one = GaussianProfile(mu=1 / noise)
+    least = math.log1p(-rate)
+    above = np.maximum(epsilons, np.nextafter(least, 0))
+    inner = _log_odds(above, least) - math.log(rate)
+    return np.where(epsilons > least, rate * one.delta(inner), -np.expm1(epsilons))
+
+
+def added(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    """The step on data that do not hold the record, against the sampled step on data that do."""
+    one = GaussianProfile(mu=1 / noise)
+    most = -math.log1p(-rate)
+    below = np.minimum(epsilons, np.nextafter(most, 0))
+    left = -np.expm1(below - most)
+    return np.where(epsilons < most, left * one.delta(below + math.log(rate) - np.log(left)), 0.0)
+
+
+def replaced(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+    """The sampled step on data that hold one record, against data that hold its opposite in its place.
+
+    The loss is epsilon at the output x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2)) sinh(epsilon
+    / 2))).
+    """
+    size = np.abs(epsilons) / 2
+    with np.errstate(divide="ignore"):
+        logs = 1 / (2 * noise**2) + math.log1p(-rate) - math.log(rate) + size + np.log(-np.expm1(-2 * size) / 2)
+    far = np.where(logs > 300, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 300))))
+    x = -(noise**2) * np.copysign(size + far, epsilons)
+    upper, lower = (_log_mixture(rate, x / noise, (x + move) / noise) for move in (1, -1))
+    return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, epsilons + lower - upper)))
+
+
+def reach_gaussian(mu: float) -> float:
+    """The largest loss of an unsampled step of sensitivity over noise `mu` within reach of the noise."""
+    return mu**2 / 2 + REACH * mu
+
+
+def reach_removed(rate: float, noise: float) -> float:
+    """The largest loss of `removed` within reach of the noise."""
+    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + reach_gaussian(1 / noise)))
+
+
+def reach_added(rate: float, noise: float) -> float:
+    """The largest loss of `added` within reach of the noise."""
+    return -float(np.logaddexp(math.log1p(-rate), math.log(rate) - reach_gaussian(1 / noise)))
+
+
+def reach_replaced(rate: float, noise: float) -> float:
+    """The largest loss of `replaced` within reach of the noise."""
+    opposite = float(np.logaddexp(math.log1p(-rate), math.log(rate) - reach_gaussian(1 / noise) - noise**-2))
+    return reach_removed(rate, noise) - opposite
+
+
+def _log_odds(epsilons: np.ndarray, least: float) -> np.ndarray:
+    """ln(exp(epsilon) - exp(least)), for epsilon > least."""
+    return np.asarray(epsilons + np.log(-np.expm1(least - epsilons)))
+
+
+def _log_mixture(rate: float, without: np.ndarray, held: np.ndarray) -> np.ndarray:
+    logs = np.logaddexp(math.log1p(-rate) + special.log_ndtr(without), math.log(rate) + special.log_ndtr(held))
+    return np.asarray(logs)
+
+
+def connected(ahead: np.ndarray, behind: np.ndarray, interval: float) -> np.ndarray:
+    """Probabilities of losses on a grid, from -(len(behind) - 1) to len(ahead) - 1 times `interval`.
+
+    `ahead` holds a hockey-stick curve at epsilon 0, interval, 2 interval ..., `behind` that of the exchanged data sets;
+    an infinite loss has the probability `ahead[-1]`. Below 0 the first is 1 - exp(epsilon) + exp(epsilon) times the
+    second at -epsilon: taken from there, small probabilities keep their digits.
+
+    *Guarantee*: the grid's own curve passes through these values and is above the true one between them, as that is
+    convex in exp(epsilon). Where `ahead` is an upper bound that is not convex, the grid's curve is above it.
+    *Source*: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), Algorithm 1.
+    """
+    step = math.expm1(interval)
+    middle = 1 + (ahead[1] + behind[1] - (2 + step) * ahead[0]) / step
+    below = np.exp(-np.minimum(interval * np.arange(1, len(behind)), SMALLEST_EXPONENT)) * _bends(behind, interval)
+    return np.asarray(np.maximum(0.0, np.concatenate([below[::-1], [middle], _bends(ahead, interval)])))
+
+
+def _bends(deltas: np.ndarray, interval: float) -> np.ndarray:
+    """By how much a curve bends at each grid point but the first: the probability there."""
+    falls = -np.diff(np.minimum.accumulate(deltas))
+    inner = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)
+    return np.append(inner, falls[-1] / -math.expm1(-interval))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tails:
+    """Of losses on a grid, above each grid point: their mass, and their mass weighted by exp(-loss).
+
+    The library answers one epsilon at a time by a loop over its grid; these sums answer thousands at once.
+    """
+
+    lowest: int
+    interval: float
+    mass: np.ndarray
+    weighted: np.ndarray
+
+    @classmethod
+    def of(cls, *, lowest: int, interval: float, probabilities: np.ndarray, infinite: float) -> Tails:
+        """`probabilities[i]` is that of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss."""
+        losses = interval * (lowest + np.arange(len(probabilities)))
+        weights = probabilities * np.exp(-np.clip(losses, -LARGEST_EXPONENT, None))
+        return cls(
+            lowest=lowest,
+            interval=interval,
+            mass=np.append(np.cumsum(probabilities[::-1])[::-1], 0.0) + infinite,
+            weighted=np.append(np.cumsum(weights[::-1])[::-1], 0.0),
+        )
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The mass above epsilon less exp(epsilon) times the weighted mass; exact for these losses."""
+        first = np.floor(epsilons / self.interval).astype(np.int64) + 1 - self.lowest
+        above = np.clip(first, 0, len(self.mass) - 1)
+        beyond = np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * self.weighted[above]
+        return np.asarray(np.clip(self.mass[above] - beyond, 0.0, 1.0))
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 at which `delta` is enough; infinity where infinite losses alone exceed it."""
+        if self.mass[-1] > delta:
+            return math.inf
+        losses = self.interval * (self.lowest + np.arange(len(self.mass) - 1))
+        beyond = np.exp(np.minimum(losses, LARGEST_EXPONENT)) * self.weighted[1:]
+        short = np.flatnonzero(self.mass[1:] - beyond > delta)
+        above = int(short[-1]) + 1 if len(short) else 0
+        if self.weighted[above] <= 0:
+            return max(0.0, float(losses[min(above, len(losses) - 1)]))
+        return max(0.0, math.log(max(self.mass[above] - delta, 1e-300) / self.weighted[above]))

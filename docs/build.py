@@ -1,0 +1,305 @@
+"""Writes docs/accounting.md: its words are docs/accounting.template.md, its numbers are computed here.
+
+python docs/build.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from scipy.optimize import brentq
+
+from accounting.accountant import Accountant
+from accounting.classical import Classical
+from accounting.composition import Composition
+from accounting.errors import UnsupportedEvent
+from accounting.events import (
+    DpEvent,
+    PlanEvent,
+    black_box,
+    gaussian,
+    noisy_max,
+    poisson_gaussian,
+    random_stopping,
+    repeat,
+    select,
+    shared_subsample,
+    truncated_poisson_gaussian,
+    without_replacement_gaussian,
+)
+from accounting.guarantee import Adjacency
+from accounting.papers import honest_tuning, one_run
+from accounting.pld import Pld
+from accounting.price import Panel
+from accounting.private_selection import PoissonSelection, PrivateSelection
+from accounting.prv import Prv
+from accounting.random_stopping import RandomStopping
+from accounting.rdp import Rdp
+from accounting.selection import SelectionRule
+from accounting.subsampled import Subsampled
+from accounting.threshold import Threshold
+from accounting.tries import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
+
+HERE = Path(__file__).parent
+DELTA = 1e-5
+WORDS = {Adjacency.ADD_OR_REMOVE_ONE: "add", Adjacency.REPLACE_ONE: "replace"}
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+PANEL = Panel(claimants=(Pld(), Rdp()))
+NOISES = tuple(one_run.PRINTED)
+POINTS = (1, 2, 6, 10, 20, 35, 100)
+GRID = one_run.GRID
+BEST = 0.1
+NEVER = "never"
+ROUNDING = 1e-9
+
+COLUMNS = {
+    "printed": "printed",
+    "RDP, Mironov": "mironov",
+    "RDP": "improved",
+    "PLD": "distribution",
+    "classical": "classical",
+    "limit (**no bound**)": "limit",
+    "the grid of 35": "grid",
+}
+RULES: dict[str, SelectionRule] = {
+    "composition": Composition(),
+    "random stopping": RandomStopping(delta=DELTA),
+    "threshold": Threshold(threshold=0.9, delta=DELTA),
+    "private selection, eta 1": PrivateSelection(eta=1.0),
+    "private selection, eta 0": PrivateSelection(eta=0.0),
+    "private selection, eta -.5": PrivateSelection(eta=-0.5),
+    "private selection, Poisson": PoissonSelection(),
+    "subsampled (1/10), eta 1": Subsampled(rate=0.1, rule=PrivateSelection(eta=1.0)),
+}
+LAWS: dict[str, Callable[[float], Tries]] = {
+    "random stopping": lambda mean: Stopping(gamma=1 / mean, limit=math.ceil(30 * mean)),
+    "private selection, eta 1": lambda mean: NegativeBinomial.with_mean(eta=1.0, mean=mean),
+    "private selection, eta 0": lambda mean: NegativeBinomial.with_mean(eta=0.0, mean=mean),
+    "private selection, eta -.5": lambda mean: NegativeBinomial.with_mean(eta=-0.5, mean=mean),
+    "private selection, Poisson": lambda mean: Poisson(mean=mean),
+}
+EVENTS: dict[str, DpEvent] = {
+    "Gaussian": gaussian(noise_multiplier=2.0),
+    "Poisson-sampled Gaussian": poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0),
+    "the same, truncated": truncated_poisson_gaussian(
+        records=50_000, sample_rate=0.02, largest_batch=1150, noise_multiplier=2.0
+    ),
+    "fixed size without replacement": without_replacement_gaussian(
+        records=50_000, batch_size=1000, noise_multiplier=2.0
+    ),
+    "noisy maximum": noisy_max(noise_scale=2.0),
+    "a claim, for neighbours of that kind": black_box(epsilon=1.0, delta=0.0, adjacency=ADD),
+    "private selection, negative binomial": select(gaussian(noise_multiplier=2.0), NegativeBinomial(eta=1, gamma=0.1)),
+    "private selection, Poisson": select(gaussian(noise_multiplier=2.0), Poisson(mean=10.0)),
+    "random stopping": random_stopping(gaussian(noise_multiplier=2.0), gamma=0.1, delta2=1e-7),
+}
+
+
+class Numbers:
+    """Every number and table of the page, computed when the template asks for it."""
+
+    delta, grid = "1e-5", GRID
+
+    def one_run(self) -> str:
+        """The accountants on one run."""
+        return _table(
+            ("noise multiplier", *COLUMNS),
+            (
+                (row.noise_multiplier, *(_two(getattr(row, name)) for name in COLUMNS.values()))
+                for row in one_run.noise_table()
+            ),
+        )
+
+    def events(self) -> str:
+        """Which accountant has a bound for which event: a mark for add or remove, one for replace."""
+        accountants = (Pld(), Rdp(), Prv(), Classical())
+        return _table(
+            ("event", *(accountant.name for accountant in accountants)),
+            ((name, *(_able(accountant, event) for accountant in accountants)) for name, event in EVENTS.items()),
+        )
+
+    def sandwich(self) -> str:
+        """Four voices about the same run."""
+        run = _run(2.0).training
+        said = {one.name: (one.lower(run, DELTA, ADD), one.epsilon(run, DELTA, ADD)) for one in (Prv(), Pld(), Rdp())}
+        return _table(("accountant", "at least", "at most"), ((name, *map(_two, both)) for name, both in said.items()))
+
+    def samplers(self) -> str:
+        """One run with every sampler."""
+        return _table(
+            ("what runs", "neighbours", "by", *(f"noise {noise}" for noise in NOISES)),
+            (
+                (
+                    row.sampler,
+                    WORDS[row.adjacency],
+                    row.method + " (**no bound**)" * (not row.proven),
+                    *map(_two, row.epsilons),
+                )
+                for row in one_run.sampler_table()
+            ),
+        )
+
+    def rules(self) -> str:
+        """The price of K points under every rule, at noise multiplier 2."""
+        return _table(
+            ("rule", *(f"{points} point{'s' * (points > 1)}" for points in POINTS)),
+            ((name, *(_two(_price(rule, points, 2.0)) for points in POINTS)) for name, rule in RULES.items()),
+        )
+
+    def crossings(self) -> str:
+        """Up to how many points composition is the cheaper rule."""
+        rivals = {name: rule for name, rule in RULES.items() if not isinstance(rule, Composition)}
+        return _table(
+            ("composition is cheaper than", *(f"noise {noise}" for noise in NOISES)),
+            ((f"{name}: up to", *(_crossing(rule, noise) for noise in NOISES)) for name, rule in rivals.items()),
+        )
+
+    def luck(self) -> str:
+        """Equal mean, unequal luck: 35 points, 40 expected tries."""
+        return _table(
+            ("number of tries", "the best point", "one of the best tenth", "one of the best half"),
+            (
+                (name, *(_two(chance_of_best(law(40.0), share)) for share in (1 / GRID, BEST, 0.5)))
+                for name, law in LAWS.items()
+            ),
+        )
+
+    def equal_luck(self) -> str:
+        """What it takes, and costs, to have tried one of the best tenth with a given chance."""
+        return _table(
+            ("rule", "E[K] for .5", "price", "E[K] for .9", "price"),
+            ((name, *self._bought(name, 0.5), *self._bought(name, 0.9)) for name in LAWS),
+        )
+
+    def ceiling(self) -> str:
+        """The chance at eta -.5 that no number of expected tries exceeds."""
+        return _two(math.sqrt(BEST))
+
+    def table_3(self) -> str:
+        """The paper's Table 3, ours beside the printed."""
+        rows = honest_tuning.table_3()
+        optimizers = tuple(honest_tuning.OPTIMIZERS)
+        return _table(
+            ("data set", *optimizers),
+            (
+                (data.name, *(f"{_two(r.epsilon)} ({r.printed:.2f})" for r in rows if r.data_set == data.name))
+                for data in honest_tuning.DATA_SETS
+            ),
+        )
+
+    def figure_9(self) -> str:
+        """Where composition stops being the cheaper rule, as the paper's Figure 9 has it."""
+        small, large = (honest_tuning.crossing(honest_tuning.figure_9(records)) for records in (5000, 60_000))
+        return f"{small} candidates at 5,000 records, {large} at 60,000"
+
+    def figure_1(self) -> str:
+        """The three panels of the paper's Figure 1."""
+        sizes = (1000, 5000, 10_000, 60_000, 100_000, 1_000_000)
+        panels = zip(
+            honest_tuning.figure_1_blow_up(sizes),
+            ([row.epsilon for row in honest_tuning.figure_1_stopping((size,), (0.1, 0.001))] for size in sizes),
+            honest_tuning.figure_1_affordable(sizes),
+            strict=True,
+        )
+        return _table(
+            ("records", "one run", "LT, 1 try", "blow-up", "10 tries", "1000 tries", "MA affords for 1 try"),
+            (
+                (
+                    f"{up.records:,}",
+                    *map(_two, (up.one_run, up.random_stopping, up.ratio, *stopped)),
+                    afforded.candidates,
+                )
+                for up, stopped, afforded in panels
+            ),
+        )
+
+    def shared(self) -> str:
+        """35 trials on one subsample, and each on its own, by the Moments Accountant."""
+        step = shared_subsample(sample_rate=one_run.RATE, noise_multipliers=[1.2] * GRID)
+        together = Rdp().epsilon(repeat(step, one_run.STEPS), DELTA, ADD)
+        apart = Rdp().epsilon(repeat(_run(1.2).training, GRID), DELTA, ADD)
+        return f"{together:.0f} instead of {apart:.0f}"
+
+    @cached_property
+    def lecture(self) -> one_run.LectureRow:
+        """The teaching bound."""
+        return one_run.lecture()
+
+    def _bought(self, name: str, chance: float) -> tuple[str, str]:
+        mean = _mean_for(LAWS[name], chance)
+        if mean is None:
+            return NEVER, ""
+        rule = RULES[name]
+        tuned = replace(rule, gamma=1 / mean) if isinstance(rule, RandomStopping) else replace(rule, mean=mean)
+        return (f"{mean:.1f}" if mean < 1000 else f"{mean:.1e}"), _two(_price(tuned, GRID, 2.0))
+
+
+def render() -> str:
+    """The page."""
+    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
+    template = (HERE / "accounting.template.md").read_text(encoding="utf-8")
+    return environment.from_string(template).render(numbers=Numbers())
+
+
+def _run(noise: float) -> PlanEvent:
+    step = poisson_gaussian(sample_rate=one_run.RATE, noise_multiplier=noise)
+    return PlanEvent(training=repeat(step, one_run.STEPS))
+
+
+def _price(rule: SelectionRule, points: int, noise: float) -> float:
+    return PANEL.epsilon(rule.event([_run(noise)] * points), DELTA, ADD)
+
+
+def _crossing(rule: SelectionRule, noise: float) -> int:
+    """The largest number of points at which composition costs no more; from there on its price grows faster."""
+
+    def composes(points: int) -> bool:
+        return _composed(points, noise) <= _price(rule, points, noise) + ROUNDING
+
+    points = 1
+    while composes(2 * points):
+        points *= 2
+    return next(count for count in range(2 * points - 1, points - 1, -1) if composes(count) or count == 1)
+
+
+@lru_cache
+def _composed(points: int, noise: float) -> float:
+    return _price(Composition(), points, noise)
+
+
+def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e12) -> float | None:
+    """The mean at which one of the best points is tried with that chance; None where no mean is enough."""
+
+    def excess(log_mean: float) -> float:
+        return chance_of_best(law(math.exp(log_mean)), BEST) - chance
+
+    return math.exp(brentq(excess, 1e-9, math.log(largest))) if excess(math.log(largest)) > 0 else None
+
+
+def _able(accountant: Accountant, event: DpEvent) -> str:
+    return " ".join(word for adjacency, word in WORDS.items() if _bounds(accountant, event, adjacency))
+
+
+def _bounds(accountant: Accountant, event: DpEvent, adjacency: Adjacency) -> bool:
+    try:
+        return math.isfinite(accountant.epsilon(event, DELTA, adjacency))
+    except UnsupportedEvent:
+        return False
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+if __name__ == "__main__":
+    (HERE / "accounting.md").write_text(render(), encoding="utf-8")

@@ -1,0 +1,179 @@
+"""What gives way to meet a target: noise, steps, points, or the rule itself; and the trials that come out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accounting.accountant import plan_epsilon
+from accounting.calibration import calibrate_noise, largest_count
+from accounting.errors import BadInput, UnsupportedEvent
+from accounting.events import DpEvent, PlanEvent, flatten, gaussian, nothing
+from accounting.guarantee import Adjacency
+from accounting.offers import SHOWN, cheapest, price_list
+from accounting.plan import Trial
+from accounting.price import Panel
+from accounting.rdp import Rdp
+from accounting.selection import SelectionRule
+from sweeper.declaration import Declaration, declare
+from sweeper.points import Point
+
+MOST_STEPS = 10**7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours."""
+
+    rule: SelectionRule
+    panel: Panel
+    delta: float
+    adjacency: Adjacency
+
+    def epsilon(self, trials: Iterable[PlanEvent]) -> float:
+        """The claim for a whole search over these trials."""
+        return self.panel.epsilon(self.rule.event(list(trials)), self.delta, self.adjacency)
+
+    def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
+        """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`."""
+        start = self.rough_noise(trials_at, epsilon)
+        return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
+
+    def rough_noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
+        """About that noise, by Renyi curves alone, which are cheap."""
+
+        def rough(noise: float) -> float:
+            event = self.rule.event(list(trials_at(noise)))
+            return plan_epsilon(Rdp(), event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+
+        try:
+            return calibrate_noise(rough, epsilon)
+        except UnsupportedEvent:
+            return 1.0
+
+
+def cheapest_rule(
+    offers: Mapping[str, SelectionRule], points: Sequence[Point], terms: Terms, target: float | None, wanted: str
+) -> str:
+    """The offer that costs least among those that show what is wanted, at the noise that a full grid would need."""
+    if wanted not in SHOWN:
+        raise BadInput(f"Expected show={wanted} to be one of {', '.join(SHOWN)}.")
+    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses}
+    if not able:
+        raise BadInput(f"Expected a rule that can show={wanted} among tuning={', '.join(offers) or 'none'}.")
+    declared = [declare(point.config) for point in points]
+    if target is None:
+        trials = _training(declared, given_noise(points))
+    else:
+        noise = terms.rough_noise(lambda noise: _training(declared, [noise] * len(declared)), target)
+        trials = _training(declared, [noise] * len(declared))
+    found = cheapest(price_list(able, trials, terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted)
+    if found is None:
+        raise BadInput(f"Expected one of {', '.join(able)} to have a finite price for this search.")
+    return found.label
+
+
+def solve_for(points: list[Point], terms: Terms, target: float | None, solve: str) -> tuple[list[Point], float | None]:
+    """The points with the most steps, or the most of the points, that the target pays for at the given noise."""
+    if target is None or solve == "noise":
+        return points, target
+    noises = given_noise(points)
+    if solve == "points":
+        trials = _training([declare(point.config) for point in points], noises)
+        fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(points))
+        if not fitting:
+            least = terms.epsilon(trials[:1])
+            raise BadInput(f"Not one point fits privacy.epsilon={target:g} at this noise; it costs {least:.4g}.")
+        return points[:fitting], None
+
+    def after(steps: int) -> list[PlanEvent]:
+        return _training([declare({**point.config, "steps": steps}) for point in points], noises)
+
+    steps = largest_count(lambda steps: terms.epsilon(after(steps)), target, most=MOST_STEPS)
+    if not steps:
+        raise BadInput(
+            f"Not one step fits privacy.epsilon={target:g} at this noise; it costs {terms.epsilon(after(1)):.4g}."
+        )
+    return [replace(point, config={**point.config, "steps": steps}) for point in points], None
+
+
+def trials_of(points: Sequence[Point], terms: Terms, target: float | None) -> list[Trial]:
+    """The points with their noise: the given one, or the smallest at which the whole plan meets the target."""
+    declared = [declare(point.config) for point in points]
+    _refuse_open_noise(points, declared, terms, target)
+    if target is None:
+        noises = given_noise(points)
+    else:
+        noises = [terms.noise(lambda noise: _training(declared, [noise] * len(declared)), target)] * len(points)
+    allowed = terms.epsilon(_training(declared, noises)) if target is None else target
+    configs = _with_score_noise(
+        [_with_privacy(point.config, noise) for point, noise in zip(points, noises, strict=True)],
+        terms,
+        allowed,
+    )
+    return [
+        Trial(method=point.method, axes=point.axes, config=config, event=declare(config).event(noise))
+        for point, config, noise in zip(points, configs, noises, strict=True)
+    ]
+
+
+def _refuse_open_noise(
+    points: Sequence[Point], declared: Sequence[Declaration], terms: Terms, target: float | None
+) -> None:
+    """Where a rule charges nothing, no price can choose a noise."""
+    open_score = any(point.config["score"].get("noise_std", 0) is None for point in points)
+    event = terms.rule.event(_training(declared, [1.0] * len(declared)))
+    if (target is not None or open_score) and not any(flatten(part) for part in event.parts.values()):
+        raise BadInput(
+            f"{terms.rule.name} charges nothing, so no price chooses the noise: give privacy.noise_multiplier, and "
+            "score=public or score.noise_std."
+        )
+
+
+def given_noise(points: Sequence[Point]) -> list[float]:
+    """Each point's own noise multiplier."""
+    return [positive("privacy.noise_multiplier", point.config["privacy"]["noise_multiplier"]) for point in points]
+
+
+def _training(declared: Sequence[Declaration], noises: Sequence[float]) -> list[PlanEvent]:
+    """The training events alone; equal declarations share one."""
+    made: dict[tuple[object, ...], DpEvent] = {}
+    trials = []
+    for one, noise in zip(declared, noises, strict=True):
+        key = (one.sampler, one.train_records, one.steps, noise)
+        if key not in made:
+            made[key] = one.training(noise)
+        trials.append(PlanEvent(training=made[key]))
+    return trials
+
+
+def _with_privacy(config: Mapping[str, Any], noise: float) -> dict[str, Any]:
+    """A trial's final configuration: the noise that it runs with, not the target that the noise came from."""
+    kept = {key: config["privacy"][key] for key in ("adjacency", "unit")}
+    return {**config, "privacy": {**kept, "noise_multiplier": noise}}
+
+
+def _with_score_noise(configs: list[dict[str, Any]], terms: Terms, allowed: float) -> list[dict[str, Any]]:
+    """Fills in the scores' noise where it is open: the least that costs the held-out records at most `allowed`.
+
+    Training and held-out records are disjoint, so up to there the scores add nothing to the price of the plan.
+    """
+    if all(config["score"].get("noise_std", 0) is not None for config in configs):
+        return configs
+
+    def scored(noise: float) -> list[PlanEvent]:
+        return [PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))] * len(configs)
+
+    noise = terms.noise(scored, allowed)
+    return [{**config, "score": {**config["score"], "noise_std": noise}} for config in configs]
+
+
+def positive(name: str, value: object) -> float:
+    """A number above 0 and finite, or one sentence that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(f"Expected {name}={value!r} to be a number.")
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"Expected {name}={value} > 0 and finite.")
+    return float(value)

@@ -1,0 +1,258 @@
+"""The attack reproduces what is known exactly, and no accountant ever claims less than it forces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from accounting.accountant import Accountant
+from accounting.attack import best_of, forced, lower_bound
+from accounting.canary import Cells, Sightings, watch
+from accounting.errors import UnsupportedEvent
+from accounting.events import (
+    DpEvent,
+    above_threshold,
+    compose,
+    gaussian,
+    noisy_count,
+    noisy_max,
+    non_private,
+    nothing,
+    poisson_gaussian,
+    random_stopping,
+    repeat,
+    sampled_part,
+    select,
+    truncated_poisson_gaussian,
+    without_replacement_gaussian,
+    worst,
+)
+from accounting.guarantee import Adjacency
+from accounting.likelihood import weigh
+from accounting.pld import Pld
+from accounting.rdp import Rdp
+from accounting.tries import NegativeBinomial, Poisson, Stopping
+from accounting.winners import Fixed, Law, winner_above, winner_below
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+View = Callable[[Sequence[Sightings]], Cells | None]
+VIEWS: list[View] = [watch, weigh]
+
+
+def run(noise: float, steps: int = 5000, rate: float = 0.02) -> DpEvent:
+    return repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 4.0, 30.0])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_gaussian_mechanism_is_attacked_as_well_as_possible(noise: float, adjacency: Adjacency) -> None:
+    exact = Pld().epsilon(gaussian(noise_multiplier=noise), 1e-5, adjacency)
+    assert exact * 0.997 - 1e-4 < lower_bound(gaussian(noise_multiplier=noise), 1e-5, adjacency) <= exact
+
+
+@pytest.mark.parametrize(("noise", "exact"), [(3.6, 1.5687), (2.0, 3.2088), (1.2, 6.7561)])
+def test_one_run_is_attacked_nearly_as_well_as_possible(noise: float, exact: float) -> None:
+    assert exact * 0.995 < lower_bound(run(noise), 1e-5, ADD) <= exact
+
+
+@pytest.mark.parametrize(("noise", "forced_"), [(3.6, 3.690), (2.0, 9.402), (1.2, 33.89)])
+def test_samples_of_a_fixed_size_cost_more_than_poisson_samples_under_replacement(noise: float, forced_: float) -> None:
+    step = without_replacement_gaussian(records=50_000, batch_size=1000, noise_multiplier=noise)
+    assert lower_bound(repeat(step, 5000), 1e-5, REPLACE) == pytest.approx(forced_, rel=4e-3)
+    assert lower_bound(repeat(step, 5000), 1e-5, REPLACE) <= forced_
+
+
+@pytest.mark.parametrize(("noise", "exact"), [(3.6, 3.317), (1.2, 12.694)])
+def test_replacement_is_attacked_nearly_as_well_as_possible(noise: float, exact: float) -> None:
+    assert exact * 0.995 < lower_bound(run(noise), 1e-5, REPLACE) <= exact
+
+
+def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charges() -> None:
+    """q=.01, noise 1.2, 2000 steps: by the plain sum alone 4.087, by the likelihood more; composition charges 6.67."""
+    steps = [Sightings(rate=0.01, noise_multiplier=1.2, count=2000)]
+    by_sum, by_likelihood = (best_of(view(steps), Fixed(count=10), 1e-5) for view in VIEWS)  # type: ignore[arg-type]
+    assert by_sum == pytest.approx(4.087, abs=1e-3)
+    assert by_sum < by_likelihood <= Pld().epsilon(run(1.2, 20_000, 0.01), 1e-5, ADD)
+    geometric = select(run(1.2, 2000, 0.01), NegativeBinomial.with_mean(eta=1, mean=10))
+    assert by_likelihood > Rdp().epsilon(geometric, 1e-5, ADD)
+
+
+@pytest.mark.parametrize(
+    ("tries", "least"),
+    [
+        (NegativeBinomial.with_mean(eta=1, mean=10), 1.77),
+        (NegativeBinomial.with_mean(eta=0, mean=10), 1.77),
+        (Poisson(mean=10), 1.77),
+    ],
+)
+def test_private_selection_costs_more_than_one_run(tries: NegativeBinomial | Poisson, least: float) -> None:
+    assert least < lower_bound(select(run(3.6), tries), 1e-5, ADD) < Rdp().epsilon(select(run(3.6), tries), 1e-5, ADD)
+
+
+def test_a_schedule_of_noise_is_attacked_as_a_whole() -> None:
+    """Twenty kinds of step; the exact epsilon is .404515."""
+    event = compose(
+        [
+            *(repeat(poisson_gaussian(sample_rate=0.01, noise_multiplier=1.2 * (1 + t / 20)), 10) for t in range(20)),
+            run(2.4, 100, 0.01),
+        ]
+    )
+    assert 0.40 < lower_bound(event, 1e-5, ADD) <= 0.404515
+
+
+def test_cutting_large_samples_down_hides_the_canary_now_and_then() -> None:
+    def cut(largest: int) -> DpEvent:
+        return repeat(
+            truncated_poisson_gaussian(records=200, sample_rate=0.1, largest_batch=largest, noise_multiplier=2.0), 300
+        )
+
+    kept = [lower_bound(cut(largest), 1e-5, ADD) for largest in (5, 15, 20, 200)]
+    assert kept == sorted(kept)
+    assert kept[0] < 0.5 * kept[3]
+    assert kept[3] == pytest.approx(lower_bound(run(2.0, 300, 0.1), 1e-5, ADD), rel=1e-6)
+
+
+def test_what_cannot_be_attacked_is_left_out() -> None:
+    step = gaussian(noise_multiplier=1.0)
+    for unknown in (noisy_max(noise_scale=1.0), worst([step, run(3.0)]), sampled_part(run(1.0), sample_rate=0.5)):
+        assert lower_bound(unknown, 1e-5, ADD) == 0
+        assert lower_bound(select(unknown, Poisson(mean=3.0)), 1e-5, ADD) == 0
+        assert lower_bound(compose([unknown, step]), 1e-5, ADD) == lower_bound(step, 1e-5, ADD)
+    assert lower_bound(nothing(), 1e-5, ADD) == 0
+    assert lower_bound(non_private(), 1e-5, ADD) == math.inf
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("instead", [0, -1])
+def test_three_drawn_values_tell_the_neighbours_apart_as_often_as_the_masses_say(view: View, instead: int) -> None:
+    rng = np.random.Generator(np.random.Philox(7))
+    step = Sightings(rate=0.3, noise_multiplier=0.8, count=3, instead=instead)
+    guessed = [
+        np.mean(_more_likely(step, rng.normal(0, 0.8, (400_000, 3)) + moved * (rng.random((400_000, 3)) < 0.3)))
+        for moved in (1, instead)
+    ]
+    cells = view([step])
+    assert cells is not None
+    assert cells.present.sum() == pytest.approx(1, abs=1e-9)
+    assert cells.instead.sum() == pytest.approx(1, abs=1e-9)
+    apart = float(np.abs(cells.present - cells.instead).sum() / 2)
+    assert apart == pytest.approx(guessed[0] - guessed[1], abs=0.03 if view is watch else 0.005)
+
+
+def _more_likely(step: Sightings, values: np.ndarray) -> np.ndarray:
+    """Whether the record is more likely to be there than its neighbour."""
+    alone = stats.norm(0, step.noise_multiplier).pdf(values)
+    both = [
+        alone if moved == 0 else 0.7 * alone + 0.3 * stats.norm(moved, step.noise_multiplier).pdf(values)
+        for moved in (step.present, step.instead)
+    ]
+    return np.asarray(np.prod(both[0] / both[1], axis=1) > 1)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        NegativeBinomial(eta=1.0, gamma=0.2),
+        NegativeBinomial(eta=0.0, gamma=0.05),
+        NegativeBinomial(eta=-0.7, gamma=0.3),
+        NegativeBinomial(eta=2.5, gamma=0.4),
+        NegativeBinomial(eta=1.0, gamma=1.0),
+        Poisson(mean=4.0),
+        Stopping(gamma=0.1, limit=25),
+        Stopping(gamma=1.0, limit=3),
+        Fixed(count=6),
+    ],
+    ids=str,
+)
+def test_the_winners_tails_are_those_of_the_generating_function_with_more_digits(law: Law) -> None:
+    def generating(x: np.ndarray) -> np.ndarray:
+        return x**law.count if isinstance(law, Fixed) else np.array([law.generating(float(one)) for one in x])
+
+    x = np.linspace(0, 1, 101)
+    assert winner_below(law, x) == pytest.approx(generating(x) - generating(np.zeros(1))[0], abs=1e-12)
+    assert winner_above(law, x) == pytest.approx(1 - generating(1 - x), abs=1e-12)
+    tiny = np.array([1e-30, 2e-30])
+    assert winner_above(law, tiny)[1] == pytest.approx(2 * winner_above(law, tiny)[0], rel=1e-9)
+    assert winner_above(law, tiny)[0] == pytest.approx(law.mean * 1e-30, rel=1e-9)
+
+
+def test_forced_is_the_inverse_of_the_hockey_stick() -> None:
+    rng = np.random.Generator(np.random.Philox(3))
+    for _ in range(200):
+        p, q = rng.dirichlet(np.ones(5) / 2, 2)
+        delta = float(rng.uniform(0.001, 0.2))
+        epsilon = forced((p, q), delta, 0.0)
+
+        def hockey(at: float, p: np.ndarray = p, q: np.ndarray = q) -> float:
+            sides = (np.maximum(p - math.exp(at) * q, 0).sum(), np.maximum(q - math.exp(at) * p, 0).sum())
+            return float(max(sides))
+
+        assert epsilon == 0 or hockey(epsilon) >= delta
+        assert hockey(epsilon + 1e-4) <= delta * (1 + 1e-3)
+
+
+def test_slack_lowers_what_is_forced() -> None:
+    masses = (np.array([0.6, 0.4]), np.array([0.4, 0.6]))
+    assert forced(masses, 0.01, 0.01) < forced(masses, 0.01, 0.0)
+    assert forced(masses, 0.01, 0.3) == 0
+
+
+noises, rates, counts = st.floats(0.6, 8.0), st.floats(0.003, 0.5), st.integers(1, 300)
+laws = st.one_of(
+    st.builds(
+        lambda eta, mean: NegativeBinomial.with_mean(eta=eta, mean=mean), st.floats(-0.8, 3.0), st.floats(1.0, 60.0)
+    ),
+    st.builds(lambda mean: Poisson(mean=mean), st.floats(0.5, 60.0)),
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> DpEvent:
+    parts = st.builds(lambda noise, steps, rate: run(noise, steps, rate), noises, counts, rates)
+    return compose(draw(st.lists(parts, min_size=1, max_size=2)))
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> DpEvent:
+    inner, limit = draw(runs()), draw(st.sampled_from([None, 400]))
+    return draw(
+        st.sampled_from(
+            [
+                inner,
+                repeat(inner, 7),
+                select(inner, draw(laws), limit),
+                random_stopping(inner, gamma=draw(st.floats(0.02, 1.0)), delta2=1e-8),
+                above_threshold(inner, gamma=draw(st.floats(0.02, 1.0)), limit=draw(st.integers(1, 3000))),
+                compose([select(inner, draw(laws)), inner]),
+                noisy_count(noise_std=draw(noises)),
+            ]
+        )
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(event=searches(), delta=st.sampled_from([1e-3, 1e-5, 1e-7]))
+@pytest.mark.parametrize("accountant", [Rdp(), Pld()], ids=lambda one: one.name)
+def test_no_accountant_says_less_than_the_attack_forces(accountant: Accountant, event: DpEvent, delta: float) -> None:
+    try:
+        upper = accountant.epsilon(event, delta, ADD)
+    except UnsupportedEvent:
+        return
+    assert lower_bound(event, delta, ADD) <= upper
+
+
+@settings(max_examples=15, deadline=None)
+@given(noise=noises, rate=rates, steps=counts)
+def test_nor_does_one_say_less_under_replacement(noise: float, rate: float, steps: int) -> None:
+    poisson = run(noise, steps, rate)
+    fixed = repeat(
+        without_replacement_gaussian(records=1000, batch_size=math.ceil(1000 * rate), noise_multiplier=noise), steps
+    )
+    assert lower_bound(poisson, 1e-5, REPLACE) <= Pld().epsilon(poisson, 1e-5, REPLACE)
+    assert lower_bound(fixed, 1e-5, REPLACE) <= Rdp().epsilon(fixed, 1e-5, REPLACE)

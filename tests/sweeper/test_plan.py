@@ -1,0 +1,81 @@
+"""`dpsweep plan`: the price list, and nothing charged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.plan import Plan
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+LIGHT = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "steps=20"]
+
+
+def row(output: str, rule: str) -> list[str]:
+    """The cells of a rule's row of the price list."""
+    line = next(line for line in output.splitlines() if rule in line.split())
+    return line.replace(">*", " ").replace(">", " ").replace("*", " ").split()
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    import os
+    import sys
+
+    folder = tmp_path_factory.mktemp("plan")
+    environment = os.environ | {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "COLUMNS": "120"}
+    command = [sys.executable, "-m", "sweeper.cli", "plan", *LIGHT, "budget.epsilon=5", "privacy.epsilon=6", "fit=true"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=180)
+    return done, folder
+
+
+def test_the_list_has_a_row_for_every_rule(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    done, _ = planned
+    assert done.returncode == 0, done.stderr
+    for rule in ("composition", "random_stopping", "private_selection", "noisy_max", "subsampled"):
+        assert float(row(done.stdout, rule)[3]) > 0
+    assert row(done.stdout, "composition")[2] == "100%"
+    assert ">* composition" in done.stdout
+
+
+def test_what_does_not_fit_is_said_with_what_would(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    done, _ = planned
+    assert "no" in row(done.stdout, "composition")
+    assert "yes" in row(done.stdout, "private_selection")
+    said = " ".join(done.stdout.split())
+    assert "What would fit: 1" in said
+    assert "the whole grid with a noise multiplier of at least" in said
+    assert "tuning=private_selection at epsilon" in said
+    assert "IT DOES NOT FIT" in said
+
+
+def test_the_noise_that_a_rule_needs_fits(
+    planned: tuple[subprocess.CompletedProcess[str], Path], compose_priced: Callable[..., object]
+) -> None:
+    done, _ = planned
+    needs, alone = row(done.stdout, "composition")[-2:]
+    priced = compose_priced([*LIGHT, f"privacy.noise_multiplier={needs}"])
+    assert 4.95 < priced.quote.epsilon <= 5  # type: ignore[attr-defined]
+    assert float(alone) == pytest.approx(priced.single_run.parts["training"], abs=1e-3)  # type: ignore[attr-defined]
+
+
+def test_nothing_is_written_but_the_plan(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    _, folder = planned
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert [path.name for path in files] == ["plan.json"]
+    assert Plan.read(files[0]).id == json.loads(files[0].read_text())["id"]
+
+
+def test_a_search_that_hides_losers_can_be_priced_but_not_run(program: Program, tmp_path: Path) -> None:
+    """A sweep runs every point once: running that for the price of the winner alone would be a lie."""
+    public = ["tuning=public", "tuning.data=digits", "privacy.noise_multiplier=9", "score.noise_std=9"]
+    for arguments in (["tuning=private_selection"], public, ["final=true"]):
+        refused = program(*LIGHT, *arguments)
+        assert refused.returncode == 2
+        assert "not run yet" in refused.stderr
+    assert not (tmp_path / "ledger.sqlite").exists()
+    assert not (tmp_path / "sweeps").exists()

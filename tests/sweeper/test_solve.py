@@ -1,0 +1,127 @@
+"""What gives way to a target: noise, steps, points or the rule. Repeats and the final run are paid for like any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+from accounting.errors import BadInput
+from accounting.events import compose, repeat, same
+from accounting.selection import rule_from_config
+from sweeper.app import CONF
+from sweeper.compose import PricedPlan, compose_plan
+from sweeper.points import offered_rules, points, read_request
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]
+NOISY = [*FAST, "privacy.noise_multiplier=20", "score.noise_std=60"]
+
+
+@pytest.fixture
+def offered() -> Callable[[Sequence[str]], tuple[PricedPlan, Mapping[str, Mapping[str, Any]]]]:
+    """A plan with the rules that could have been chosen for it."""
+
+    def compose_with_offers(arguments: Sequence[str]) -> tuple[PricedPlan, Mapping[str, Mapping[str, Any]]]:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            request = read_request(arguments, loader)
+            config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
+            rules = offered_rules(request, config, loader)
+            return compose_plan(points(request, config, loader), request, config, rules), rules
+
+    return compose_with_offers
+
+
+def test_the_most_steps_that_fit_are_found(compose_priced: Compose) -> None:
+    solved = compose_priced([*NOISY, "solve=steps", "privacy.epsilon=4"])
+    (steps,) = {trial.config["steps"] for trial in solved.plan.trials}
+    assert solved.quote.epsilon <= 4
+    assert compose_priced([*NOISY, f"steps={steps}"]).quote.epsilon == pytest.approx(solved.quote.epsilon)
+    assert compose_priced([*NOISY, f"steps={steps + 1}"]).quote.epsilon > 4
+
+
+def test_the_most_points_that_fit_are_found(compose_priced: Compose) -> None:
+    whole = compose_priced(NOISY)
+    solved = compose_priced([*NOISY, "solve=points", "privacy.epsilon=2"])
+    kept = len(solved.plan.trials)
+    assert [trial.axes for trial in solved.plan.trials] == [trial.axes for trial in whole.plan.trials][:kept]
+    assert solved.quote.epsilon <= 2
+    training = whole.plan.trials[0].event.training
+    assert solved.panel.claimants[0].epsilon(repeat(training, kept + 1), 1e-5, solved.plan.adjacency) > 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["solve=steps"], "Expected privacy.noise_multiplier to be given"),
+        (["solve=epsilon"], "Expected solve=epsilon to be one of noise, steps, points"),
+        (["solve=steps", "privacy.noise_multiplier=0.02", "privacy.epsilon=0.1"], "Not one step fits"),
+        (["solve=points", "privacy.noise_multiplier=0.5", "privacy.epsilon=0.1"], "Not one point fits"),
+        (["repeats=0"], "Expected repeats=0"),
+        (["repeats=1.5"], "Expected repeats=1.5"),
+        (["final=maybe"], "Expected final='maybe'"),
+        (["tuning=auto", "show=nothing"], "Expected show=nothing to be one of all, winner"),
+        (["tuning=public", "tuning.data=imagenet"], "charges nothing"),
+        (["tuning=random_stopping", "tuning.gamma=2"], "gamma"),
+    ],
+)
+def test_what_cannot_be_solved_is_one_sentence(compose_priced: Compose, arguments: list[str], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        compose_priced([*FAST, *arguments])
+
+
+def test_repeats_are_priced_like_more_points(compose_priced: Compose) -> None:
+    once, thrice = compose_priced(NOISY), compose_priced([*NOISY, "repeats=3"])
+    assert len(thrice.plan.trials) == 3 * len(once.plan.trials)
+    assert len({trial.id for trial in thrice.plan.trials}) == 3 * len(once.plan.trials)
+    assert same(thrice.plan.event.training, repeat(once.plan.event.training, 3))
+    assert [trial.axes["repeat"] for trial in thrice.plan.trials[:3]] == [1, 2, 3]
+
+
+def test_a_final_run_is_priced_as_one_more_run(compose_priced: Compose) -> None:
+    grid, final = compose_priced(NOISY), compose_priced([*NOISY, "final=true"])
+    one = grid.plan.trials[0].event.training
+    assert same(final.plan.event.training, compose([grid.plan.event.training, one]))
+    assert final.plan.event.validation == grid.plan.event.validation
+    assert final.quote.epsilon > grid.quote.epsilon
+    assert rule_from_config(final.plan.rule).name == "composition + final run"
+
+
+@pytest.mark.parametrize("rule", ["composition", "random_stopping", "private_selection", "noisy_max", "subsampled"])
+def test_the_noise_of_any_rule_meets_the_target(compose_priced: Compose, rule: str) -> None:
+    priced = compose_priced([*FAST, f"tuning={rule}", "privacy.epsilon=3"])
+    assert 0.995 * 3 < priced.quote.epsilon <= 3
+    assert priced.quote.parts["validation"] <= 3
+
+
+def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any) -> None:
+    everything, rules = offered([*FAST, "tuning=auto"])
+    assert everything.rule.name == "composition"
+    winner, _ = offered([*FAST, "tuning=auto", "show=winner", "privacy.noise_multiplier=20"])
+    costs = {}
+    for label in rules:
+        costs[label] = offered([*FAST, f"tuning={label}", "privacy.noise_multiplier=20", "score=private"])[0]
+    able = {
+        label: priced.panel.epsilon(
+            priced.rule.event([trial.event for trial in winner.plan.trials]), 1e-5, "add_or_remove_one"
+        )
+        for label, priced in costs.items()
+        if {"winner", "winner_score"} <= set(priced.rule.discloses)
+    }
+    assert winner.plan.rule == rules[min(able, key=able.__getitem__)]
+    assert "tuning=auto" in winner.plan.notes[-1]
+
+
+def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(offered: Any) -> None:
+    priced, rules = offered([*FAST, "tuning=private_selection", "tuning.mean=7", "privacy.delta=2e-6"])
+    assert {"composition", "private_selection", "random_stopping", "noisy_max"} <= set(rules)
+    assert "public" not in rules, "it needs the name of the public data"
+    assert rules["private_selection"]["mean"] == 7, "the chosen rule is offered as it was chosen"
+    assert rules["random_stopping"]["delta"] == 2e-6
+    assert priced.plan.rule == rules["private_selection"]

@@ -1,0 +1,90 @@
+"""docs/accounting.md is what the code computes today, and names what exists."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "accounting.md").read_text()
+TEMPLATE = (ROOT / "docs" / "accounting.template.md").read_text()
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+@pytest.fixture(scope="module")
+def builder() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "docs" / "build.py"))
+
+
+def unit(number: str) -> float:
+    """One in the last digit of a number as it is printed."""
+    mantissa, _, exponent = number.partition("e")
+    return float(10 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
+
+
+def differences(ours: str, theirs: str) -> list[tuple[str, str]]:
+    """Numbers of two texts that differ by more than the last digit, which rounding may decide; else their words."""
+    if NUMBER.sub("#", ours) != NUMBER.sub("#", theirs):
+        return [
+            (left, right) for left, right in zip(ours.splitlines(), theirs.splitlines(), strict=False) if left != right
+        ]
+    pairs = zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True)
+    return [
+        (left, right)
+        for left, right in pairs
+        if abs(float(left.replace(",", "")) - float(right.replace(",", ""))) > (1.01 * unit(left) if "." in left else 0)
+    ]
+
+
+@pytest.mark.long
+def test_the_page_is_what_the_code_computes(builder: dict[str, Any]) -> None:
+    assert differences(builder["render"](), PAGE) == [], "run `python docs/build.py`"
+
+
+@pytest.mark.parametrize("table", ["luck", "table_3", "figure_9", "figure_1", "shared", "ceiling"])
+def test_what_is_quickly_computed_stands_on_the_page(builder: dict[str, Any], table: str) -> None:
+    computed = getattr(builder["Numbers"](), table)()
+    before, after = re.split(rf"\{{\{{ numbers\.{table}\(\) \}}\}}", TEMPLATE)
+    words = re.split(r"\{\{.*?\}\}", before)[-1], re.split(r"\{\{.*?\}\}", after)[0]
+    assert PAGE.count(words[0]) == PAGE.count(words[1]) == 1
+    printed = PAGE.partition(words[0])[2].partition(words[1])[0]
+    assert differences(computed, printed) == []
+
+
+def test_the_words_of_the_page_are_the_templates() -> None:
+    rest = PAGE
+    for words in re.split(r"\{\{.*?\}\}", TEMPLATE):
+        assert words in rest, "run `python docs/build.py`"
+        rest = rest.partition(words)[2]
+    assert rest == ""
+
+
+def test_a_changed_number_is_noticed() -> None:
+    assert differences("a 3.21 b", "a 3.22 b") == []
+    assert differences("a 3.21 b", "a 3.23 b") == [("3.21", "3.23")]
+    assert differences("4.3e+08", "4.5e+08") == [("4.3e+08", "4.5e+08")]
+    assert differences("14 runs", "15 runs") == [("14", "15")]
+    assert differences("a rule", "a ruler") == [("a rule", "a ruler")]
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:accounting|docs|conf)/[\w/.]+)`", TEMPLATE))))
+def test_every_file_that_it_names_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_every_rule_of_the_configuration_is_on_the_page() -> None:
+    rules = [yaml.safe_load(path.read_text()).get("_target_", "") for path in (ROOT / "conf/tuning").glob("*.yaml")]
+    spoken = {"noisy_max": "noisy maximum"}
+    for module in {target.split(".")[1] for target in rules if target}:
+        assert f"\n| {spoken.get(module, module.replace('_', ' '))} |" in PAGE
+
+
+def test_every_accountant_of_the_configuration_is_on_the_page() -> None:
+    names = {path.stem for path in (ROOT / "conf/accountant").glob("*.yaml")} - {"auto"}
+    for name in names:
+        assert re.search(rf"^\| {name} \|", PAGE, re.MULTILINE | re.IGNORECASE), name

@@ -1,0 +1,74 @@
+"""The columns of a text file, made into inputs by public constants alone.
+
+Numbers are clamped to public bounds and scaled to [0, 1], categories and labels are looked up in public lists. Neither
+is ever taken from the records: a maximum or a vocabulary found in private data is an unpaid query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a file: its cells by the lines that they stand in.
+
+    Errors: `BadInput`, one sentence that names file, line and column.
+    """
+
+    name: str
+    file: str
+    cells: Mapping[int, str]
+
+    def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
+        """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
+        low, high = bounds
+        return (np.clip(self._numbers(), low, high) - low) / (high - low)
+
+    def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
+        """Where each cell stands in the public list [n]."""
+        place = {value: position for position, value in enumerate(listed)}
+        for line, cell in self.cells.items():
+            if cell not in place:
+                raise BadInput(f"Expected {self.name} in line {line} of {self.file} from its list, got {cell!r}.")
+        return np.array([place[cell] for cell in self.cells.values()], dtype=np.int64)
+
+    def _numbers(self) -> NDArray[np.float64]:
+        numbers = (self._number(line, cell) for line, cell in self.cells.items())
+        return np.fromiter(numbers, dtype=np.float64, count=len(self.cells))
+
+    def _number(self, line: int, cell: str) -> float:
+        try:
+            number = float(cell)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise BadInput(f"Expected {self.name} in line {line} of {self.file} to be a finite number, got {cell!r}.")
+        return number
+
+
+def public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:
+    """The bounds of a data set's YAML as numbers, or a ValueError."""
+    for key, pair in bounds.items():
+        listed = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair))
+        if not (listed and pair[0] < pair[1]):
+            raise ValueError(f"Expected dataset.bounds.{key}={pair} to be two numbers, finite and rising.")
+    return {key: (float(low), float(high)) for key, (low, high) in bounds.items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

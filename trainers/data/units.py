@@ -1,0 +1,85 @@
+"""Units: whom the records belong to, where one patient or user has several.
+
+A guarantee for each unit rests on three facts, all of them made here or in `split`: a unit's records stay together,
+whatever is drawn or held out; which of its records are kept is decided by this unit's own records alone; and nothing
+about a unit depends on another one, so adding or removing it changes no other unit's part, records or weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from trainers.validation import positive_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from trainers.data.records import Records
+
+    Index: TypeAlias = NDArray[np.int64] | NDArray[np.bool_] | slice
+
+_KEY = b"dpsweep contribution 1"
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Units:
+    """Which unit each of n records belongs to.
+
+    `names` are the units' distinct identifiers, as bytes; `of` [n] gives each record's place among them. Every unit
+    has a record: one without any would be drawn like the others, though it is in no data set.
+    """
+
+    names: tuple[bytes, ...]
+    of: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"Expected names={len(self.names)} identifiers to be distinct.")
+        if self.of.dtype != np.int64 or self.of.ndim != 1:
+            raise ValueError(f"Expected of={self.of.dtype} {self.of.shape} to be int64 [n].")
+        if not np.array_equal(np.unique(self.of), np.arange(len(self.names))):
+            raise ValueError(f"Expected of to name each of the {len(self.names)} units, and no others.")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, index: Index) -> Units:
+        """The units of the records at `index`, without those that have none there."""
+        kept, of = np.unique(self.of[index], return_inverse=True)
+        return Units(names=tuple(self.names[unit] for unit in kept), of=of.astype(np.int64, copy=False))
+
+    def members(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+        """The records of the drawn units, unit after unit in the order drawn, and how many each unit has."""
+        place = np.full(len(self), -1)
+        place[drawn] = np.arange(len(drawn))
+        index = np.flatnonzero(place[self.of] >= 0)
+        places = place[self.of[index]]
+        sizes = np.bincount(places, minlength=len(drawn))
+        return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
+
+    def means(self, values: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The share of each unit's records for which `values` [n] holds, in [0, 1]."""
+        return np.bincount(self.of, weights=values, minlength=len(self)) / np.bincount(self.of, minlength=len(self))
+
+
+def by_unit(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
+    """The records by the unit that `identifiers` [n] name, at most `cap` of each; equal identifiers are one unit.
+
+    Guarantee: which of its records a unit keeps is a function of those records alone, whatever their order and whoever
+    else is there: those whose contents have the smallest public keyed hashes.
+    """
+    positive_int("cap", cap)
+    places = {name: place for place, name in enumerate(dict.fromkeys(identifiers))}
+    units = Units(names=tuple(places), of=np.array([places[name] for name in identifiers], dtype=np.int64))
+    tags = [blake2b(content, digest_size=_DIGEST_BYTES, key=_KEY).digest() for content in records.contents()]
+    order = np.array(sorted(range(len(tags)), key=lambda record: (units.of[record], tags[record])), dtype=np.int64)
+    sizes = np.bincount(units.of, minlength=len(units))
+    rank = np.arange(len(tags)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return replace(records, units=units).select(np.sort(order[rank < cap]))
