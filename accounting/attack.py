@@ -75,7 +75,11 @@ def best_of(cells: Cells, law: Law, delta: float, slack: float = 0.0) -> float:
     `slack` is how far the law of the number of tries is from the true one, in total variation.
     """
     return max(
-        forced((_winner(ranked.present, law), _winner(ranked.instead, law)), delta, law.mean * cells.lost + slack)
+        forced(
+            (winner_masses(ranked.present, law), winner_masses(ranked.instead, law)),
+            delta,
+            law.mean * cells.lost + slack,
+        )
         for ranked in _both_ways(cells)
     )
 
@@ -100,13 +104,13 @@ def _both_ways(cells: Cells) -> tuple[Cells, Cells]:
     return cells, Cells(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
 
 
-def _winner(masses: np.ndarray, law: Law) -> np.ndarray:
+def winner_masses(masses: np.ndarray, law: Law) -> np.ndarray:
     """The best try's masses, where one try's are these and a later cell scores higher."""
     below, above = np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[::-1][1:]
     return between(winner_below(law, np.minimum(below, 1.0)), winner_above(law, np.minimum(above, 1.0)))
 
 
-def _first_good(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
+def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
     """The masses of the first try in the last `good` cells, and, at the end, of none."""
     share = np.minimum(masses[-good:].sum(), 1.0)
     return np.append(masses[-good:] * chance_of_any(law, share), winner_below(law, 1 - share))
@@ -123,7 +127,11 @@ def _random_stopping(leaf: RandomStoppingDpEvent, cells: Cells, delta: float) ->
 def _threshold(leaf: ThresholdDpEvent, cells: Cells, delta: float) -> float:
     lost = leaf.tries.mean * cells.lost
     return max(
-        forced((_first_good(one.present, leaf.tries, good), _first_good(one.instead, leaf.tries, good)), delta, lost)
+        forced(
+            (first_good_masses(one.present, leaf.tries, good), first_good_masses(one.instead, leaf.tries, good)),
+            delta,
+            lost,
+        )
         for one in _both_ways(cells)
         for good in _cutoffs(one)
     )
@@ -184,6 +192,7 @@ def _watched(seen: tuple[Sightings, ...]) -> tuple[Cells, ...]:
 @lru_cache(maxsize=64)
 def _kept(others: int, rate: float, largest: int) -> float:
     """E[min(1, largest / (1 + n))], n binomial, less what far tails could add."""
-    n = np.arange(largest, others + 1)
+    last = min(others, math.ceil(max(largest, others * rate) + 20 * math.sqrt(others * rate) + 100))
+    n = np.arange(largest, last + 1)
     above = special.bdtrc(n - 1, others, rate)
-    return 1 - float(np.sum(above * (largest / np.maximum(1, n) - largest / (1 + n))))
+    return 1 - float(np.sum(above * (largest / n - largest / (1 + n))) + special.bdtrc(last, others, rate))

@@ -8,7 +8,7 @@ from random import Random
 
 from accounting import events
 from accounting.events import PlanEvent
-from accounting.selection import Disclosure, Draw, Search, require_share
+from accounting.selection import Disclosure, Draw, Search, require_points, require_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,13 @@ class Composition:
 
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
+        require_points(n_points)
         require_share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:
         """All points, in the order of the grid; no randomness is used."""
+        require_points(n_points)
         return Draw(tries=tuple(range(n_points)))
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:

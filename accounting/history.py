@@ -16,7 +16,7 @@ def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, d
     """Epsilon by Renyi divergences 7 q^2 a / sigma^2 at orders a <= sigma^2 / 2 ln(1 / q), and Mironov's conversion.
 
     No bound: for batches of 1000 out of 50000 records, noise multiplier 1.2 and 5000 steps it says 30.88, while an
-    explicit attack on that mechanism (fixed size without replacement, replace one) forces 33.89. It starts from the
+    explicit attack on that mechanism (fixed size without replacement, replace one) forces 33.8. It starts from the
     Gaussian divergence a / (2 sigma^2) of sums that lie one clip norm apart; replacing a record moves a sum by two.
     *Source*: Yang, Zhang, Chen, Liu 2022 (Normalized/Clipped SGD with Perturbation for DP Non-Convex Optimization),
     Proposition E.3 and the proof of Lemma 3.1.

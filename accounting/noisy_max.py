@@ -56,6 +56,7 @@ class NoisyMax:
 
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
+        require_points(n_points)
         require_share("share", share)
         return 1.0
 

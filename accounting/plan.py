@@ -189,11 +189,15 @@ def digest(value: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
-def write_json(path: Path, form: object) -> None:
-    """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing."""
+def write_json(path: Path, form: object, mode: int = 0o666) -> None:
+    """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
+
+    `mode` are the file's permissions from its creation on, less what the umask takes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("w") as stream:
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "w") as stream:
         json.dump(form, stream, indent=1, allow_nan=False)
         stream.flush()
         os.fsync(stream.fileno())

@@ -72,6 +72,9 @@ ROUGH_DELTA = 1e-6
 ROUGH_KINDS = 10
 """Where, and of how many kinds of step at most, the Moments Accountant is asked how far losses reach."""
 
+REMEMBERED = 8
+"""Distributions that are kept for the next question; each may take some 100 MB."""
+
 TAIL = 1e-12
 """Delta at which profiles that become distributions are cut off; what lies beyond counts as a loss of infinity."""
 
@@ -136,6 +139,8 @@ class Pld:
     def _convolution(
         self, steps: tuple[Steps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
     ) -> Profile:
+        if not others:
+            return _steps_profile(steps, self._grid_step(steps, ()), adjacency)
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
@@ -254,7 +259,13 @@ def _convolved(parts: list[Any]) -> Any:
     return parts[0]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=REMEMBERED)
+def _steps_profile(steps: tuple[Steps, ...], interval: float, adjacency: Adjacency) -> _Discrete:
+    """The profile of a composition of Gaussian steps, kept, since rules ask for the same run again and again."""
+    return _Discrete(_convolved([_steps_together(step, interval, adjacency) for step in steps]))
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> Any:
     """The distribution of all these steps; unsampled Gaussians collapse exactly into one with less noise."""
     rate, noise = step.sample_rate, step.noise_multiplier

@@ -116,7 +116,7 @@ class PoissonSelection:
     @property
     def name(self) -> str:
         """How commands and reports call it."""
-        return "private_selection_poisson"
+        return "poisson_selection"
 
     @property
     def discloses(self) -> frozenset[Disclosure]:

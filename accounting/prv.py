@@ -19,10 +19,10 @@ from accounting.rdp import Rdp
 SMALLEST_DELTA = 1e-10
 """Below this the library meets its own floating-point limit."""
 
-LARGEST_GRID = 30_000_000
+LARGEST_GRID = 24_000_000
 """Mesh points of all privacy random variables together; beyond it memory grows past 2 GB."""
 
-KINDS_OF_STEP = 30
+KINDS_OF_STEP = 10
 """Distinct noise multipliers that get a variable of their own; more are rounded down, and no lower bound is known."""
 
 

@@ -44,6 +44,7 @@ class Public:
 
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried, and best means best on the public data."""
+        require_points(n_points)
         require_share("share", share)
         return 1.0
 

@@ -97,11 +97,16 @@ class Rdp:
 
     def delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
         """The least delta over all orders at which the event is (epsilon, delta)-private."""
-        curve, orders = self.curve(event, adjacency), np.array(self.orders)
-        logs = (orders - 1) * (curve - epsilon)
+        return float(self._deltas(self.curve(event, adjacency), np.array([epsilon]))[0])
+
+    def _deltas(self, curve: renyi.Curve, epsilons: np.ndarray) -> np.ndarray:
+        if not curve.any():
+            return np.zeros(len(epsilons))
+        orders = np.array(self.orders)
+        logs = (orders - 1) * (curve - epsilons[:, None])
         if self.conversion is Conversion.BBGHS:
             logs = logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
-        return float(np.exp(min(0.0, logs.min()))) if curve.any() else 0.0
+        return np.asarray(np.exp(np.minimum(0.0, logs.min(axis=1))))
 
     def _convert(self, curve: renyi.Curve, delta: float) -> float:
         if not curve.any():
@@ -110,7 +115,8 @@ class Rdp:
         converted = curve - math.log(delta) / (orders - 1)
         if self.conversion is Conversion.BBGHS:
             converted = converted + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
-        return max(0.0, float(converted.min()))
+        least = float(converted.min())
+        return max(0.0, least) if not math.isnan(least) else math.inf
 
     def _gaussian(self, step: Steps, adjacency: Adjacency) -> renyi.Curve:
         if step.noise_multiplier == 0:
@@ -154,10 +160,7 @@ class Rdp:
         curve, orders = self.curve(leaf.event, adjacency), np.array(self.orders)
         if isinstance(leaf.tries, NegativeBinomial):
             return renyi.selected(curve, orders, leaf.tries)
-        return renyi.selected_poisson(curve, orders, leaf.tries, partial(self._delta_of, leaf.event, adjacency))
-
-    def _delta_of(self, event: DpEvent, adjacency: Adjacency, epsilon: float) -> float:
-        return self.delta(event, epsilon, adjacency)
+        return renyi.selected_poisson(curve, orders, leaf.tries, partial(self._deltas, curve))
 
 
 _CURVES: Mapping[type[DpEvent], Callable[[Rdp, Any, Adjacency], renyi.Curve]] = {

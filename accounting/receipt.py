@@ -48,7 +48,7 @@ class Receipt:
                 f"The receipt is for plan {receipt.plan}, trial {receipt.trial}, not {plan}, {trial}: nothing trains."
             )
         try:
-            claim = os.open(folder / f"claim-{receipt.attempt}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            claim = os.open(_claim(folder, receipt.attempt), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
             raise NoReceipt(
                 f"Attempt {receipt.attempt} at trial {trial} was already used; another one is another charge."
@@ -56,3 +56,12 @@ class Receipt:
         os.fsync(claim)
         os.close(claim)
         return receipt
+
+    @staticmethod
+    def claimed(folder: Path, attempt: int) -> bool:
+        """Whether a worker has taken the receipt of this attempt."""
+        return _claim(folder, attempt).exists()
+
+
+def _claim(folder: Path, attempt: int) -> Path:
+    return folder / f"claim-{attempt}"

@@ -82,17 +82,26 @@ def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
 
 
 def selected(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
-    """The best of K runs, K truncated negative binomial: each order a takes the best b for its second term."""
+    """The best of K runs, K truncated negative binomial: each order a takes the best b for its second term.
+
+    b = 1 is allowed and costs ln(1 / gamma), whatever the finite divergence there.
+    """
     if tries.gamma == 1:
         return curve
-    penalty = (1 + tries.eta) * np.min((1 - 1 / orders) * curve - math.log(tries.gamma) / orders)
+    second = (1 - 1 / orders) * curve - math.log(tries.gamma) / orders
+    penalty = (1 + tries.eta) * min(-math.log(tries.gamma), float(second.min()))
     return np.asarray(curve + penalty + math.log(tries.mean) / (orders - 1))
 
 
-def selected_poisson(curve: Curve, orders: np.ndarray, tries: Poisson, delta_of: Callable[[float], float]) -> Curve:
-    """The best of K runs, K Poisson; `delta_of` is the run's own privacy profile."""
-    deltas = np.array([delta_of(float(np.log1p(1 / (order - 1)))) for order in orders])
-    return np.asarray(np.maximum(0, curve + tries.mean * deltas + math.log(tries.mean) / (orders - 1)))
+def selected_poisson(
+    curve: Curve, orders: np.ndarray, tries: Poisson, delta_of: Callable[[np.ndarray], np.ndarray]
+) -> Curve:
+    """The best of K runs, K Poisson; `delta_of` is the run's own privacy profile.
+
+    To the theorem's moment comes exp(-mean), the share of the outcome that no run was made: it matters at small means.
+    """
+    tried = (orders - 1) * (curve + tries.mean * delta_of(np.log1p(1 / (orders - 1)))) + math.log(tries.mean)
+    return np.asarray(np.logaddexp(tried, -tries.mean) / (orders - 1))
 
 
 def without_replacement(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
@@ -114,7 +123,8 @@ def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Cur
     below, above = np.floor(orders).astype(int), np.ceil(orders).astype(int)
     at = {order: moment(order) if order > 1 else 0.0 for order in {*below.tolist(), *above.tolist()}}
     low, high = np.array([at[order] for order in below]), np.array([at[order] for order in above])
-    return np.asarray((low + (orders - below) * (high - low)) / (orders - 1))
+    rise = np.subtract(high, low, out=np.zeros(len(orders)), where=np.isfinite(high))
+    return np.asarray(np.where(np.isfinite(high), low + (orders - below) * rise, np.inf) / (orders - 1))
 
 
 def _fixed_size_moment(rate: float, noise: float, order: int) -> float:

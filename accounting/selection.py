@@ -70,6 +70,45 @@ class Draw:
     threshold: float | None = None
     handicaps: tuple[float, ...] = ()
 
+    def winner(self, scores: Mapping[int, float | None]) -> int | None:
+        """The place in the draw of the try that wins, the first among equals; no score is worse than any.
+
+        `scores` maps the places of tries that have ended to their scores. Handicaps count correct predictions, which
+        scores are not: a draw that has them is refused.
+
+        >>> Draw(tries=(4, 2, 4)).winner({0: 0.3, 1: None, 2: 0.7})
+        2
+        >>> Draw(tries=(4, 2, 4), threshold=0.9).winner({0: 0.3, 1: None, 2: 0.7}) is None
+        True
+        """
+        if self.handicaps:
+            raise BadInput(f"Expected handicaps={self.handicaps} to be none where scores are compared.")
+        known = {place: score for place, score in sorted(scores.items()) if score is not None}
+        if self.threshold is None:
+            return max(known, key=known.__getitem__, default=None)
+        return next((place for place, score in known.items() if score >= self.threshold), None)
+
+    def over(self, scores: Mapping[int, float | None]) -> bool:
+        """Whether no try that has not ended could change the winner."""
+        found = None if self.threshold is None else self.winner(scores)
+        return all(place in scores for place in range(len(self.tries) if found is None else found))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal draw."""
+        form: dict[str, Any] = {"tries": list(self.tries)}
+        if self.threshold is not None:
+            form["threshold"] = self.threshold
+        return form | ({"handicaps": list(self.handicaps)} if self.handicaps else {})
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Draw:
+        """Reads `to_json`'s form."""
+        return cls(
+            tries=tuple(form["tries"]),
+            threshold=form.get("threshold"),
+            handicaps=tuple(form.get("handicaps", ())),
+        )
+
 
 class SelectionRule(Protocol):
     """How a search spends its budget."""

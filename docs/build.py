@@ -138,9 +138,9 @@ class Numbers:
                     row.sampler,
                     WORDS[row.adjacency],
                     row.method + " (**no bound**)" * (not row.proven),
-                    *map(_two, row.epsilons),
+                    *(f"{_two(one)} ({_two(forced)})" for one, forced in zip(row.epsilons, row.forced, strict=True)),
                 )
-                for row in one_run.sampler_table()
+                for row in (*one_run.sampler_table(), *one_run.truncation_table())
             ),
         )
 
@@ -155,8 +155,8 @@ class Numbers:
         """Up to how many points composition is the cheaper rule."""
         rivals = {name: rule for name, rule in RULES.items() if not isinstance(rule, Composition)}
         return _table(
-            ("composition is cheaper than", *(f"noise {noise}" for noise in NOISES)),
-            ((f"{name}: up to", *(_crossing(rule, noise) for noise in NOISES)) for name, rule in rivals.items()),
+            ("rule", *(f"noise {noise}" for noise in NOISES)),
+            ((name, *(_crossing(rule, noise) for noise in NOISES)) for name, rule in rivals.items()),
         )
 
     def luck(self) -> str:

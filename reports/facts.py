@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from accounting import events
 from reports import notation
 from reports.bill import Bill
-from reports.table import State, Sweep
+from reports.table import Alone, State, Sweep
 
 LEDGER, PLAN, RESULTS = "ledger", "plan.json", "trials/*/result.json"
 ALONE = "priced by the accountants from one run's event in plan.json"
@@ -47,7 +47,8 @@ def alone_epsilon(sweep: Sweep) -> float | None:
     if sweep.winner is not None:
         epsilon: float | None = sweep.row(sweep.winner)["epsilon_alone"]
         return epsilon
-    known = [float(epsilon) for epsilon in sweep.table["epsilon_alone"] if epsilon is not None]
+    alone = Alone(delta=sweep.plan.delta, adjacency=sweep.plan.adjacency, quoted={})
+    known = [epsilon for trial in sweep.plan.trials if (epsilon := alone.epsilon(trial)) is not None]
     return max(known, default=None)
 
 
@@ -101,6 +102,7 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
 
 def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     yield "points", _whole(len(sweep.plan.trials), PLAN)
+    yield "runs", _whole(len(sweep.table), f"{PLAN}, or the draw that is stored beside it")
     for state in State:
         many = int((sweep.table["state"] == state).sum())
         yield f"points_{state.name.lower()}", _whole(many, f"{RESULTS} and {LEDGER}: started attempts")

@@ -51,7 +51,10 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All that a page says; what is empty or None is not there. `records` go into `report.json`."""
+    """All that a page says; what is empty or None is not there. `records` go into `report.json`.
+
+    `outcome` says that a search gave nothing, `secret` that runs are tries of a secret draw.
+    """
 
     audience: Audience
     title: str
@@ -69,6 +72,8 @@ class Page:
     trouble: tuple[str, ...] | None = None
     errors: tuple[str, ...] = ()
     origin: Origin | None = None
+    outcome: str = ""
+    secret: str = ""
 
     @property
     def alarms(self) -> tuple[Line, ...]:
@@ -104,8 +109,8 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         measure=measure(sweep),
         facts=found,
         statement=write_statement(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.CURATOR)),
-        best=sections.best(sweep, trials=tuple(sweep.winners.values()), with_score=True),
-        pictures=draw(sweep),
+        best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
+        pictures=() if sweep.runs.drawn else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.table,
         budget=sections.budget(bill, found),
@@ -113,8 +118,17 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         trouble=sections.trouble(found),
         errors=sections.errors(sweep),
         origin=read_origin(sweep),
+        outcome=sections.outcome(sweep),
+        secret=sections.SECRET if sweep.runs.drawn else "",
     )
     return write(page, folder / FOLDER)
+
+
+def _on_top(sweep: Sweep) -> tuple[str, ...]:
+    """Each method's best point; of a secret draw the winner alone."""
+    if not sweep.runs.drawn:
+        return tuple(sweep.winners.values())
+    return () if sweep.winner is None else (sweep.winner,)
 
 
 def measure(sweep: Sweep) -> str:
@@ -168,6 +182,7 @@ def to_json(page: Page) -> dict[str, Any]:
             }
             for line in page.statement
         ],
+        **({"outcome": page.outcome} if page.outcome else {}),
         "charges": {"source": numbers.LEDGER, "rows": _rows(page.charges)},
         "trials": {
             "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",

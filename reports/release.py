@@ -2,9 +2,9 @@
 
 What always holds: a number goes in only if the sweep's price covers it. So there are no times, no lengths of
 runs, no drawn batch sizes, no error messages, no ledger rows, no digests, no paths; and where the rule hides
-losers, nothing that depends on them. Points carry their place in the plan as names. Rules for changing this
-file: add to the lists below by name, never by removing from the curator's page; a new disclosure gets a test
-that tries to leak the rest.
+losers, nothing that depends on them or on how many there were. Points carry their place in the plan as names.
+Rules for changing this file: add to the lists below by name, never by removing from the curator's page; a new
+disclosure gets a test that tries to leak the rest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
     """Makes `release/` of a sweep folder anew and returns its page.
 
     Raises `BadInput`, and leaves what is there, where the records speak against the claim: reproducible
-    noise, a run that differs from what was declared or was never charged; and where no run finished.
+    noise, a run that differs from what was declared or was never charged; where no run finished, unless the
+    price covers that too; and where a secret draw has tries to come, since fewer tries are another search.
     """
     sweep = table.read(folder, ledger)
     page = compose(sweep)
@@ -66,7 +67,12 @@ def compose(sweep: Sweep) -> Page:
     statement = write_statement(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.PUBLIC))
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
-    if sweep.winner is None:
+    if not sweep.runs.over:
+        raise BadInput(
+            f"Expected the search in {sweep.folder} to be over: one that was cut short is not what was paid for. The "
+            "command that began it goes on with it."
+        )
+    if sweep.winner is None and not sweep.runs.drawn:
         raise BadInput("Expected a finished run to release, got none.")
     page = Page(
         audience=Audience.PUBLIC,
@@ -77,6 +83,7 @@ def compose(sweep: Sweep) -> Page:
         facts={name: found[name] for name in DECLARED if name in found},
         statement=statement,
         best=_best(sweep),
+        outcome=sections.outcome(sweep),
     )
     return _with_all_scores(page, _without_reasons(sweep)) if Disclosure.ALL_SCORES in disclosed else page
 

@@ -10,7 +10,13 @@ from reports import notation
 from reports.bill import Bill
 from reports.facts import Fact
 from reports.notation import axis_label, count, method_label, number
-from reports.table import State, Sweep
+from reports.table import State, Sweep, noise_multiplier
+
+SECRET = (
+    "Tries of a secret draw. How many there are, which, how they did and how long they took is covered by no price: "
+    "none of it may be passed on. release/ holds what may."
+)
+NOTHING = "The search gave nothing. Why is not told: its price does not cover that."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +55,16 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
     )
 
 
+def outcome(sweep: Sweep) -> str:
+    """That a search by a secret draw is over and nothing won, which its rule lets out; else nothing."""
+    return NOTHING if sweep.runs.drawn and sweep.runs.over and sweep.winner is None else ""
+
+
 def errors(sweep: Sweep) -> tuple[str, ...]:
-    """What failed runs said, in the plan's order; for the curator only."""
+    """What failed runs said, in the table's order; for the curator only."""
     said = enumerate(sweep.table["error"], start=1)
-    return tuple(f"Point {place}: {error}" for place, error in said if error is not None)
+    word = "Try" if sweep.runs.drawn else "Point"
+    return tuple(f"{word} {place}: {error}" for place, error in said if error is not None)
 
 
 def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
@@ -93,7 +105,8 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     row = sweep.row(trial)
     settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
     noise = row["noise_multiplier"]
-    if noise is not None and sweep.table["noise_multiplier"].nunique() > 1:
+    planned = {noise_multiplier(trial.event.training) for trial in sweep.plan.trials} - {None}
+    if noise is not None and len(planned) > 1:
         settings["noise_multiplier"] = f"{noise:.4g}"
     return tuple(settings.items())
 

@@ -73,7 +73,7 @@ def charges(bill: Bill) -> Sheet:
 
 
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
-    """One row per point in the plan's order, with the swept keys and the asked-for columns of the table."""
+    """One row per point in the plan's order, or per try in the draw's: swept keys, and the asked-for columns."""
     titles = [TITLES.get(name, name) for name in columns]
     rows = [
         (
@@ -85,8 +85,8 @@ def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
         for place, (_, row) in enumerate(sweep.table.iterrows(), start=1)
     ]
     return Sheet(
-        caption="All points",
-        columns=("point", "method", *(axis_label(key) for key in sweep.axes), *titles),
+        caption="All tries" if sweep.runs.drawn else "All points",
+        columns=("try" if sweep.runs.drawn else "point", "method", *(axis_label(key) for key in sweep.axes), *titles),
         rows=tuple(rows),
     )
 

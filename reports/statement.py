@@ -56,6 +56,16 @@ class Context:
     facts: Mapping[str, Fact]
     audience: Audience
 
+    @property
+    def drawn(self) -> bool:
+        """Whether what ran are the tries of a secret draw."""
+        return self.sweep.runs.drawn
+
+    @property
+    def row(self) -> str:
+        """What a row of the sweep's table is."""
+        return "try" if self.drawn else "point"
+
     def curator(self, *evidence: str) -> tuple[str, ...]:
         """Evidence that only the curator's page shows."""
         return evidence if self.audience is Audience.CURATOR else ()
@@ -86,7 +96,7 @@ def _claim(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
         f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {notation.delta_up(charge.delta)} for "
-        f"{count(charge.runs, 'run')}, by {charge.claimed_by}."
+        f"{'the search' if context.drawn else count(charge.runs, 'run')}, by {charge.claimed_by}."
         for charge in context.bill.charges
     ]
     return Line(
@@ -130,17 +140,25 @@ def _charged(context: Context) -> Line:
     if bare:
         return Line(
             topic="Charges",
-            text=f"{count(len(bare), 'point')} ran without a charge: the claim does not hold.",
+            text=f"{_counted(len(bare), context.row)} ran without a charge: the claim does not hold.",
             standing=Standing.VIOLATED,
             evidence=context.curator(*bare),
         )
     facts = context.facts
+    charged, started = facts["runs_charged"].text, facts["runs_started"].text
     return Line(
         topic="Charges",
-        text="Every run was charged before it started, and stays charged whatever became of it.",
+        text=(
+            "The search was charged before its first run, whatever would be drawn, and stays charged whatever became "
+            "of it."
+            if context.drawn
+            else "Every run was charged before it started, and stays charged whatever became of it."
+        ),
         standing=Standing.CHECKED,
         evidence=context.curator(
-            f"Runs charged: {facts['runs_charged'].text}, started: {facts['runs_started'].text}.",
+            f"Searches charged: {charged}, tries begun: {started}."
+            if context.drawn
+            else f"Runs charged: {charged}, started: {started}.",
             f"The ledger's chain verifies, {context.sweep.entries} lines long.",
         ),
     )
@@ -155,7 +173,7 @@ def _sampling(context: Context) -> Line:
         if "sample_rate" in facts
         else "The runs are described by their events in the plan."
     )
-    told = [f"{count(conducts[conduct], 'point')}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
+    told = [f"{_counted(conducts[conduct], context.row)}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
     standing, verdict = Standing.CHECKED, "What ran is what was charged."
     if conducts[Conduct.OTHERWISE]:
         standing, verdict = Standing.VIOLATED, "Something else ran than was charged."
@@ -259,7 +277,14 @@ def _covered(context: Context) -> Line:
         topic="Covered",
         text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
         standing=Standing.STATED,
-        evidence=("Runs that failed, diverged or were killed are paid for like the others.",),
+        evidence=(
+            "Runs that failed, diverged or were killed are paid for like the others.",
+            *(
+                ("How many tries were made, of which points, and how all but the winner did is secret.",)
+                if context.drawn
+                else ()
+            ),
+        ),
     )
 
 
@@ -286,6 +311,11 @@ def _not_covered(context: Context) -> Line:
             elsewhere,
             "Gaussian noise in floating point is taken for exact (Mironov 2012 shows what that hides).",
             "How long runs take, and whether they fail, is taken to depend on no record.",
+            *(
+                ("A try that was killed scores worst; it is taken that this may befall every try alike.",)
+                if context.drawn
+                else ()
+            ),
         ),
     )
 
@@ -296,6 +326,10 @@ def _trust(context: Context) -> Line:
         text="The curator holds the data and the sweep's folder and is trusted with both; readers are not.",
         standing=Standing.ASSUMED,
     )
+
+
+def _counted(many: int, noun: str) -> str:
+    return f"{many} tries" if noun == "try" and many != 1 else count(many, noun)
 
 
 def _last(config: Mapping[str, object], group: str) -> str:

@@ -8,9 +8,10 @@ plan alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from accounting.price import Panel
 from accounting.rdp import Rdp
 from accounting.result import Status, TrialResult
 from accounting.selection import SelectionRule, rule_from_config
+from reports.runs import Run, Runs, read_runs
 
 _SCORES = {"accuracy": "value", "accuracy_low": "low", "accuracy_high": "high"}
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
@@ -58,9 +60,9 @@ class Sweep:
     """One sweep as it stands.
 
     `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
-    verified chain. `table` is tidy: one row per point in the plan's order, one column per swept key, and `trial,
-    method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run, seconds, attempts_charged,
-    attempts_started, epsilon_alone, conduct, device, folder, error`.
+    verified chain. `table` is tidy: one row per point in the plan's order, or per try in the draw's, one column per
+    swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run,
+    seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`.
     """
 
     folder: Path
@@ -69,8 +71,13 @@ class Sweep:
     rule: SelectionRule
     account: Statement
     entries: int
-    results: Mapping[str, TrialResult]
+    runs: Runs
     table: pd.DataFrame
+
+    @property
+    def results(self) -> dict[str, TrialResult]:
+        """What came back, by trial."""
+        return {run.trial.id: run.result for run in self.runs.rows if run.result is not None}
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -79,7 +86,12 @@ class Sweep:
 
     @property
     def winner(self) -> str | None:
-        """The finished point with the best score, the first among equals; None where nothing finished."""
+        """The finished point with the best score, the first among equals; None where nothing finished.
+
+        Of a secret draw, the try that was written down as its winner when the search was over.
+        """
+        if self.runs.drawn:
+            return self.runs.winner
         best = self.best_of(self.table)
         return None if best is None else str(self.table.loc[best, "trial"])
 
@@ -103,7 +115,8 @@ class Sweep:
     @property
     def reproducible(self) -> bool:
         """Whether a result's noise can be computed again by whoever knows the seed."""
-        return any(result.randomness != "secret" for result in self.results.values())
+        seeded = any(trial.config.get("seed") is not None for trial in self.plan.trials)
+        return seeded or any(result.randomness != "secret" for result in self.results.values())
 
     def row(self, trial: str) -> Mapping[str, Any]:
         """The table's row of a point."""
@@ -131,8 +144,7 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
             f"Expected the ledger to hold a charge of plan {plan_id} on {plan.account}; point "
             "DPSWEEP_LEDGER to the one that this sweep was charged to."
         )
-    found = {trial.id: TrialResult.read(folder / "trials" / trial.id) for trial in plan.trials}
-    results = {trial: result for trial, result in found.items() if result is not None}
+    runs = read_runs(folder, plan, account)
     return Sweep(
         folder=folder,
         plan=plan,
@@ -140,8 +152,8 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
         rule=rule,
         account=account,
         entries=entries,
-        results=results,
-        table=_table(plan, plan_id, account, results),
+        runs=runs,
+        table=_table(plan, runs),
     )
 
 
@@ -152,30 +164,26 @@ def noise_multiplier(event: DpEvent) -> float | None:
     return noises.pop() if len(noises) == 1 else None
 
 
-def _table(plan: Plan, plan_id: str, account: Statement, results: Mapping[str, TrialResult]) -> pd.DataFrame:
+def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
     axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
-    alone = _Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
-    covered, started = _attempts(plan_id, account)
-    rows = []
-    for trial in plan.trials:
-        identity = trial.id
-        result, begun = results.get(identity), started.get(identity, 0)
-        rows.append(
-            {
-                "trial": identity,
-                "method": trial.method,
-                **{key: trial.axes.get(key) for key in axes},
-                "noise_multiplier": noise_multiplier(trial.event.training),
-                "state": _state(result, begun),
-                **_outcome(result),
-                "attempts_charged": covered.get(identity, 0),
-                "attempts_started": begun,
-                "epsilon_alone": alone.epsilon(trial),
-                "conduct": _conduct(trial, result),
-                "folder": f"trials/{identity}",
-            }
-        )
-    table = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in rows[0]})
+    alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
+    columns: dict[str, Callable[[Run], object]] = {
+        "trial": lambda run: run.trial.id,
+        "method": lambda run: run.trial.method,
+        **{key: partial(_axis, key) for key in axes},
+        "noise_multiplier": lambda run: noise_multiplier(run.trial.event.training),
+        "state": lambda run: _state(run.result, run.started),
+        **{name: partial(_score, key) for name, key in _SCORES.items()},
+        **{name: partial(_returned, field) for name, field in _RETURNED.items()},
+        "attempts_charged": lambda run: run.charged,
+        "attempts_started": lambda run: run.started,
+        "epsilon_alone": lambda run: alone.epsilon(run.trial),
+        "conduct": lambda run: _conduct(run.trial, run.result),
+        "folder": lambda run: f"trials/{run.trial.id}",
+    }
+    table = pd.DataFrame(
+        {name: pd.Series([value(run) for run in runs.rows], dtype=object) for name, value in columns.items()}
+    )
     best = Sweep.best_of(table)
     top = None if best is None else float(str(table.loc[best, "accuracy"]))
     gaps = [
@@ -186,27 +194,17 @@ def _table(plan: Plan, plan_id: str, account: Statement, results: Mapping[str, T
     return table
 
 
-def _outcome(result: TrialResult | None) -> dict[str, object]:
-    """What the result file says, None throughout where there is none."""
-    if result is None:
-        return dict.fromkeys((*_SCORES, *_RETURNED))
-    score = result.score or {}
-    return {name: score.get(key) for name, key in _SCORES.items()} | {
-        name: getattr(result, field) for name, field in _RETURNED.items()
-    }
+def _axis(key: str, run: Run) -> object:
+    return run.trial.axes.get(key)
 
 
-def _attempts(plan_id: str, account: Statement) -> tuple[dict[str, int], dict[str, int]]:
-    """How many attempts at each point were charged, and how many started."""
-    covered: dict[str, int] = {}
-    started: dict[str, int] = {}
-    for entry in account.entries:
-        if entry.plan == plan_id and entry.kind == "charge":
-            for trial in entry.body["trials"]:
-                covered[trial] = covered.get(trial, 0) + 1
-        elif entry.plan == plan_id and entry.kind == "start":
-            started[entry.body["trial"]] = started.get(entry.body["trial"], 0) + 1
-    return covered, started
+def _score(key: str, run: Run) -> float | None:
+    return None if run.result is None or run.result.score is None else run.result.score.get(key)
+
+
+def _returned(field: str, run: Run) -> object:
+    """What the result file says, None where there is none."""
+    return None if run.result is None else getattr(run.result, field)
 
 
 def _state(result: TrialResult | None, started: int) -> State:
@@ -239,7 +237,7 @@ def _within(realised: DpEvent, declared: DpEvent) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Alone:
+class Alone:
     """What one run would be quoted at by itself, computed once per distinct event."""
 
     delta: float

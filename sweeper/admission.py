@@ -60,7 +60,7 @@ def _kind(started: int, result: TrialResult | None) -> str:
 
 
 def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> tuple[Trial, ...]:
-    """Charges what is not yet charged and returns the trials to run, or raises `BudgetRefused`.
+    """Charges what is not yet charged and returns the points to run, or raises `BudgetRefused`.
 
     The first time, the whole plan is one charge; later, attempts to repeat are another one.
     """
@@ -68,13 +68,13 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     statement = ledger.open(plan.account, plan.budget)
     _refuse_strangers(plan, folder, statement)
     if not any(entry.plan == plan.id for entry in statement.charges):
-        _charge(ledger, priced, plan.trials, priced.quote, "plan")
+        charge(ledger, priced, plan.trials, priced.quote, "plan")
         return plan.trials
     where = standing(plan, folder, statement)
     again = {Retry.KILLED: where.killed, Retry.FAILED: where.killed + where.failed, Retry.NONE: ()}[retry]
     unpaid = [trial for trial in again if _uncovered(statement, plan, trial)]
     if unpaid:
-        _charge(ledger, priced, unpaid, quote_for(priced, unpaid), "repeat")
+        charge(ledger, priced, unpaid, quote_for(priced, unpaid), "repeat")
     return where.fresh + again
 
 
@@ -100,13 +100,24 @@ def _uncovered(statement: Statement, plan: Plan, trial: Trial) -> bool:
     return statement.started(plan.id, trial.id) >= statement.covered(plan.id, trial.id)
 
 
-def _charge(ledger: Ledger, priced: PricedPlan, trials: Sequence[Trial], quote: Quote, reason: str) -> None:
+def charge(
+    ledger: Ledger,
+    priced: PricedPlan,
+    trials: Sequence[Trial],
+    quote: Quote,
+    reason: str,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Takes the price of a search over these points out of the account, or says what would fit.
+
+    `names` are what the ledger is to start one attempt at each of; None: the points.
+    """
     plan = priced.plan
     try:
         ledger.charge(
             plan.account,
             plan=plan.id,
-            trials=[trial.id for trial in trials],
+            trials=[trial.id for trial in trials] if names is None else names,
             cost=quote.guarantee,
             record=_record(priced, trials, quote, reason),
         )

@@ -21,7 +21,7 @@ from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.plan import Block, Plan, digest
 from accounting.price import Panel, Quote
-from accounting.selection import Search, SelectionRule, rule_from_config
+from accounting.selection import Disclosure, Search, SelectionRule, rule_from_config
 from sweeper.declaration import build
 from sweeper.points import Point, Request
 from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
@@ -85,6 +85,9 @@ def compose_plan(
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
     event = terms.rule.event([trial.event for trial in trials])
+    alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
+    if len(alone) > 1 and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        notes = (*notes, f"The points differ in what they cost; {terms.rule.name} charges the worst at every order.")
     plan = Plan(
         account=_account(dataset["name"]),
         budget=budget,
@@ -95,7 +98,6 @@ def compose_plan(
         target_epsilon=target,
         notes=notes,
     )
-    alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
     dearest = max(alone.values(), key=lambda one: terms.panel.epsilon(one, delta, budget.adjacency))
     return PricedPlan(
         plan=plan,

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accounting.plan import Plan
+from accounting.selection import rule_from_config
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,9 +38,10 @@ def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def plan_seconds(plan: Plan, per_step: Mapping[str, float], workers: int) -> float:
-    """Wall time of the whole plan: steps times seconds per step, shared among workers."""
-    steps: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in plan.trials)
-    return steps / max(1, workers)
+    """Wall time of the whole plan: the tries that its rule expects times a point's mean time, shared among workers."""
+    points = len(plan.trials)
+    all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in plan.trials)
+    return all_points * rule_from_config(plan.rule).expected_tries(points) / points / max(1, workers)
 
 
 def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float]:

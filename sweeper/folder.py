@@ -5,6 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from accounting.errors import BadInput
+from accounting.execution import (
+    DRAW_FILE,
+    ENDED,
+    OUTCOME_FILE,
+    Execution,
+    StoredDraw,
+    Try,
+    execution_of,
+    read_draw,
+    read_tries,
+    tries_of,
+)
+from accounting.plan import Block, Plan
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFolder:
@@ -20,7 +35,17 @@ class SweepFolder:
     @property
     def draw(self) -> Path:
         """The rule's draw, made before the first run; for the curator only."""
-        return self.root / "draw.json"
+        return self.root / DRAW_FILE
+
+    @property
+    def outcome(self) -> Path:
+        """Which try of the draw won, once that is known; for the curator only."""
+        return self.root / OUTCOME_FILE
+
+    @property
+    def ended(self) -> Path:
+        """An empty file for every try that is over: it stays so even if its folder is deleted."""
+        return self.root / ENDED
 
     @property
     def command(self) -> Path:
@@ -45,3 +70,23 @@ class SweepFolder:
     def trial(self, trial_id: str) -> Path:
         """A trial's own folder: config.yaml, train.log, result.json, receipt.json."""
         return self.trials / trial_id
+
+    def tries(self, plan: Plan, stored: StoredDraw) -> tuple[Try, ...]:
+        """The tries of the stored draw as they stand."""
+        return read_tries(plan, stored, self.root)
+
+    def blocks(self, plan: Plan) -> tuple[Block, ...]:
+        """What jobs may be started here: the plan's blocks, or one for each try of the stored draw."""
+        if execution_of(plan) is Execution.EVERY_POINT:
+            return plan.blocks
+        stored = read_draw(plan, self.draw)
+        return () if stored is None else tuple(Block(trials=(trial,)) for trial in tries_of(plan, stored.draw))
+
+    def block(self, plan: Plan, block_id: str) -> Block:
+        """The block of that id, or a refusal."""
+        if execution_of(plan) is Execution.EVERY_POINT:
+            return plan.block(block_id)
+        found = {block.id: block for block in self.blocks(plan)}
+        if block_id not in found:
+            raise BadInput(f"Expected block={block_id} to be a try of the draw that plan {plan.id} was charged for.")
+        return found[block_id]

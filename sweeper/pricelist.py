@@ -36,7 +36,7 @@ def show_offers(
     wanted: str,
 ) -> None:
     """Prints what the search would cost under each rule, the cheapest first; `fits` holds the noise that each needs."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     best = cheapest(offers, wanted)
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
     table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -50,7 +50,7 @@ def show_offers(
     for offer in sorted(offers, key=lambda offer: offer.epsilon):
         taken = offer.rule == priced.rule
         table.add_row(
-            f"{'>' if taken else ' '}{'*' if offer is best else ' '} {offer.label}",
+            f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}".rstrip(),
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}",
             "none" if offer.quote is None else ceil(offer.epsilon),
@@ -102,11 +102,14 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         console.print(note)
 
 
-def show_what_fits(priced: PricedPlan, offers: Sequence[Offer], statement: Statement | None) -> None:
+def show_what_fits(
+    priced: PricedPlan, offers: Sequence[Offer], statement: Statement | None, fits: Mapping[str, Fit | None]
+) -> None:
     """Prints what would fit instead, where the plan itself does not."""
     left = left_of(priced, statement)
     if not _admits(priced, priced.quote.epsilon, statement) and left > 0:
-        Console(highlight=False).print(what_fits(priced, priced.plan.trials, left, offers))
+        own = next((fits.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
+        Console(highlight=False).print(what_fits(priced, priced.plan.trials, left, offers, own))
 
 
 def left_of(priced: PricedPlan, statement: Statement | None) -> float:

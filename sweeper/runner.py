@@ -1,6 +1,6 @@
 """Runs the trials of an admitted plan through Hydra's launcher, a wave at a time.
 
-Every attempt is marked in the ledger as started before it is launched, so a wave holds no more jobs than the launcher
+Every attempt is marked as started before it is launched, so a wave holds no more jobs than the launcher
 runs at once: what was never launched never counts as started. Results come back as files, so a lost worker costs no
 finished trial.
 """
@@ -18,20 +18,19 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from accounting.errors import ContractBroken, DpsweepError
-from accounting.ledger import Ledger
 from accounting.plan import Block, Plan, Trial
-from accounting.receipt import Receipt
-from accounting.result import RESULT_FILE, Status, TrialResult
+from accounting.result import RESULT_FILE, TrialResult
+from sweeper.books import Book
 from sweeper.folder import SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A plan, its folder and ledger, and the launcher that Hydra was configured with."""
+    """A plan, its folder and book, and the launcher that Hydra was configured with."""
 
     plan: Plan
     folder: SweepFolder
-    ledger: Ledger
+    book: Book
     context: HydraContext
     task: TaskFunction
     config: DictConfig
@@ -40,7 +39,7 @@ class Runner:
     def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Runs one attempt at each trial and returns what launchers complained of; trials of one block run together."""
         wanted = {trial.id for trial in trials}
-        blocks = [block for block in self.plan.blocks if any(trial.id in wanted for trial in block.trials)]
+        blocks = [block for block in self.folder.blocks(self.plan) if any(trial.id in wanted for trial in block.trials)]
         OmegaConf.update(self.config, "hydra.sweep.dir", str(self.folder.root))
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.context, task_function=self.task, config=self.config
@@ -51,8 +50,11 @@ class Runner:
         return tuple(complaints)
 
     def _launch(self, launcher: Any, blocks: Sequence[Block], first: int) -> list[str]:
-        trials = [trial for block in blocks for trial in block.trials]
-        receipts = self.ledger.start(self.plan.account, plan=self.plan.id, trials=[trial.id for trial in trials])
+        receipts = self.book.start([trial for block in blocks for trial in block.trials])
+        started = {receipt.trial for receipt in receipts}
+        blocks = [block for block in blocks if all(trial.id in started for trial in block.trials)]
+        if not blocks:
+            return []
         for receipt in receipts:
             place = self.folder.trial(receipt.trial)
             _put_aside(place, receipt.attempt - 1)
@@ -65,8 +67,7 @@ class Runner:
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
             complaints.append(f"{type(cause).__name__}: {cause}".splitlines()[0])
-        for receipt in receipts:
-            self._settle(receipt)
+        self.book.settle(receipts)
         return complaints
 
     def _overrides(self, block: Block) -> list[str]:
@@ -82,20 +83,6 @@ class Runner:
             }
         )
 
-    def _settle(self, receipt: Receipt) -> None:
-        result = TrialResult.read(self.folder.trial(receipt.trial))
-        if result is None or result.attempt != receipt.attempt:
-            realised: dict[str, Any] = {"status": "killed"}
-        else:
-            realised = {"status": result.status.value, "steps": result.steps, "event": result.event}
-        self.ledger.settle(
-            receipt.account,
-            plan=receipt.plan,
-            trial=receipt.trial,
-            attempt=receipt.attempt,
-            realised=realised,
-        )
-
 
 def wave_size(config: DictConfig, max_batch_size: int | None) -> int:
     """How many jobs to launch at once: the given number, or the launcher's workers."""
@@ -105,15 +92,10 @@ def wave_size(config: DictConfig, max_batch_size: int | None) -> int:
     return workers if workers > 0 else os.cpu_count() or 1
 
 
-def results(plan: Plan, folder: SweepFolder) -> tuple[TrialResult, ...]:
-    """The results that the plan's trials have so far."""
-    read = (TrialResult.read(folder.trial(trial.id)) for trial in plan.trials)
+def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
+    """The results that these trials have so far."""
+    read = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
     return tuple(result for result in read if result is not None)
-
-
-def failures(found: Sequence[TrialResult]) -> int:
-    """How many of these attempts failed."""
-    return sum(result.status is Status.FAILED for result in found)
 
 
 def _put_aside(place: Any, attempt: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from accounting.plan import Plan
+from accounting.plan import Plan, Trial
 from accounting.result import Status, TrialResult
 from sweeper.folder import SweepFolder
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import optuna
 
 
-def record(plan: Plan, folder: SweepFolder, results: Sequence[TrialResult]) -> None:
-    """Adds the results that the study does not hold yet; the same result is never added twice."""
+def record(plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult]) -> None:
+    """Adds the results of these runs that the study does not hold yet; the same result is never added twice."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -31,7 +31,7 @@ def record(plan: Plan, folder: SweepFolder, results: Sequence[TrialResult]) -> N
     )
     known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
     space = _space(plan)
-    trials = {trial.id: trial for trial in plan.trials}
+    trials = {trial.id: trial for trial in runs}
     for result in results:
         if (result.trial, result.attempt) not in known:
             study.add_trial(

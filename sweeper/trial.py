@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import platform
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from accounting import events
 from accounting.errors import BadInput, ContractBroken, NoReceipt
 from accounting.events import DpEvent
+from accounting.execution import is_try
 from accounting.guarantee import Adjacency
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
@@ -92,7 +94,7 @@ def run_block(config: DictConfig) -> None:
     plan = Plan.read(folder.plan)
     workers = job.launcher.get("n_jobs", 1) or 1
     machine = Machine.of(config, workers=workers if workers > 0 else os.cpu_count() or 1)
-    for trial in plan.block(config.block).trials:
+    for trial in folder.block(plan, config.block).trials:
         place = folder.trial(trial.id)
         receipt = Receipt.claim(place, plan=plan.id, trial=trial.id)
         OmegaConf.save(OmegaConf.create(dict(trial.config)), place / "config.yaml")
@@ -142,7 +144,7 @@ def _train(trial: Trial, result: TrialResult, place: Path, machine: Machine) -> 
     streams = secret_streams() if seed is None else reproducible_streams(seed, trial.id)
     wanted = {name: trial.config[name] for name in ("dataset", "score")} | {"adjacency": declaration.adjacency}
     data = _load(json.dumps(wanted, sort_keys=True), machine.data)
-    model = make_model(trial.config, trial.id)
+    model = make_model(trial.config, initial_identity(trial))
     outcome = train(
         Run(
             trainer=declaration.trainer,
@@ -184,6 +186,15 @@ def check_realised(realised: DpEvent, declared: DpEvent, *, prefix: bool) -> Non
     within = all(count <= allowed.get(leaf, 0) for leaf, count in events.flatten(realised))
     if not (within if prefix else events.same(realised, declared)):
         raise ContractBroken(f"Something else ran than was charged: realised {realised}, declared {declared}.")
+
+
+def initial_identity(trial: Trial) -> str:
+    """What decides the initial weights: public for a point, secret for a try.
+
+    Theorems about hidden losers are about tries that are all alike; weights that anybody could compute from a try's
+    place in the draw would make each of them another mechanism.
+    """
+    return secrets.token_hex() if is_try(trial) and trial.config["seed"] is None else trial.id
 
 
 def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:

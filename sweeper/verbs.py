@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
-from accounting import events
-from accounting.composition import Composition
 from accounting.errors import BadInput, ExitCode
+from accounting.execution import Execution, execution_of
 from accounting.ledger import Ledger, Statement
 from accounting.plan import Plan, digest, write_json
 from sweeper import estimate, pricelist, study
-from sweeper.admission import Retry, admit, standing
+from sweeper.admission import Retry
 from sweeper.advice import fit, offers_of
+from sweeper.books import Work, every_point
 from sweeper.compose import PricedPlan, compose_plan
 from sweeper.folder import SweepFolder
 from sweeper.points import offered_rules, points, read_request
 from sweeper.progress import Display
-from sweeper.runner import Runner, failures, results, wave_size
+from sweeper.runner import Runner, results, wave_size
+from sweeper.search import drawn_tries
 from sweeper.speeds import Speeds
 
 if TYPE_CHECKING:
@@ -69,9 +70,10 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
         statement = _statement(priced.plan)
         offers = offers_of(priced)
         left = pricelist.left_of(priced, statement)
-        fits = {offer.label: fit(priced, offer, left) for offer in offers} if command.config.fit and left > 0 else {}
+        wanted = offers if command.config.fit and left > 0 else ()
+        fits = {offer.label: fit(priced, offer.rule, priced.plan.trials, left) for offer in wanted}
         pricelist.show_offers(priced, offers, statement, fits, command.config.show)
-        pricelist.show_what_fits(priced, offers, statement)
+        pricelist.show_what_fits(priced, offers, statement, fits)
         pricelist.show(priced, statement, _seconds(priced.plan, per_step(), command), _where(command))
     if not folder.plan.exists():
         priced.plan.write(folder.plan)
@@ -99,7 +101,7 @@ def _speeds(command: Command) -> Speeds:
 def sweep(command: Command, arguments: list[str]) -> ExitCode:
     """Plans, prices, charges, runs what is missing, and reports; the last line printed is the report's path."""
     priced = _price(command, arguments)
-    _refuse_what_cannot_run(priced)
+    execution_of(priced.plan)
     ledger = Ledger(Ledger.locate())
     with _alone(ledger, priced.plan):
         return _sweep(command, priced, ledger)
@@ -112,39 +114,55 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger) -> ExitCode:
     seconds = _seconds(plan, _preflight(priced, command), command)
     ledger.verify()
     pricelist.show(priced, _statement(plan), seconds, _where(command))
-    trials = admit(priced, ledger, folder, _retry(command.retry))
+    work = _WORKS[execution_of(plan)](priced, ledger, folder, _retry(command.retry))
     _store(command, priced, folder)
-    statement = ledger.statement(plan.account)
+    if work.notice:
+        print(work.notice)
+    _run(command, plan, folder, work, ledger.statement(plan.account), seconds)
+    found = results(work.runs, folder)
+    study.record(plan, folder, work.runs, found)
+    if execution_of(plan) is Execution.EVERY_POINT:  # the file is shared, and which tries were drawn is secret
+        _speeds(command).record(plan, found)
+    page = write_report(folder.root, ledger)
+    where = work.book.standing()
+    if troubled := len(where.failed) + len(where.killed):
+        losses = work.losses.format(folder=folder.trials)
+        print(f"{troubled} of {len(work.runs)} {losses}", file=sys.stderr)
+    if where.fresh:
+        print(
+            f"{len(where.fresh)} of {len(work.runs)} were never begun; the same command begins them.", file=sys.stderr
+        )
+    print(page)
+    return ExitCode.DONE_WITH_FAILURES if troubled or where.fresh else ExitCode.DONE
+
+
+def _run(
+    command: Command, plan: Plan, folder: SweepFolder, work: Work, statement: Statement, seconds: float | None
+) -> None:
+    """Runs what is due, if anything is."""
+    if not work.due:
+        work.book.settle(())
+        print(work.idle)
+        return
     runner = Runner(
         plan=plan,
         folder=folder,
-        ledger=ledger,
+        book=work.book,
         context=command.context,
         task=command.task,
         config=command.config,
         wave=wave_size(command.config, command.max_batch_size),
     )
-    if trials:
-        with Display(trials, len(plan.trials), folder, statement, seconds):
-            complaints = runner.run(trials)
-        for complaint in complaints:
-            print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
-    else:
-        print(f"All {len(plan.trials)} trials of this plan are finished; nothing is run or charged.")
-    found = results(plan, folder)
-    study.record(plan, folder, found)
-    _speeds(command).record(plan, found)
-    page = write_report(folder.root, ledger)
-    where = standing(plan, folder, ledger.statement(plan.account))
-    troubled = failures(found) + len(where.killed)
-    if troubled:
-        print(
-            f"{troubled} of {len(plan.trials)} trials failed or were killed; they stay charged. Their logs are in "
-            f"{folder.root / 'trials'}; the same command charges for the killed ones again and repeats them.",
-            file=sys.stderr,
-        )
-    print(page)
-    return ExitCode.DONE_WITH_FAILURES if troubled else ExitCode.DONE
+    with Display(work.due, len(work.runs), folder, statement, seconds):
+        complaints = runner.run(work.due)
+    for complaint in complaints:
+        print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
+
+
+_WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], Work]] = {
+    Execution.EVERY_POINT: every_point,
+    Execution.DRAWN_TRIES: drawn_tries,
+}
 
 
 def _price(command: Command, arguments: list[str]) -> PricedPlan:
@@ -152,18 +170,6 @@ def _price(command: Command, arguments: list[str]) -> PricedPlan:
     request = read_request(arguments, loader)
     offered = offered_rules(request, command.config, loader)
     return compose_plan(points(request, command.config, loader), request, command.config, offered)
-
-
-def _refuse_what_cannot_run(priced: PricedPlan) -> None:
-    """A sweep runs every point once, so it runs only plans that were priced for just that."""
-    every = Composition().event(priced.events)
-    if every.parts.keys() != priced.plan.event.parts.keys() or not all(
-        events.same(part, priced.plan.event.parts[name]) for name, part in every.parts.items()
-    ):
-        raise BadInput(
-            f"A sweep under {priced.rule.name} can be planned and priced, but not run yet: `sweep` runs every point "
-            "once and shows all. Choose tuning=composition and final=false."
-        )
 
 
 def _preflight(priced: PricedPlan, command: Command) -> dict[str, float]:
@@ -189,10 +195,8 @@ def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
     """Writes what is about to be run: the plan, the rule's draw (readable by its owner only), the configuration."""
     priced.plan.write(folder.plan)
     if not folder.draw.exists():
-        tries = priced.rule.draw(len(priced.plan.trials), SystemRandom()).tries
-        folder.draw.touch(mode=0o600)
-        write_json(folder.draw, {"tries": list(tries)})
-        folder.draw.chmod(0o600)
+        draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
+        write_json(folder.draw, draw.to_json(), mode=0o600)
     OmegaConf.save(command.config, folder.command)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from accounting import events
 from accounting.errors import BadInput, ContractBroken
-from accounting.ledger import Ledger
-from accounting.plan import Plan
+from accounting.execution import Execution, Outcome, execution_of, read_draw
+from accounting.ledger import Ledger, Statement
+from accounting.plan import Plan, Trial
+from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import rule_from_config
 from sweeper.folder import SweepFolder
@@ -17,7 +20,8 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     """Checks plan, charge and results of one sweep folder; returns a sentence or raises the first contradiction.
 
     Checked are: the plan's own hash, that its event is the rule's event over its trials, that the ledger charged this
-    event, that every attempt with a result was started and paid for, and that what ran is what was declared.
+    event, that every attempt with a result was started and paid for, and that what ran is what was declared. Where a
+    secret draw says what is tried, nothing else may have run.
     """
     folder = SweepFolder(root=root)
     plan = Plan.read(folder.plan)
@@ -34,6 +38,11 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
         for name, part in event.parts.items()
     ):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
+    found = _VERIFY[execution_of(plan)](plan, folder, statement)
+    return f"{root}: plan {plan.id} is what was charged; {found}"
+
+
+def _verify_points(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
     checked = 0
     for trial in plan.trials:
         result = TrialResult.read(folder.trial(trial.id))
@@ -41,10 +50,44 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
             continue
         if not result.attempt <= statement.started(plan.id, trial.id) <= statement.covered(plan.id, trial.id):
             raise ContractBroken(f"Attempt {result.attempt} at trial {trial.id} was not started on a charge.")
-        if result.status is Status.FINISHED:
-            if result.event is None:
-                raise BadInput(f"Expected the result of trial {trial.id} to say what ran.")
-            if not events.same(events.from_json(dict(result.event)), trial.event.training):
-                raise ContractBroken(f"Trial {trial.id} ran something else than was charged.")
+        _verify_result(trial, result)
         checked += 1
-    return f"{root}: plan {plan.id} is what was charged; {checked} of {len(plan.trials)} results are there, all paid."
+    return f"{checked} of {len(plan.trials)} results are there, all paid."
+
+
+def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
+    """Every run is a try of the stored draw, which belongs to a search that was charged; their number is not said."""
+    stored = read_draw(plan, folder.draw)
+    if stored is None:
+        return "its draw is lost, and the search with it."
+    if not stored.attempt <= statement.started(plan.id, plan.id) <= statement.covered(plan.id, plan.id):
+        raise ContractBroken(f"Attempt {stored.attempt} at the search {plan.id} was not started on a charge.")
+    tries = {one.trial.id: one for one in folder.tries(plan, stored)}
+    for place in folder.trials.iterdir() if folder.trials.exists() else ():
+        if Receipt.claimed(place, stored.attempt) and place.name not in tries:
+            raise ContractBroken(f"Trial {place.name} ran without a place in the draw.")
+    for one in tries.values():
+        if one.result is not None:
+            _verify_result(one.trial, one.result)
+    outcome = Outcome.read(folder.outcome)
+    if outcome is None or outcome.attempt != stored.attempt:
+        return "its search is not over."
+    won = None if outcome.winner is None else tuple(tries.values())[outcome.winner].score
+    if (outcome.winner is None) != (won is None):
+        raise ContractBroken(f"The winner of the search {plan.id} has no score.")
+    return "its search is over, paid, and ran nothing but its draw."
+
+
+def _verify_result(trial: Trial, result: TrialResult) -> None:
+    if result.status is not Status.FINISHED:
+        return
+    if result.event is None:
+        raise BadInput(f"Expected the result of trial {trial.id} to say what ran.")
+    if not events.same(events.from_json(dict(result.event)), trial.event.training):
+        raise ContractBroken(f"Trial {trial.id} ran something else than was charged.")
+
+
+_VERIFY: Mapping[Execution, Callable[[Plan, SweepFolder, Statement], str]] = {
+    Execution.EVERY_POINT: _verify_points,
+    Execution.DRAWN_TRIES: _verify_tries,
+}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from accounting.accountant import Accountant
-from accounting.attack import best_of, forced, lower_bound
+from accounting.attack import best_of, first_good_masses, forced, lower_bound, winner_masses
 from accounting.canary import Cells, Sightings, watch
 from accounting.errors import UnsupportedEvent
 from accounting.events import (
@@ -39,9 +39,11 @@ from accounting.pld import Pld
 from accounting.rdp import Rdp
 from accounting.tries import NegativeBinomial, Poisson, Stopping
 from accounting.winners import Fixed, Law, winner_above, winner_below
+from tests.accounting.finite import best, cases, first_good, probabilities
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 View = Callable[[Sequence[Sightings]], Cells | None]
+STOPPING = Stopping(gamma=0.15, limit=12)
 VIEWS: list[View] = [watch, weigh]
 
 
@@ -93,6 +95,18 @@ def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charg
 )
 def test_private_selection_costs_more_than_one_run(tries: NegativeBinomial | Poisson, least: float) -> None:
     assert least < lower_bound(select(run(3.6), tries), 1e-5, ADD) < Rdp().epsilon(select(run(3.6), tries), 1e-5, ADD)
+
+
+@pytest.mark.parametrize("tries", [NegativeBinomial.with_mean(eta=1, mean=10), Poisson(mean=10)], ids=str)
+def test_a_search_that_ends_after_one_try_costs_no_more_than_one_run(tries: NegativeBinomial | Poisson) -> None:
+    assert lower_bound(select(run(3.6), tries, limit=1), 1e-5, ADD) <= 1.5687
+
+
+def test_random_stopping_is_attacked_as_the_geometric_law_that_it_is() -> None:
+    stopped = lower_bound(random_stopping(run(3.6), gamma=0.1, delta2=1e-20), 1e-5, ADD)
+    assert stopped == pytest.approx(
+        lower_bound(select(run(3.6), NegativeBinomial(eta=1, gamma=0.1)), 1e-5, ADD), rel=1e-6
+    )
 
 
 def test_a_schedule_of_noise_is_attacked_as_a_whole() -> None:
@@ -182,6 +196,25 @@ def test_the_winners_tails_are_those_of_the_generating_function_with_more_digits
     assert winner_above(law, tiny)[0] == pytest.approx(law.mean * 1e-30, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "law",
+    [NegativeBinomial(eta=1.0, gamma=0.2), NegativeBinomial(eta=0.0, gamma=0.3), Poisson(mean=3.0), STOPPING],
+    ids=str,
+)
+def test_the_best_tries_masses_are_those_summed_term_by_term(law: NegativeBinomial | Poisson | Stopping) -> None:
+    pairs = cases(40, 30)
+    summed = best(pairs, probabilities(law)).p[:, :-1]
+    assert np.array([winner_masses(masses, law) for masses in pairs.p]) == pytest.approx(summed, rel=1e-8, abs=1e-15)
+
+
+@pytest.mark.parametrize("good", [1, 2, 4])
+def test_the_first_good_tries_masses_are_those_summed_term_by_term(good: int) -> None:
+    pairs = cases(40, 31)
+    summed = first_good(pairs, STOPPING, good).p
+    found = np.array([first_good_masses(masses, STOPPING, good) for masses in pairs.p])
+    assert found == pytest.approx(summed, rel=1e-8, abs=1e-15)
+
+
 def test_forced_is_the_inverse_of_the_hockey_stick() -> None:
     rng = np.random.Generator(np.random.Philox(3))
     for _ in range(200):
@@ -199,7 +232,8 @@ def test_forced_is_the_inverse_of_the_hockey_stick() -> None:
 
 def test_slack_lowers_what_is_forced() -> None:
     masses = (np.array([0.6, 0.4]), np.array([0.4, 0.6]))
-    assert forced(masses, 0.01, 0.01) < forced(masses, 0.01, 0.0)
+    assert forced(masses, 0.01, 0.0) == pytest.approx(math.log(0.59 / 0.4), abs=1e-5)
+    assert forced(masses, 0.01, 0.01) == pytest.approx(math.log(0.58 / 0.41), abs=1e-5)
     assert forced(masses, 0.01, 0.3) == 0
 
 

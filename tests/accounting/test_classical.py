@@ -45,8 +45,8 @@ def dpsgd(steps: int, noise_multiplier: float = 1.2, sample_rate: float = 0.02) 
     return repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), steps)
 
 
-@pytest.mark.parametrize("steps", [1, 10, 1000])
-@pytest.mark.parametrize("sample_rate", [0.001, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("steps", [1, 10, 300])
+@pytest.mark.parametrize("sample_rate", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("noise_multiplier", [0.7, 2.0, 10.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_it_is_never_below_the_tight_accountant(

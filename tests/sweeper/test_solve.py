@@ -125,3 +125,12 @@ def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(off
     assert rules["private_selection"]["mean"] == 7, "the chosen rule is offered as it was chosen"
     assert rules["random_stopping"]["delta"] == 2e-6
     assert priced.plan.rule == rules["private_selection"]
+
+
+def test_a_search_over_unequal_points_charges_the_worst_and_says_so(compose_priced: Compose) -> None:
+    noises = "privacy.noise_multiplier=20,40"
+    mixed = compose_priced([*FAST, "tuning=private_selection", "tuning.mean=5", noises, "score.noise_std=60"])
+    worst = compose_priced([*NOISY, "tuning=private_selection", "tuning.mean=5"])
+    assert mixed.quote.epsilon == pytest.approx(worst.quote.epsilon)
+    assert "charges the worst" in mixed.plan.notes[-1]
+    assert worst.plan.notes == ()

@@ -1,0 +1,71 @@
+"""Theorems about one (epsilon, delta) pair, written out again by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from accounting.errors import UnsupportedEvent
+from accounting.events import above_threshold, black_box, compose, gaussian, random_stopping, repeat, select
+from accounting.guarantee import Adjacency
+from accounting.pld import Pld
+from accounting.rdp import Rdp
+from accounting.tries import NegativeBinomial, Poisson
+
+ADD = Adjacency.ADD_OR_REMOVE_ONE
+RUN = gaussian(noise_multiplier=4.0)
+PURE = black_box(epsilon=0.5, delta=0.0, adjacency=ADD)
+
+
+def test_random_stopping_is_liu_and_talwars_theorem() -> None:
+    """Theorem 3.4: epsilon = 3 eps1 + 3 sqrt(2 delta1) at delta = sqrt(2 delta1) T + delta2."""
+    limit = math.ceil(40 * math.log(1e10))
+    delta1 = ((1e-5 - 1e-10) / limit) ** 2 / 2
+    expected = 3 * Rdp().epsilon(RUN, delta1, ADD) + 3 * math.sqrt(2 * delta1)
+    assert Rdp().epsilon(random_stopping(RUN, gamma=1 / 40, delta2=1e-10), 1e-5, ADD) == pytest.approx(expected)
+    assert delta1 < 1e-16, "where Fourier transforms know nothing"
+    with pytest.raises(UnsupportedEvent, match="not safe at delta"):
+        Pld().epsilon(random_stopping(RUN, gamma=1 / 40, delta2=1e-10), 1e-5, ADD)
+
+
+def test_delta2_must_leave_something() -> None:
+    assert Rdp().epsilon(random_stopping(RUN, gamma=0.1, delta2=1e-5), 1e-5, ADD) == math.inf
+
+
+def test_random_stopping_costs_three_runs_even_where_it_tries_once() -> None:
+    once = random_stopping(RUN, gamma=1.0, delta2=1e-10)
+    assert Rdp().epsilon(once, 1e-5, ADD) > 3 * Rdp().epsilon(RUN, 1e-5, ADD)
+
+
+def test_a_known_threshold_costs_two_runs_and_the_hard_stop() -> None:
+    """Theorem 3.1: the stop's (1 + exp(epsilon)) (1 - gamma)^limit comes off delta; without delta it is 2 eps1."""
+    gamma = 0.1
+    cheap = Pld().epsilon(above_threshold(PURE, gamma=gamma, limit=600), 1e-5, ADD)
+    assert 0.99 < cheap < 1.0 + 1e-3
+    early = above_threshold(RUN, gamma=gamma, limit=140)
+    epsilon = Pld().epsilon(early, 1e-5, ADD)
+    left = 1e-5 - (1 + math.exp(epsilon)) * (1 - gamma) ** 140
+    inner = Pld().epsilon(RUN, left * gamma, ADD)
+    assert epsilon == pytest.approx(2 * inner, abs=1e-3)
+    assert epsilon > Pld().epsilon(above_threshold(RUN, gamma=gamma, limit=600), 1e-5, ADD)
+
+
+@pytest.mark.parametrize("law", [NegativeBinomial.with_mean(eta=1.0, mean=10.0), Poisson(mean=10.0)], ids=repr)
+def test_a_hard_stop_costs_the_mass_it_cuts_off(law: NegativeBinomial | Poisson) -> None:
+    limit = 190 if isinstance(law, NegativeBinomial) else 29
+    epsilon = Rdp().epsilon(select(RUN, law, limit), 1e-5, ADD)
+    left = 1e-5 - (1 + math.exp(epsilon)) * law.beyond(limit)
+    assert 0 < left < 0.999e-5
+    assert epsilon == pytest.approx(Rdp().epsilon(select(RUN, law), left, ADD), rel=1e-9)
+    assert Rdp().epsilon(select(RUN, law, 10), 1e-5, ADD) == math.inf, "a tail that delta cannot afford"
+    unlimited = Rdp().epsilon(select(RUN, law), 1e-5, ADD)
+    assert Rdp().epsilon(select(RUN, law, 400), 1e-5, ADD) == pytest.approx(unlimited, rel=1e-6)
+
+
+def test_claims_compose_by_addition_at_equal_shares_of_delta() -> None:
+    search, other = random_stopping(RUN, gamma=0.1, delta2=1e-10), above_threshold(RUN, gamma=0.2, limit=200)
+    parts = [(search, 2), (other, 1), (RUN, 1)]
+    expected = sum(count * Rdp().epsilon(event, 1e-5 / 4, ADD) for event, count in parts)
+    whole = compose(repeat(event, count) for event, count in parts)
+    assert Rdp().epsilon(whole, 1e-5, ADD) == pytest.approx(expected, rel=1e-12)

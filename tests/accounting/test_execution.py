@@ -1,0 +1,216 @@
+"""What may run for a plan's price, and which try of a draw wins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting import events
+from accounting.errors import BadInput
+from accounting.events import DpEvent, PlanEvent
+from accounting.execution import Execution, StoredDraw, check_draw, execution_of, read_draw, tries_of
+from accounting.guarantee import Guarantee
+from accounting.plan import Block, Plan, Trial
+from accounting.selection import THE_WINNER, Disclosure, Draw, Search
+from accounting.tries import NegativeBinomial, Poisson
+
+THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
+SELECTION = {"_target_": "accounting.private_selection.PrivateSelection", "mean": 3.0}
+THRESHOLD = {"_target_": "accounting.threshold.Threshold", "threshold": 0.9, "delta": 1e-5}
+
+
+def points(scored: bool = True) -> list[Trial]:
+    return [
+        Trial(
+            method="dpsgd",
+            axes={"trainer.lr": lr},
+            config={"lr": lr},
+            event=PlanEvent(
+                training=events.repeat(events.poisson_gaussian(sample_rate=0.1, noise_multiplier=noise), 10),
+                validation=events.gaussian(noise_multiplier=9.0) if scored else None,
+            ),
+        )
+        for lr, noise in ((0.1, 2.0), (0.2, 2.0), (0.3, 3.0))
+    ]
+
+
+def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) -> Plan:
+    return Plan(
+        account="digits",
+        budget=Guarantee(epsilon=9.0, delta=1e-4),
+        delta=1e-5,
+        rule=rule,
+        blocks=tuple(Block(trials=(trial,)) for trial in trials),
+        event=event,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """A rule that says anything at all about what it shows."""
+
+    shows_all: bool
+    name: str = "claimed"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        return frozenset(Disclosure) if self.shows_all else THE_WINNER
+
+    def check(self, search: Search) -> None:
+        """Anything goes."""
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        return Draw(tries=(0,))
+
+
+@pytest.fixture
+def claimed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    module = ModuleType("rules_of_these_plans")
+    module.Claimed = Claimed  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return {"_target_": f"{module.__name__}.Claimed", "shows_all": False}
+
+
+def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, scores: Any = THREE) -> PlanEvent:
+    """The best of tries as dear as the worst `of` these points."""
+
+    def best(ran: Sequence[DpEvent], law: Any) -> DpEvent:
+        return events.select(events.worst(ran), law)
+
+    scored = [trial.event.validation for trial in of if trial.event.validation is not None]
+    return PlanEvent(
+        training=best([trial.event.training for trial in of], tries),
+        validation=best(scored, scores) if scored else None,
+    )
+
+
+def test_a_search_for_the_best_of_tries_as_dear_as_the_worst_point_runs_its_draw(claimed: dict[str, Any]) -> None:
+    for scored in (True, False):
+        trials = points(scored)
+        assert execution_of(plan_of(claimed, searched(trials, trials), trials)) is Execution.DRAWN_TRIES
+
+
+def test_what_is_priced_otherwise_than_it_would_run_does_not_run(claimed: dict[str, Any]) -> None:
+    trials, public = points(), points(scored=False)
+    good = searched(trials, trials)
+    for event in (
+        searched(trials, trials[:2]),
+        searched(trials, trials, tries=THREE, scores=FIVE),
+        PlanEvent(training=good.training, validation=trials[0].event.validation),
+        PlanEvent(training=good.training),
+        PlanEvent(training=events.repeat(good.training, 2), validation=good.validation),
+        PlanEvent(
+            training=events.compose([good.training, trials[0].event.training]),
+            validation=good.validation,
+        ),
+        PlanEvent(
+            training=events.sampled_part(good.training, sample_rate=0.1),
+            validation=good.validation,
+        ),
+        PlanEvent(training=events.nothing()),
+        searched(public, public),
+    ):
+        with pytest.raises(BadInput, match="not run yet"):
+            execution_of(plan_of(claimed, event, trials))
+
+
+def test_a_rule_that_shows_what_a_search_does_not_pay_for_does_not_run(claimed: dict[str, Any]) -> None:
+    trials = points()
+    with pytest.raises(BadInput, match="not run yet"):
+        execution_of(plan_of({**claimed, "shows_all": True}, searched(trials, trials), trials))
+
+
+@pytest.mark.parametrize(
+    ("rule", "draw", "reason"),
+    [
+        (SELECTION, Draw(tries=(0, 3)), "points of"),
+        (SELECTION, Draw(tries=(-1,)), "points of"),
+        (SELECTION, Draw(tries=(0,), handicaps=(1.0,)), "as they are"),
+        (SELECTION, Draw(tries=(0,), threshold=0.5), "a threshold if"),
+        (THRESHOLD, Draw(tries=(0,)), "a threshold if"),
+        ({**SELECTION, "limit": 2}, Draw(tries=(0, 0, 0)), "at most 2"),
+        ({**THRESHOLD, "limit": 2}, Draw(tries=(0, 0, 0), threshold=0.9), "at most 2"),
+    ],
+)
+def test_a_draw_that_the_plan_does_not_pay_for_is_refused(rule: Mapping[str, Any], draw: Draw, reason: str) -> None:
+    from accounting.selection import rule_from_config
+
+    trials = points()
+    plan = plan_of(rule, rule_from_config(rule).event([trial.event for trial in trials]), trials)
+    honest = rule_from_config(rule).draw(len(trials), Random(1))
+    assert check_draw(plan, honest) == honest
+    with pytest.raises(BadInput, match=reason):
+        check_draw(plan, draw)
+    with pytest.raises(BadInput, match=reason):
+        tries_of(plan, draw)
+
+
+def test_tries_of_one_point_are_runs_of_their_own_and_no_points() -> None:
+    trials = points()
+    plan = plan_of(SELECTION, searched(trials, trials), trials)
+    tries = tries_of(plan, Draw(tries=(2, 2, 0)))
+    assert [one.axes["trainer.lr"] for one in tries] == [0.3, 0.3, 0.1]
+    assert [one.event for one in tries] == [trials[2].event, trials[2].event, trials[0].event]
+    assert len({trial.id for trial in (*tries, *trials)}) == 6
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"plan": "a", "attempt": 1}'])
+def test_a_damaged_draw_is_refused_and_never_made_anew(tmp_path: Path, content: str) -> None:
+    trials, path = points(), tmp_path / "draw.json"
+    path.write_text(content)
+    with pytest.raises(BadInput, match="whole and readable"):
+        read_draw(plan_of(SELECTION, searched(trials, trials), trials), path)
+
+
+@given(
+    tries=st.lists(st.integers(0, 9), max_size=6).map(tuple),
+    threshold=st.none() | st.floats(0.1, 1.0),
+    handicaps=st.just(()) | st.just((0.25, -3.0)),
+)
+def test_a_draw_comes_back_from_its_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    tries: tuple[int, ...],
+    threshold: float | None,
+    handicaps: tuple[float, ...],
+) -> None:
+    path = tmp_path_factory.mktemp("draw") / "draw.json"
+    stored = StoredDraw(plan="p", attempt=3, draw=Draw(tries=tries, threshold=threshold, handicaps=handicaps))
+    stored.write(path)
+    assert StoredDraw.read(path) == stored
+
+
+@given(
+    scores=st.lists(st.none() | st.sampled_from([0.2, 0.5, 0.9]), max_size=6),
+    threshold=st.none() | st.sampled_from([0.5, 1.0]),
+    ended=st.sets(st.integers(0, 5)),
+)
+def test_once_a_draw_is_over_no_score_to_come_changes_its_winner(
+    scores: list[float | None], threshold: float | None, ended: set[int]
+) -> None:
+    draw = Draw(tries=(0,) * len(scores), threshold=threshold)
+    complete = dict(enumerate(scores))
+    so_far = {place: score for place, score in complete.items() if place in ended}
+    assert draw.over(complete)
+    if draw.over(so_far):
+        assert draw.winner(so_far) == draw.winner(complete)
+    elif threshold is None:
+        assert draw.winner(complete | dict.fromkeys(complete.keys() - ended, 1.0)) not in ended
+    good = [place for place, score in complete.items() if score is not None and score >= (threshold or 0.0)]
+    expected = (
+        good[:1] if threshold is not None else [p for p in good if complete[p] == max(complete[g] or 0 for g in good)]
+    )
+    assert draw.winner(complete) == (expected[0] if expected else None)
+
+
+def test_handicaps_are_no_scores() -> None:
+    with pytest.raises(BadInput, match="handicaps"):
+        Draw(tries=(0,), handicaps=(1.0,)).winner({0: 0.5})

@@ -1,0 +1,187 @@
+"""Privacy profiles against closed forms, the library's hockey sticks and finer searches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+from dp_accounting.privacy_accountant import NeighboringRelation
+
+from accounting import losses
+from accounting.accountant import Steps
+from accounting.errors import UnsupportedEvent
+from accounting.events import compose, noisy_count, poisson_gaussian, repeat, select
+from accounting.guarantee import Adjacency
+from accounting.pld import Pld, _Discrete, _steps_together
+from accounting.profiles import (
+    Claimed,
+    Everything,
+    GaussianProfile,
+    Nothing,
+    Profile,
+    Sampled,
+    Selected,
+    Worst,
+    invert,
+)
+from accounting.tries import NegativeBinomial
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000)
+LAW = NegativeBinomial.with_mean(eta=0.5, mean=10.0)
+PROFILES = [
+    GaussianProfile(mu=0.3),
+    GaussianProfile(mu=5.0),
+    Claimed(at=1.2, beyond=1e-7),
+    Sampled(inner=GaussianProfile(mu=1.0), rate=0.1),
+    Worst(inner=(GaussianProfile(mu=0.5), Claimed(at=0.1, beyond=0.0))),
+    Selected(inner=GaussianProfile(mu=0.5), tries=LAW),
+    Pld().profile(RUN, ADD),
+]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: type(profile).__name__)
+def test_delta_falls_and_epsilon_is_its_inverse(profile: Profile) -> None:
+    deltas = profile.delta(np.linspace(0, 30, 300))
+    assert (np.diff(deltas) <= 1e-13).all()
+    assert ((deltas >= 0) & (deltas <= 1)).all()
+    for delta in (1e-3, 1e-5, 1e-6):
+        epsilon = profile.epsilon(delta)
+        assert profile.delta(np.array([epsilon + 1e-9]))[0] <= delta * (1 + 1e-4)
+        assert epsilon == pytest.approx(invert(profile, delta), abs=1e-4)
+
+
+def test_nothing_and_everything_are_the_extremes() -> None:
+    assert (Nothing().epsilon(1e-9), Everything().epsilon(1e-9)) == (0.0, math.inf)
+    assert (Claimed(at=math.inf, beyond=0.0).epsilon(0.1), Claimed(at=2.0, beyond=0.2).epsilon(0.1)) == (math.inf,) * 2
+    assert Claimed(at=2.0, beyond=0.2).epsilon(0.2) == 2.0
+
+
+def test_one_sampled_step_is_exact() -> None:
+    """Balle, Barthe, Gaboardi 2018: removing the record is the worse direction, and there the formula is tight."""
+    step = Sampled(inner=GaussianProfile(mu=1 / 1.2), rate=0.02)
+    exact = GaussianPrivacyLoss(1.2, sampling_prob=0.02, adjacency_type=AdjacencyType.REMOVE)
+    epsilons = np.linspace(0, 3, 50)
+    assert step.delta(epsilons) == pytest.approx(exact.get_delta_for_epsilon(epsilons), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("sample_rate", "noise_multiplier"),
+    [(1e-4, 0.3), (0.02, 1.2), (0.2, 20.0), (0.5, 0.5), (0.3, 0.05), (0.99, 2.0)],
+)
+def test_a_steps_losses_are_the_librarys_in_every_direction(sample_rate: float, noise_multiplier: float) -> None:
+    most = losses.reach_replaced(sample_rate, noise_multiplier)
+    epsilons = np.linspace(-most, most, 400)
+    for direction, ours in (
+        (AdjacencyType.REMOVE, losses.removed),
+        (AdjacencyType.ADD, losses.added),
+        (AdjacencyType.REPLACE, losses.replaced),
+    ):
+        library = GaussianPrivacyLoss(noise_multiplier, sampling_prob=sample_rate, adjacency_type=direction)
+        exact = library.get_delta_for_epsilon(epsilons)
+        assert ours(sample_rate, noise_multiplier, epsilons) == pytest.approx(exact, abs=1e-14)
+
+
+@pytest.mark.parametrize("adjacency", [ADD, REPLACE])
+@pytest.mark.parametrize(
+    ("sample_rate", "noise_multiplier", "steps"),
+    [(0.02, 1.2, 1), (0.02, 1.2, 500), (0.5, 0.8, 10), (0.2, 20.0, 300), (1.0, 3.0, 4)],
+)
+def test_distributions_agree_with_the_librarys(
+    sample_rate: float, noise_multiplier: float, steps: int, adjacency: Adjacency
+) -> None:
+    """The library lets rounding add up to 1e-8 of mass to a step; ours is one to 1e-13, so it is compared loosely."""
+    oracle = from_gaussian_mechanism(
+        noise_multiplier,
+        sampling_prob=sample_rate,
+        value_discretization_interval=1e-3,
+        neighboring_relation=NeighboringRelation[adjacency.name],
+    ).self_compose(steps)
+    step = Steps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
+    ours = _Discrete(_steps_together(step, 1e-3, adjacency))
+    for delta in (1e-2, 1e-5, 1e-7):
+        # An unsampled Gaussian collapses into one exactly; the library convolves its discretisation.
+        slack = 1e-9 if steps == 1 else 2e-6 if sample_rate < 1 else 1e-5
+        assert ours.epsilon(delta) == pytest.approx(oracle.get_epsilon_for_delta(delta), abs=slack)
+    assert ours.distribution._pmf_remove._probs.sum() == pytest.approx(1.0, abs=1e-10)
+
+
+def test_a_grid_passes_through_its_curve_and_lies_above_between() -> None:
+    """Connect the dots: equal at the grid points, not below anywhere, also for a curve that is not convex."""
+    exact, interval = GaussianProfile(mu=1.0), 0.05
+    at = interval * np.arange(200)
+    kinked = np.where(at < 1, 0.3, exact.delta(at))
+    for curve in (exact.delta(at), kinked):
+        probabilities = losses.connected(curve, curve, interval)
+        tails = losses.Tails.of(lowest=-199, interval=interval, probabilities=probabilities, infinite=float(curve[-1]))
+        assert (tails.delta(at) >= curve - 1e-13).all()
+        assert (tails.delta(at + interval / 2)[:-1] >= curve[1:] - 1e-13).all()
+    smooth = losses.connected(exact.delta(at), exact.delta(at), interval)
+    tails = losses.Tails.of(lowest=-199, interval=interval, probabilities=smooth, infinite=float(exact.delta(at)[-1]))
+    assert tails.delta(at) == pytest.approx(exact.delta(at), abs=1e-13)
+
+
+@pytest.mark.parametrize("eta", [-0.5, 0.0, 1.0])
+@pytest.mark.parametrize("mean", [4.0, 35.0, 1000.0])
+def test_selection_finds_the_best_second_epsilon(eta: float, mean: float) -> None:
+    run, law = Pld().profile(RUN, ADD), NegativeBinomial.with_mean(eta=eta, mean=mean)
+    grid = np.linspace(0, 20, 200_001)
+    odds = (1 - law.gamma) / law.gamma
+    best = (1 + eta) * float(np.log(np.exp(grid) + odds * np.maximum(run.delta(grid), 1e-12)).min())
+    exact = run.epsilon(1e-5 / law.mean) + best
+    assert exact - 1e-6 <= Selected(inner=run, tries=law).epsilon(1e-5) <= exact + 2e-3
+
+
+def test_one_try_is_one_run() -> None:
+    once = NegativeBinomial.with_mean(eta=1.0, mean=1.0)
+    assert Pld().epsilon(select(RUN, once), 1e-5, ADD) == Pld().epsilon(RUN, 1e-5, ADD)
+
+
+def test_a_search_whose_share_of_delta_is_too_small_is_refused() -> None:
+    law = NegativeBinomial.with_mean(eta=0.0, mean=1000.0)
+    assert Pld().epsilon(select(RUN, law), 1.01e-7, ADD) > 0
+    with pytest.raises(UnsupportedEvent, match=r"delta / tries=9\.9e-11 < 1e-10; use RDP\."):
+        Pld().epsilon(select(RUN, law), 0.99e-7, ADD)
+
+
+@pytest.mark.parametrize(("sample_rate", "noise_multiplier", "steps"), [(0.02, 1.2, 5000), (0.01, 0.8, 200_000)])
+def test_rounding_stays_below_what_is_allowed_for_it(sample_rate: float, noise_multiplier: float, steps: int) -> None:
+    """Far out, where Renyi bounds prove delta to be next to nothing, the transforms leave their rounding alone."""
+    event = repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), steps)
+    profile = Pld(interval=4e-4).profile(event, ADD)
+    far = np.linspace(1.5, 3, 50) * profile.epsilon(1e-10)
+    assert (profile.delta(far) < 5e-12).all()
+
+
+def test_searches_compose_with_other_mechanisms() -> None:
+    search, count = select(RUN, LAW), noisy_count(noise_std=3.0)
+    apart = Pld().epsilon(search, 1e-5, ADD), Pld().epsilon(count, 1e-5, ADD)
+    both = Pld().epsilon(compose([search, count]), 1e-5, ADD)
+    assert max(apart) < both < sum(apart)
+
+
+HALVED = [
+    (0.001, 0.5, 10),
+    (0.001, 1.0, 200_000),
+    (0.02, 1.2, 5000),
+    (0.1, 5.0, 20_000),
+    (0.5, 20.0, 200),
+    (0.5, 1.0, 10),
+]
+
+
+@pytest.mark.parametrize(
+    ("sample_rate", "noise_multiplier", "steps"),
+    [*HALVED[2:3], *(pytest.param(*case, marks=pytest.mark.long) for case in (*HALVED[:2], *HALVED[3:]))],
+)
+def test_halving_the_interval_changes_next_to_nothing(sample_rate: float, noise_multiplier: float, steps: int) -> None:
+    event = repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), steps)
+    for adjacency in (ADD, REPLACE):
+        whole = Pld().epsilon(event, 1e-5, adjacency)
+        fine = min(1e-4, 0.1 * sample_rate / noise_multiplier) / 2
+        step = Steps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
+        half = _Discrete(_steps_together(step, fine, adjacency)).epsilon(1e-5)
+        assert half - 1e-6 <= whole <= half * 1.001

@@ -1,0 +1,515 @@
+"""Searches that hide their losers: what runs is the stored draw, seen is the winner, and nothing counts tries."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from accounting import events
+from accounting.errors import BadInput, BudgetRefused, ContractBroken
+from accounting.execution import Execution, Outcome, StoredDraw, can_run, execution_of
+from accounting.ledger import Ledger
+from accounting.plan import Plan, Trial
+from accounting.receipt import Receipt
+from accounting.result import Status, TrialResult
+from accounting.selection import Draw
+from reports.page import write_report
+from reports.release import write_release
+from sweeper.admission import Retry
+from sweeper.compose import PricedPlan
+from sweeper.estimate import kind_of, plan_seconds
+from sweeper.folder import SweepFolder
+from sweeper.search import OneSearch, admit_search
+from sweeper.trial import initial_identity
+from sweeper.verify import verify_folder
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+GRID = (
+    "dataset=digits",
+    "trainer=dpnsgd",
+    "trainer.regularizer=0.1,1",
+    "trainer.lr=2,8",
+    "steps=3",
+    "privacy.noise_multiplier=3",
+    "score.noise_std=3",
+    "accountant=rdp",
+    "accountant.witnesses=[]",
+)
+"""Four points, priced by the quickest accountant alone."""
+
+SELECTION = (*GRID, "tuning=private_selection", "tuning.mean=3")
+POISSON = (*GRID, "tuning=poisson_selection", "tuning.mean=2")
+THRESHOLD = (*GRID, "tuning=threshold", "tuning.threshold=0.8")
+STOPPING = (*GRID, "tuning=random_stopping", "tuning.gamma=0.5")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a search is made: the folder that the program would use from `root`, and its ledger."""
+
+    priced: PricedPlan
+    folder: SweepFolder
+    ledger: Ledger
+
+    @property
+    def plan(self) -> Plan:
+        return self.priced.plan
+
+    def admit(self, retry: Retry = Retry.KILLED) -> OneSearch:
+        book = admit_search(self.priced, self.ledger, self.folder, retry)
+        self.plan.write(self.folder.plan)
+        return book
+
+    def plant(self, draw: Draw) -> OneSearch:
+        """Charges and starts a search, and puts another draw in the place of its own."""
+        book = self.admit()
+        self.folder.draw.unlink()
+        StoredDraw(plan=self.plan.id, attempt=book.stored.attempt, draw=draw).write(self.folder.draw)
+        return self.admit()
+
+
+@pytest.fixture
+def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[..., Place]:
+    def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
+        priced = compose_priced(line)
+        folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve())
+        return Place(priced=priced, folder=folder, ledger=ledger if own is None else own)
+
+    return make
+
+
+def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
+    """Does a job's work for every try, in order, and returns those that were begun.
+
+    A fate is a score, a status, or None for a job that dies.
+    """
+    begun = []
+    for place, one in enumerate(book.tries()):
+        receipts = book.start([one.trial])
+        for receipt in receipts:
+            folder = book.folder.trial(receipt.trial)
+            receipt.write(folder)
+            Receipt.claim(folder, plan=book.plan.id, trial=receipt.trial)
+            if (fate := fates[place]) is not None:
+                result_of(one.trial, fate, receipt.attempt).write(folder)
+            begun.append(place)
+        book.settle(receipts)
+    book.settle(())
+    return begun
+
+
+def result_of(trial: Trial, fate: float | str, attempt: int = 1) -> TrialResult:
+    status = Status(fate) if isinstance(fate, str) else Status.FINISHED
+    value = 0.0 if isinstance(fate, str) else fate
+    return TrialResult(
+        trial=trial.id,
+        attempt=attempt,
+        status=status,
+        score=None if status is Status.FAILED else {"value": value, "low": value / 2, "high": (1 + value) / 2},
+        event=None if status is Status.FAILED else events.to_json(trial.event.training),
+        steps=3,
+        seconds=1.0 + value,
+        device="cpu",
+        randomness="secret",
+        started="2026-01-01T00:00:00+00:00",
+        ended="2026-01-01T00:00:09+00:00",
+        error="OSError: gone" if status is Status.FAILED else None,
+    )
+
+
+def released(place: Place) -> dict[str, bytes]:
+    page = write_release(place.folder.root, place.ledger)
+    return {path.name: path.read_bytes() for path in page.parent.iterdir()}
+
+
+def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
+    return [(entry.seq, entry.kind, entry.plan, entry.body) for entry in ledger.statement("digits").entries]
+
+
+def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:
+    assert done.returncode == 0, done.stderr
+    return SweepFolder(root=Path(done.stdout.strip().splitlines()[-1]).parent.parent)
+
+
+def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
+    folder = folder_of(done := program(*SELECTION))
+    assert "for the curator only" in done.stdout
+    plan = Plan.read(folder.plan)
+    stored = StoredDraw.read(folder.draw)
+    assert stored is not None
+    tries = folder.tries(plan, stored)
+    assert {path.name for path in folder.trials.iterdir()} == {one.trial.id for one in tries}
+    assert [one.trial.config["draw"] for one in tries] == list(range(len(stored.draw.tries)))
+    assert [one.trial.axes for one in tries] == [plan.trials[point].axes for point in stored.draw.tries]
+    assert all(one.result is not None and one.result.status is Status.FINISHED for one in tries)
+    assert stat.S_IMODE(folder.draw.stat().st_mode) == stat.S_IMODE(folder.outcome.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.root.stat().st_mode) == 0o700
+    assert [entry.kind for entry in ledger.statement("digits").entries] == ["open", "charge", "start", "settle"]
+    assert not (tmp_path / "speeds.json").exists(), "a shared file would tell which points were drawn"
+    assert "ran nothing but its draw" in verify_folder(folder.root, ledger)
+
+    (account,) = json.loads(program("budget", "--json", module="sweeper.cli").stdout)
+    assert [charge["runs"] for charge in account["charges"]] == [1]
+
+    winner = max(tries, key=lambda one: one.score or 0.0)
+    page = write_release(folder.root, ledger)
+    html = page.read_text()
+    assert {path.name for path in page.parent.iterdir()} == {"report.html", "report.json"}
+    assert f"{100 * (winner.score or 0):.1f} %" in html
+    assert not any(one.trial.id in html for one in tries)
+    assert "Tries of a secret draw" in (folder.root / "curator" / "report.html").read_text()
+
+    before, results = ledger.statement("digits").entries, sorted(folder.trials.glob("*/result.json"))
+    stamps = [path.stat().st_mtime_ns for path in results]
+    assert folder_of(again := program(*SELECTION)) == folder
+    assert "nothing more is run or charged" in again.stdout
+    assert [path.stat().st_mtime_ns for path in results] == stamps
+    assert ledger.statement("digits").entries == before
+    refused = program(*SELECTION, "hydra.sweeper.retry=failed")
+    assert refused.returncode == 2
+    assert "never repeated" in refused.stderr
+
+
+@pytest.mark.parametrize("line", [SELECTION, POISSON, STOPPING, THRESHOLD], ids=lambda line: line[len(GRID)])
+def test_every_rule_that_hides_losers_runs_what_its_event_says(
+    place: Callable[..., Place], line: Sequence[str]
+) -> None:
+    here = place(line)
+    assert execution_of(here.plan) is Execution.DRAWN_TRIES
+    book = here.admit()
+    work(book, dict.fromkeys(range(len(book.stored.draw.tries)), 0.7))
+    assert len(here.ledger.statement("digits").entries) == 4
+    assert released(here)
+
+
+def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(
+    place: Callable[..., Place], tmp_path: Path
+) -> None:
+    """Two searches that differ in K, in losers, in their fates, and agree in the winner, look the same."""
+    line = (*SELECTION, "privacy.noise_multiplier=3,4")
+    searches = (
+        ((5,), {0: 0.6}),
+        (
+            (0, 7, 2, 5, 5, 1, 1, 6),
+            {0: 0.1, 1: "failed", 2: None, 3: 0.6, 4: 0.6, 5: "diverged", 6: 0.59999, 7: "failed"},
+        ),
+        ((5, 5), {0: None, 1: 0.6}),
+    )
+    seen, books, budgets = [], [], []
+    for number, (tries, fates) in enumerate(searches):
+        ledger = Ledger(tmp_path / f"{number}.sqlite")
+        here = place(line, root=str(number), own=ledger)
+        assert work(here.plant(Draw(tries=tries)), fates) == list(range(len(tries)))
+        write_report(here.folder.root, ledger)
+        seen.append(released(here))
+        books.append(bodies(ledger))
+        budgets.append(
+            [(charge.body["epsilon"], charge.body["trials"]) for charge in ledger.statement("digits").charges]
+        )
+    assert seen[0] == seen[1] == seen[2]
+    assert books[0] == books[1] == books[2]
+    assert budgets[0] == budgets[1] == budgets[2]
+    text = b"".join(seen[1].values()).decode()
+    for secret in ("59.9", "10.0 %", "failed<", "gone", "2026-01-01", "seconds", here.plan.id):
+        assert secret not in text, secret
+
+
+def test_a_draw_of_no_tries_is_released_as_nothing(program: Program, place: Callable[..., Place]) -> None:
+    here = place(POISSON)
+    here.plant(Draw(tries=()))
+    folder = folder_of(program(*POISSON))
+    assert folder == here.folder
+    assert Outcome.read(folder.outcome) == Outcome(attempt=1, winner=None)
+    assert len(here.ledger.statement("digits").entries) == 4
+    empty = released(here)
+    assert b"The search gave nothing" in empty["report.html"]
+    assert json.loads(empty["report.json"])["outcome"].startswith("The search gave nothing")
+
+
+def test_a_search_whose_tries_all_died_is_released_as_one_that_made_none(
+    place: Callable[..., Place], tmp_path: Path
+) -> None:
+    nothing, dead = place(POISSON, root="a", own=Ledger(tmp_path / "a.sqlite")), place(POISSON, root="b")
+    work(nothing.plant(Draw(tries=())), {})
+    work(dead.plant(Draw(tries=(3, 1))), {0: "failed", 1: None})
+    assert released(nothing) == released(dead)
+
+
+def test_a_try_that_died_failed_or_diverged_is_never_made_again(place: Callable[..., Place]) -> None:
+    here = place(SELECTION)
+    book = here.plant(Draw(tries=(0, 1, 2, 3)))
+    assert work(book, {0: None, 1: "failed", 2: "diverged", 3: 0.2}) == [0, 1, 2, 3]
+    entries = here.ledger.statement("digits").entries
+    again = here.admit()
+    assert work(again, {}) == []
+    where = again.standing()
+    assert [len(kind) for kind in (where.finished, where.failed, where.killed, where.fresh)] == [2, 1, 1, 0]
+    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=3)
+    assert here.ledger.statement("digits").entries == entries
+
+
+def test_a_try_whose_folder_was_deleted_is_not_made_again(place: Callable[..., Place]) -> None:
+    """Deleting a folder to have its try repeated would be choosing among tries by their scores."""
+    here = place(SELECTION)
+    book = here.plant(Draw(tries=(0, 1, 2)))
+    first = book.tries()[0].trial
+    receipts = book.start([first])
+    receipts[0].write(here.folder.trial(first.id))
+    Receipt.claim(here.folder.trial(first.id), plan=here.plan.id, trial=first.id)
+    result_of(first, 0.9).write(here.folder.trial(first.id))
+    book.settle(receipts)
+    shutil.rmtree(here.folder.trial(first.id))
+    assert work(here.admit(), {1: 0.3, 2: 0.4}) == [1, 2]
+    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=2)
+
+
+def test_the_search_goes_on_with_its_draw_after_kill_minus_nine(
+    program: Program, place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
+) -> None:
+    line = [*SELECTION, "steps=100", "privacy.noise_multiplier=20"]
+    here = place(line)
+    here.plant(Draw(tries=(2, 0, 2, 1)))
+    stored = here.folder.draw.read_bytes()
+    before = here.ledger.statement("digits").entries
+    command = [sys.executable, "-m", "sweeper", *line]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait(lambda: claims(here.folder) == (2, 1))
+        process.send_signal(signal.SIGKILL)
+    (finished,) = here.folder.trials.glob("*/result.json")
+    stamp = finished.stat().st_mtime_ns
+    with pytest.raises(BadInput, match="to be over"):
+        write_release(here.folder.root, here.ledger)
+    done = program(*line)
+    assert done.returncode == 4
+    assert "1 of 4 tries failed or were killed: they score worst" in done.stderr
+    assert claims(here.folder) == (4, 3)
+    assert finished.stat().st_mtime_ns == stamp
+    assert here.folder.draw.read_bytes() == stored
+    after = here.ledger.statement("digits").entries
+    assert after == before, "the ledger does not hear when a search ends"
+    tries = here.folder.tries(here.plan, here.admit().stored)
+    scores = [one.score for one in tries]
+    assert scores.count(None) == 1
+    outcome = Outcome.read(here.folder.outcome)
+    assert outcome is not None
+    assert outcome.winner == max(range(4), key=lambda place: -1.0 if scores[place] is None else scores[place])
+    assert len({one.trial.id for one in tries}) == 4, "two tries of one point are two runs"
+
+
+def claims(folder: SweepFolder) -> tuple[int, int]:
+    """How many tries have begun, and how many have a result."""
+    return len(list(folder.trials.glob("*/claim-1"))), len(list(folder.trials.glob("*/result.json")))
+
+
+def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the search did not come that far"
+        time.sleep(0.01)
+
+
+def test_a_deleted_folder_is_another_charge_until_none_fits(place: Callable[..., Place]) -> None:
+    here = place(SELECTION)
+    price = here.priced.quote.epsilon
+    work(here.admit(), dict.fromkeys(range(99), 0.5))
+    fits = int(24 / price)
+    for searches in range(2, fits + 1):
+        shutil.rmtree(here.folder.root)
+        with pytest.raises(BadInput, match="another search is not paid for"):
+            here.admit(Retry.NONE)
+        book = here.admit()
+        assert book.stored.attempt == book.receipt.attempt == searches
+        assert here.ledger.statement("digits").reserved[0] == pytest.approx(searches * price)
+    assert fits >= 2
+    shutil.rmtree(here.folder.root)
+    with pytest.raises(BudgetRefused):
+        here.admit()
+    assert not here.folder.draw.exists()
+
+
+def test_a_lost_draw_is_not_replaced_by_the_results_of_its_search(place: Callable[..., Place]) -> None:
+    """A second search may try the same points in the same places; what the first one found is not its own."""
+    here = place(SELECTION)
+    work(here.plant(Draw(tries=(0, 1))), {0: 0.9, 1: 0.8})
+    here.folder.draw.unlink()
+    second = here.plant(Draw(tries=(0, 1)))
+    assert second.stored.attempt == 2
+    with pytest.raises(BadInput, match="to be over"):
+        write_release(here.folder.root, here.ledger)
+    assert work(second, {0: 0.3, 1: 0.4}) == [0, 1]
+    assert Outcome.read(here.folder.outcome) == Outcome(attempt=2, winner=1)
+    assert b"40.0 %" in released(here)["report.html"]
+
+
+def test_what_comes_after_the_winner_changes_nothing(place: Callable[..., Place]) -> None:
+    """A job that was given up may write its result days later."""
+    here = place(SELECTION)
+    book = here.plant(Draw(tries=(0, 1)))
+    work(book, {0: None, 1: 0.4})
+    before = released(here)
+    late = book.tries()[0].trial
+    result_of(late, 0.99).write(here.folder.trial(late.id))
+    work(here.admit(), {})
+    assert released(here) == before
+
+
+def test_the_first_try_that_reaches_the_threshold_wins_and_ends_the_search(place: Callable[..., Place]) -> None:
+    here = place(THRESHOLD)
+    book = here.plant(Draw(tries=(0, 1, 2, 3), threshold=0.8))
+    assert work(book, {0: 0.79, 1: 0.8, 2: 0.99, 3: 0.99}) == [0, 1]
+    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=1)
+    assert book.standing().fresh == ()
+    assert work(here.admit(), {}) == []
+    assert b"80.0 %" in released(here)["report.html"]
+
+
+def test_a_threshold_that_no_try_reaches_has_no_winner(place: Callable[..., Place]) -> None:
+    here = place(THRESHOLD)
+    work(here.plant(Draw(tries=(0, 1), threshold=0.8)), {0: 0.7, 1: None})
+    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=None)
+    assert b"70.0" not in released(here)["report.html"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ("tuning=noisy_max",),
+        ("tuning=subsampled",),
+        ("tuning=public", "tuning.data=digits"),
+        ("final=true",),
+        ("tuning=private_selection", "final=true"),
+    ],
+    ids=" ".join,
+)
+def test_what_does_not_run_as_it_was_priced_is_refused(compose_priced: Compose, rule: tuple[str, ...]) -> None:
+    priced = compose_priced([*GRID, *rule])
+    with pytest.raises(BadInput, match="not run yet"):
+        execution_of(priced.plan)
+    assert not can_run(priced.rule)
+
+
+def test_such_a_refusal_costs_nothing(program: Program, tmp_path: Path) -> None:
+    refused = program(*GRID, "tuning=noisy_max")
+    assert refused.returncode == 2
+    assert "not run yet" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", [GRID, SELECTION, POISSON, STOPPING, THRESHOLD], ids=lambda line: line[-1])
+def test_a_rule_is_known_to_run_before_there_is_a_plan(compose_priced: Compose, line: Sequence[str]) -> None:
+    assert can_run(compose_priced(line).rule)
+
+
+def test_a_draw_of_another_ledger_or_plan_is_refused_before_the_charge(
+    place: Callable[..., Place], tmp_path: Path
+) -> None:
+    here = place(SELECTION)
+    work(here.admit(), dict.fromkeys(range(99), 0.5))
+    elsewhere = Place(priced=here.priced, folder=here.folder, ledger=Ledger(tmp_path / "other.sqlite"))
+    with pytest.raises(BadInput, match="Use the ledger that it was run with"):
+        elsewhere.admit()
+    here.folder.draw.unlink()
+    with pytest.raises(BadInput, match="Use the ledger that it was run with"):
+        elsewhere.admit()
+    assert elsewhere.ledger.statement("digits").charges == ()
+    another = place(POISSON)
+    stranger = Place(priced=another.priced, folder=here.folder, ledger=here.ledger)
+    StoredDraw(plan=here.plan.id, attempt=1, draw=Draw(tries=(0,))).write(here.folder.draw)
+    with pytest.raises(BadInput, match="it is one of plan"):
+        stranger.admit()
+    assert len(here.ledger.statement("digits").charges) == 1
+
+
+def test_a_crash_before_the_draw_was_stored_is_not_charged_twice(place: Callable[..., Place]) -> None:
+    """Between the charge and the draw nothing ran and nobody saw a draw, so the charge is still good."""
+    here = place(SELECTION)
+    here.ledger.open("digits", here.plan.budget)
+    here.ledger.charge("digits", plan=here.plan.id, trials=[here.plan.id], cost=here.priced.quote.guarantee, record={})
+    assert here.admit().stored.attempt == 1
+    assert len(here.ledger.statement("digits").charges) == 1
+
+
+def test_the_curators_page_shows_every_try_and_says_that_none_may_leave(place: Callable[..., Place]) -> None:
+    here = place(SELECTION)
+    work(here.plant(Draw(tries=(0, 0, 3))), {0: 0.5, 1: "failed", 2: 0.25})
+    page = write_report(here.folder.root, here.ledger)
+    html, form = page.read_text(), json.loads((page.parent / "report.json").read_text())
+    assert [row["accuracy"] for row in form["trials"]["rows"]] == [0.5, None, 0.25]
+    assert "none of it may be passed on" in html
+    assert "of 3 finished" in re.sub(r"<[^>]*>", "", html)
+    assert "Try 2: OSError: gone" in html
+    assert "<figure" not in html, "a map would show points that were not drawn as missing"
+    here.folder.draw.unlink()
+    write_report(here.folder.root, here.ledger)
+    assert "its draw is lost" in verify_folder(here.folder.root, here.ledger)
+
+
+def test_a_seed_makes_no_release_even_if_nothing_was_tried(place: Callable[..., Place]) -> None:
+    here = place((*POISSON, "seed=7"))
+    work(here.plant(Draw(tries=())), {})
+    with pytest.raises(BadInput, match="NOT a private release"):
+        write_release(here.folder.root, here.ledger)
+
+
+def test_verify_finds_a_run_that_was_not_drawn_and_one_that_was_not_declared(place: Callable[..., Place]) -> None:
+    here = place(SELECTION)
+    book = here.plant(Draw(tries=(0, 1)))
+    work(book, {0: 0.5, 1: 0.6})
+    assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
+    trial = book.tries()[0].trial
+    result = here.folder.trial(trial.id) / "result.json"
+    kept = result.read_text()
+    form = json.loads(kept)
+    form["event"] = events.to_json(events.repeat(trial.event.training, 2))
+    result.write_text(json.dumps(form))
+    with pytest.raises(ContractBroken, match="ran something else"):
+        verify_folder(here.folder.root, here.ledger)
+    result.write_text(kept)
+    (here.folder.trial("another") / "claim-1").parent.mkdir()
+    (here.folder.trial("another") / "claim-1").touch()
+    with pytest.raises(ContractBroken, match="without a place in the draw"):
+        verify_folder(here.folder.root, here.ledger)
+
+
+def test_weights_of_tries_start_from_secrets_and_those_of_points_do_not(place: Callable[..., Place]) -> None:
+    """Tries whose weights anybody could compute from their place in the draw would not be alike."""
+    here = place(SELECTION)
+    point, one = here.plan.trials[0], here.plant(Draw(tries=(0,))).tries()[0].trial
+    assert initial_identity(point) == point.id
+    assert len({initial_identity(one), initial_identity(one), one.id}) == 3
+
+
+def test_a_search_takes_about_as_long_as_the_tries_that_are_expected(compose_priced: Compose) -> None:
+    plans = [compose_priced(line).plan for line in (GRID, SELECTION)]
+    every, three = (
+        plan_seconds(plan, {kind_of(trial.config): 0.5 for trial in plan.trials}, workers=1) for plan in plans
+    )
+    assert every == pytest.approx(4 * 3 * 0.5)
+    assert three == pytest.approx(3 * 3 * 0.5)
+
+
+def test_the_draw_can_be_read_by_its_owner_alone_from_its_creation(place: Callable[..., Place]) -> None:
+    here, mask = place(SELECTION), os.umask(0)
+    try:
+        here.admit()
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(here.folder.draw.stat().st_mode) == 0o600
+    stored = StoredDraw.read(here.folder.draw)
+    assert stored is not None
+    with pytest.raises(BadInput, match="never made again"):
+        stored.write(here.folder.draw)
