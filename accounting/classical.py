@@ -20,6 +20,7 @@ from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
 from accounting.profiles import GaussianProfile, Sampled
+from accounting.vocabulary import word
 
 KINDS_OF_STEP = 50
 """Distinct noise multipliers of one composition that are claimed one by one; more are rounded down to so many."""
@@ -53,7 +54,7 @@ class Classical:
         check_delta(delta)
         steps, others = gaussian_part(event, adjacency)
         if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {others[0][0]}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(others[0][0])}.")
         if not steps:
             return 0.0
         if any(step.noise_multiplier == 0 for step in steps):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from accounting import events
 from accounting.events import PlanEvent
-from accounting.selection import Disclosure, Draw, Search, SelectionRule, rule_from_config
+from accounting.selection import Disclosure, Draw, Search, SelectionRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,44 +16,38 @@ class Final:
     """A search by `rule`, then one further run of whichever point won.
 
     *Guarantee*: the search composed with the pointwise worst single run: which point wins is not known beforehand.
-    `rule` may be given as the configuration that names it.
     """
 
-    rule: SelectionRule | Mapping[str, Any]
-
-    @property
-    def inner(self) -> SelectionRule:
-        """The rule of the search."""
-        return rule_from_config(self.rule) if isinstance(self.rule, Mapping) else self.rule
+    rule: SelectionRule
 
     @property
     def name(self) -> str:
         """How commands and reports call it."""
-        return f"{self.inner.name} + final run"
+        return f"{self.rule.name} + final run"
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
         """What the search lets out; the further run is paid for in full."""
-        return self.inner.discloses
+        return self.rule.discloses
 
     def check(self, search: Search) -> None:
         """The search's own conditions."""
-        self.inner.check(search)
+        self.rule.check(search)
 
     def expected_tries(self, n_points: int) -> float:
         """The search's own; the further run tries nothing new."""
-        return self.inner.expected_tries(n_points)
+        return self.rule.expected_tries(n_points)
 
     def chance_of_best(self, n_points: int, share: float) -> float:
         """The search's own."""
-        return self.inner.chance_of_best(n_points, share)
+        return self.rule.chance_of_best(n_points, share)
 
     def draw(self, n_points: int, rng: Random) -> Draw:
         """The search's own."""
-        return self.inner.draw(n_points, rng)
+        return self.rule.draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search, and one run of the worst point."""
-        search = self.inner.event(trials)
+        search = self.rule.event(trials)
         run = events.worst(trial.training for trial in trials)
         return PlanEvent(training=events.compose([search.training, run]), validation=search.validation)

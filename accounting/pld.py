@@ -55,6 +55,7 @@ from accounting.vocabulary import (
     SelectionDpEvent,
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
+    word,
 )
 
 LARGEST_EPSILON = 500.0
@@ -124,7 +125,7 @@ class Pld:
         steps, others = gaussian_part(event, Adjacency(adjacency))
         unknown = [leaf for leaf, _ in others if type(leaf) not in (*_PROFILES, TruncatedSubsampledGaussianDpEvent)]
         if unknown:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {unknown[0]}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(unknown[0])}.")
         if not steps and not others:
             return Nothing()
         if any(step.noise_multiplier == 0 for step in (*steps, *_untruncated(others))):
@@ -181,7 +182,7 @@ class Pld:
 
     def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
         if leaf.adjacency is not adjacency:
-            raise UnsupportedEvent(f"{self.name} has no bound for {leaf} under {adjacency.value}.")
+            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
         return Claimed(at=leaf.epsilon, beyond=leaf.delta)
 
     def _noisy_max(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> Profile:
@@ -203,7 +204,7 @@ class Pld:
     def _without_replacement(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> Profile:
         inner = gaussian_part(leaf.event, adjacency)[0]
         if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
-            raise UnsupportedEvent(f"{self.name} has no bound for {leaf} under {adjacency.value}.")
+            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
         if inner[0].noise_multiplier == 0:
             return Everything()
         gaussian = GaussianProfile(mu=2 / inner[0].noise_multiplier)

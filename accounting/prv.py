@@ -15,6 +15,7 @@ from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
 from accounting.rdp import Rdp
+from accounting.vocabulary import word
 
 SMALLEST_DELTA = 1e-10
 """Below this the library meets its own floating-point limit."""
@@ -56,7 +57,7 @@ class Prv:
         check_delta(delta)
         steps, others = gaussian_part(event, adjacency)
         if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {others[0][0]}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(others[0][0])}.")
         if not steps:
             return 0.0, 0.0
         if any(step.noise_multiplier == 0 for step in steps):

@@ -29,6 +29,7 @@ from accounting.vocabulary import (
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
     WorstDpEvent,
+    word,
 )
 
 RATIO = 1.015
@@ -91,7 +92,7 @@ class Rdp:
             total = total + step.count * self._gaussian(step, Adjacency(adjacency))
         for leaf, count in others:
             if type(leaf) not in _CURVES:
-                raise UnsupportedEvent(f"{self.name} has no proven bound for {leaf}.")
+                raise UnsupportedEvent(f"{self.name} has no proven bound for {word(leaf)}.")
             total = total + count * _CURVES[type(leaf)](self, leaf, Adjacency(adjacency))
         return total
 
@@ -129,7 +130,7 @@ class Rdp:
 
     def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if leaf.delta > 0 or leaf.adjacency is not adjacency:
-            raise UnsupportedEvent(f"{self.name} has no bound for {leaf} under {adjacency.value}.")
+            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
         return renyi.pure(leaf.epsilon, np.array(self.orders))
 
     def _noisy_max(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> renyi.Curve:
@@ -150,13 +151,13 @@ class Rdp:
     def _without_replacement(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> renyi.Curve:
         inner = gaussian_part(leaf.event, adjacency)[0]
         if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
-            raise UnsupportedEvent(f"{self.name} has no bound for {leaf} under {adjacency.value}.")
+            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
         rate, noise = leaf.sample_size / leaf.source_dataset_size, inner[0].noise_multiplier / 2
         return renyi.without_replacement(rate, noise, self.orders)
 
     def _selection(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if leaf.limit is not None:
-            raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {leaf}.")
+            raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {word(leaf)}.")
         curve, orders = self.curve(leaf.event, adjacency), np.array(self.orders)
         if isinstance(leaf.tries, NegativeBinomial):
             return renyi.selected(curve, orders, leaf.tries)

@@ -152,7 +152,8 @@ def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
     try:
         return _built(config)
     except (ImportError, AttributeError, ValueError, TypeError) as cause:
-        raise BadInput(f"Expected tuning={dict(config)} to name a selection rule: {cause}.") from cause
+        rule = config.get("_target_")
+        raise BadInput(f"Expected tuning={rule} to name a selection rule: {str(cause).rstrip('.')}.") from cause
 
 
 def _built(config: Mapping[str, Any]) -> SelectionRule:

@@ -39,6 +39,7 @@ __all__ = [
     "ThresholdDpEvent",
     "TruncatedSubsampledGaussianDpEvent",
     "WorstDpEvent",
+    "word",
 ]
 
 
@@ -107,3 +108,12 @@ class ThresholdDpEvent(DpEvent):  # type: ignore[misc]
 
     event: DpEvent
     tries: Stopping
+
+
+def word(event: DpEvent) -> str:
+    """What a mechanism is called in a sentence.
+
+    >>> word(GaussianDpEvent(noise_multiplier=1.0))
+    'Gaussian'
+    """
+    return type(event).__name__.removesuffix("DpEvent")

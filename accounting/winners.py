@@ -66,7 +66,7 @@ def _negative_binomial_above(law: NegativeBinomial, x: np.ndarray) -> np.ndarray
 
 
 def _poisson_below(law: Poisson, x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-law.mean) * np.expm1(law.mean * x))
+    return np.asarray(np.exp(law.mean * (x - 1)) * -np.expm1(-law.mean * x))
 
 
 def _poisson_above(law: Poisson, x: np.ndarray) -> np.ndarray:

@@ -270,7 +270,13 @@ def searches(draw: st.DrawFn) -> DpEvent:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("mean", [1e-3, 1.0, 1000.0, 1e5])
+def test_any_mean_number_of_tries_can_be_attacked(mean: float) -> None:
+    search = select(run(5.0, steps=500), Poisson(mean=mean))
+    assert 0 <= lower_bound(search, 1e-5, ADD) <= Rdp().epsilon(search, 1e-5, ADD)
+
+
+@settings(max_examples=25, deadline=None)
 @given(event=searches(), delta=st.sampled_from([1e-3, 1e-5, 1e-7]))
 @pytest.mark.parametrize("accountant", [Rdp(), Pld()], ids=lambda one: one.name)
 def test_no_accountant_says_less_than_the_attack_forces(accountant: Accountant, event: DpEvent, delta: float) -> None:
