@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from accounting.errors import DpsweepError
 from accounting.events import PlanEvent
+from accounting.execution import can_run
 from accounting.guarantee import Adjacency
 from accounting.price import Panel, Quote
 from accounting.selection import Disclosure, SelectionRule
@@ -46,6 +47,11 @@ class Offer:
         """The price; infinity where there is none."""
         return math.inf if self.quote is None else self.quote.epsilon
 
+    @property
+    def runs(self) -> bool:
+        """Whether sweeps run under this rule, and not only plans."""
+        return can_run(self.rule)
+
     def shows(self, wanted: str) -> bool:
         """Whether this rule lets out what a user asked to see."""
         return SHOWN[wanted] <= self.rule.discloses
@@ -65,8 +71,8 @@ def price_list(
 
 
 def cheapest(offers: Sequence[Offer], wanted: str) -> Offer | None:
-    """The offer with the lowest price among those that show what is wanted; None where none does at a finite price."""
-    able = [offer for offer in offers if offer.shows(wanted) and math.isfinite(offer.epsilon)]
+    """The lowest price among the rules that run and show what is wanted; None where none does at a finite price."""
+    able = [offer for offer in offers if offer.runs and offer.shows(wanted) and math.isfinite(offer.epsilon)]
     return min(able, key=lambda offer: offer.epsilon, default=None)
 
 

@@ -147,15 +147,15 @@ def _account(statement: Statement) -> dict[str, object]:
 
 def _show(statement: Statement) -> None:
     table = Table(title=f"{statement.account}: {statement.budget}", title_justify="left")
-    for column in ("plan", "what", "runs", "epsilon", "delta", "when"):
-        table.add_column(column, justify="right" if column in ("runs", "epsilon", "delta") else "left")
+    for column in ("plan", "what", "for", "epsilon", "delta", "when"):
+        table.add_column(column, justify="right" if column in ("for", "epsilon", "delta") else "left")
     for entry in statement.charges:
         body = entry.body
         what = "the plan" if body["reason"] == "plan" else "repeated runs"
         table.add_row(
             entry.plan,
             what,
-            str(len(body["trials"])),
+            "1 search" if body["trials"] == [entry.plan] else f"{len(body['trials'])} runs",
             f"{body['epsilon']:.4f}",
             f"{body['delta']:g}",
             entry.at,

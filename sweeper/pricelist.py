@@ -50,7 +50,7 @@ def show_offers(
     for offer in sorted(offers, key=lambda offer: offer.epsilon):
         taken = offer.rule == priced.rule
         table.add_row(
-            f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}".rstrip(),
+            f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}{'' if offer.runs else '-'}".rstrip(),
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}",
             "none" if offer.quote is None else ceil(offer.epsilon),
@@ -65,7 +65,9 @@ def show_offers(
         console.print(
             "needs: the noise multiplier at which the search fits what is left; alone: what one run costs then"
         )
-    console.print(f"> this plan's rule   * the cheapest that can show what you asked for (show={wanted})")
+    console.print(
+        f"> this plan's rule   * the cheapest that can show what you asked for (show={wanted})   - priced, not run"
+    )
     for offer in offers:
         if offer.quote is None:
             console.print(f"{offer.label}: {offer.refusal}")

@@ -11,6 +11,7 @@ from accounting.accountant import plan_epsilon
 from accounting.calibration import calibrate_noise, largest_count
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import DpEvent, PlanEvent, flatten, gaussian, nothing
+from accounting.execution import can_run
 from accounting.guarantee import Adjacency
 from accounting.offers import SHOWN, cheapest, price_list
 from accounting.plan import Trial
@@ -60,9 +61,9 @@ def cheapest_rule(
     """The offer that costs least among those that show what is wanted, at the noise that a full grid would need."""
     if wanted not in SHOWN:
         raise BadInput(f"Expected show={wanted} to be one of {', '.join(SHOWN)}.")
-    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses}
+    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses and can_run(rule)}
     if not able:
-        raise BadInput(f"Expected a rule that can show={wanted} among tuning={', '.join(offers) or 'none'}.")
+        raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {wanted}.")
     declared = [declare(point.config) for point in points]
     if target is None:
         trials = _training(declared, given_noise(points))

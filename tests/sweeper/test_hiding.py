@@ -245,7 +245,7 @@ def test_a_search_whose_tries_all_died_is_released_as_one_that_made_none(
 ) -> None:
     nothing, dead = place(POISSON, root="a", own=Ledger(tmp_path / "a.sqlite")), place(POISSON, root="b")
     work(nothing.plant(Draw(tries=())), {})
-    work(dead.plant(Draw(tries=(3, 1))), {0: "failed", 1: None})
+    work(dead.plant(Draw(tries=(3, 1, 0))), {0: "failed", 1: None, 2: "diverged"})
     assert released(nothing) == released(dead)
 
 
@@ -344,13 +344,13 @@ def test_a_deleted_folder_is_another_charge_until_none_fits(place: Callable[...,
 def test_a_lost_draw_is_not_replaced_by_the_results_of_its_search(place: Callable[..., Place]) -> None:
     """A second search may try the same points in the same places; what the first one found is not its own."""
     here = place(SELECTION)
-    work(here.plant(Draw(tries=(0, 1))), {0: 0.9, 1: 0.8})
+    work(here.plant(Draw(tries=(0, 1, 2))), {0: 0.9, 1: 0.8, 2: 0.9})
     here.folder.draw.unlink()
-    second = here.plant(Draw(tries=(0, 1)))
+    second = here.plant(Draw(tries=(0, 1, 2)))
     assert second.stored.attempt == 2
     with pytest.raises(BadInput, match="to be over"):
         write_release(here.folder.root, here.ledger)
-    assert work(second, {0: 0.3, 1: 0.4}) == [0, 1]
+    assert work(second, {0: 0.3, 1: 0.4, 2: None}) == [0, 1, 2]
     assert Outcome.read(here.folder.outcome) == Outcome(attempt=2, winner=1)
     assert b"40.0 %" in released(here)["report.html"]
 

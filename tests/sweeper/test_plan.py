@@ -70,12 +70,12 @@ def test_nothing_is_written_but_the_plan(planned: tuple[subprocess.CompletedProc
     assert Plan.read(files[0]).id == json.loads(files[0].read_text())["id"]
 
 
-def test_a_search_that_hides_losers_can_be_priced_but_not_run(program: Program, tmp_path: Path) -> None:
-    """A sweep runs every point once: running that for the price of the winner alone would be a lie."""
+def test_a_search_that_cannot_be_run_as_priced_is_not_run(program: Program, tmp_path: Path) -> None:
+    """Running every point for the price of something else would be a lie."""
     public = ["tuning=public", "tuning.data=digits", "privacy.noise_multiplier=9", "score.noise_std=9"]
-    for arguments in (["tuning=private_selection"], public, ["final=true"]):
+    for arguments in (["tuning=subsampled"], ["tuning=noisy_max"], public, ["final=true"]):
         refused = program(*LIGHT, *arguments)
         assert refused.returncode == 2
-        assert "not run yet" in refused.stderr
+        assert "tuning=composition" in refused.stderr
     assert not (tmp_path / "ledger.sqlite").exists()
     assert not (tmp_path / "sweeps").exists()

@@ -12,6 +12,7 @@ from hydra.types import RunMode
 
 from accounting.errors import BadInput
 from accounting.events import compose, repeat, same
+from accounting.execution import can_run
 from accounting.selection import rule_from_config
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan, compose_plan
@@ -112,7 +113,7 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
             priced.rule.event([trial.event for trial in winner.plan.trials]), 1e-5, "add_or_remove_one"
         )
         for label, priced in costs.items()
-        if {"winner", "winner_score"} <= set(priced.rule.discloses)
+        if {"winner", "winner_score"} <= set(priced.rule.discloses) and can_run(priced.rule)
     }
     assert winner.plan.rule == rules[min(able, key=able.__getitem__)]
     assert "tuning=auto" in winner.plan.notes[-1]
