@@ -65,9 +65,9 @@ def show_offers(
         console.print(
             "needs: the noise multiplier at which the search fits what is left; alone: what one run costs then"
         )
-    console.print(
-        f"> this plan's rule   * the cheapest that can show what you asked for (show={wanted})   - priced, not run"
-    )
+    console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={wanted})")
+    if not all(offer.runs for offer in offers):
+        console.print("- is priced here, but not run by this version")
     for offer in offers:
         if offer.quote is None:
             console.print(f"{offer.label}: {offer.refusal}")
