@@ -14,16 +14,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
-from accounting import pld, rdp
+from accounting import offers, pld, rdp
 from accounting.accountant import Accountant
 from accounting.calibration import calibrate_noise
 from accounting.classical import Classical
 from accounting.composition import Composition
 from accounting.errors import UnsupportedEvent
-from accounting.events import DpEvent, PlanEvent, compose, poisson_gaussian, repeat
+from accounting.events import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
 from accounting.guarantee import Adjacency
+from accounting.noisy_max import NoisyMax
 from accounting.pld import Pld
 from accounting.price import Panel
 from accounting.private_selection import PoissonSelection, PrivateSelection
@@ -31,6 +33,8 @@ from accounting.profiles import Selected
 from accounting.random_stopping import RandomStopping
 from accounting.rdp import Rdp
 from accounting.selection import SelectionRule
+from accounting.subsampled import Subsampled
+from accounting.threshold import Threshold
 from accounting.tries import NegativeBinomial
 
 ADD, DELTA, POINTS, STEPS = Adjacency.ADD_OR_REMOVE_ONE, 1e-5, 35, 5000
@@ -77,6 +81,18 @@ def price_list(rounds: int) -> Iterable[str]:
             epsilon = accountant.epsilon(events[0], DELTA, ADD)
             cells.append(f"{accountant.name:>10} {statistics.median(taken) * 1e3:7.1f} {epsilon:9.2f}")
         yield " ".join(cells)
+
+
+def whole_list(rounds: int) -> Iterable[str]:
+    """What `dpsweep plan` prints: every rule, both accountants, the attack, for training and for held-out records."""
+    rules = RULES | {"threshold": Threshold(threshold=0.9, delta=DELTA), "noisy max": NoisyMax(noise_scale=2.0)}
+    rules["subsampled"] = Subsampled(rate=0.1, rule=PrivateSelection())
+    for points in (POINTS, 1000):
+        taken = []
+        for turn in range(rounds):
+            trial = replace(run(2.0 + (points + turn) / 1e5), validation=gaussian(noise_multiplier=40.0 + turn))
+            taken.append(seconds(partial(offers.price_list, rules, [trial] * points, PANEL, delta=DELTA)))
+        yield f"whole list of {len(rules)} rules for {points:4} points: {statistics.median(taken):.2f} s"
 
 
 def by_moments(rounds: int) -> Iterable[str]:
@@ -146,7 +162,7 @@ def _show(part: Callable[[int], Iterable[str]], rounds: int) -> None:
 
 def main(rounds: int) -> None:
     alone = multiprocessing.get_context("spawn")
-    for part in (price_list, by_moments, by_distributions, by_theorems, profiles, calibrations):
+    for part in (price_list, whole_list, by_moments, by_distributions, by_theorems, profiles, calibrations):
         process = alone.Process(target=_show, args=(part, rounds))
         process.start()
         process.join()
