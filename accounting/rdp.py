@@ -159,6 +159,8 @@ class Rdp:
         if leaf.limit is not None:
             raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {word(leaf)}.")
         curve, orders = self.curve(leaf.event, adjacency), np.array(self.orders)
+        if not curve.any():
+            return curve
         if isinstance(leaf.tries, NegativeBinomial):
             return renyi.selected(curve, orders, leaf.tries)
         return renyi.selected_poisson(curve, orders, leaf.tries, partial(self._deltas, curve))

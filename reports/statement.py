@@ -124,7 +124,7 @@ def _unit(context: Context) -> Line:
         evidence=(
             (f"A person behind several {unit}s is protected less.",)
             if unit == "record"
-            else (f"All records of one {unit} are protected together, up to the declared contribution cap.",)
+            else (f"A {unit} takes part with no more records than the declared cap; all of them are protected together.",)
         ),
     )
 

@@ -156,6 +156,11 @@ def test_unknown_events_are_refused_inside_every_kind(accountant: Accountant, ki
 
 
 @pytest.mark.parametrize("accountant", [Rdp(), Pld()], ids=["rdp", "pld"])
+def test_a_search_that_looks_at_nothing_costs_nothing(accountant: Accountant) -> None:
+    assert accountant.epsilon(select(nothing(), LAW), 1e-5, ADD) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("accountant", [Rdp(), Pld()], ids=["rdp", "pld"])
 @pytest.mark.parametrize("leak", [non_private(), gaussian(noise_multiplier=0.0)], ids=["open", "no noise"])
 def test_a_leak_inside_a_search_costs_infinity(accountant: Accountant, leak: DpEvent) -> None:
     for event in (select(leak, LAW), worst([leak, dpsgd(1)]), sampled_part(select(leak, LAW), sample_rate=0.5)):
