@@ -124,7 +124,7 @@ def _unit(context: Context) -> Line:
         evidence=(
             (f"A person behind several {unit}s is protected less.",)
             if unit == "record"
-            else (f"A {unit} takes part with no more records than the declared cap; all of them are protected together.",)
+            else (f"A {unit} takes part with at most the declared number of records; all are protected together.",)
         ),
     )
 
