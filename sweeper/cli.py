@@ -155,7 +155,7 @@ def _show(statement: Statement) -> None:
         table.add_row(
             entry.plan,
             what,
-            "1 search" if body["trials"] == [entry.plan] else f"{len(body['trials'])} runs",
+            _what_for(entry.plan, body["trials"]),
             f"{body['epsilon']:.4f}",
             f"{body['delta']:g}",
             entry.at,
@@ -164,6 +164,13 @@ def _show(statement: Statement) -> None:
     for name, (epsilon, delta) in (("reserved", statement.reserved), ("left", statement.left)):
         table.add_row(name, "", "", f"{epsilon:.4f}", f"{delta:.3g}", "")
     Console(highlight=False).print(table)
+
+
+def _what_for(plan: str, trials: Sequence[str]) -> str:
+    """What a charge pays for: how many runs, or one search that does not tell."""
+    if list(trials) == [plan]:
+        return "1 search"
+    return f"{len(trials)} run{'' if len(trials) == 1 else 's'}"
 
 
 if __name__ == "__main__":
