@@ -1,148 +1,47 @@
-"""Searches that hide their losers: what runs is the stored draw, seen is the winner, and nothing counts tries."""
+"""Searches that hide their losers: what runs is the stored draw, charged once, and nothing is made twice."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from accounting import events
-from accounting.errors import BadInput, BudgetRefused, ContractBroken
+from accounting.errors import BadInput, BudgetRefused
 from accounting.execution import Execution, Outcome, StoredDraw, can_run, execution_of
 from accounting.ledger import Ledger
-from accounting.plan import Plan, Trial
+from accounting.plan import Plan
 from accounting.receipt import Receipt
-from accounting.result import Status, TrialResult
+from accounting.result import Status
 from accounting.selection import Draw
-from reports.page import write_report
 from reports.release import write_release
 from sweeper.admission import Retry
-from sweeper.compose import PricedPlan
 from sweeper.estimate import kind_of, plan_seconds
 from sweeper.folder import SweepFolder
-from sweeper.search import OneSearch, admit_search
 from sweeper.trial import initial_identity
 from sweeper.verify import verify_folder
-
-Program = Callable[..., subprocess.CompletedProcess[str]]
-Compose = Callable[[Sequence[str]], PricedPlan]
-
-GRID = (
-    "dataset=digits",
-    "trainer=dpnsgd",
-    "trainer.regularizer=0.1,1",
-    "trainer.lr=2,8",
-    "steps=3",
-    "privacy.noise_multiplier=3",
-    "score.noise_std=3",
-    "accountant=rdp",
-    "accountant.witnesses=[]",
+from tests.sweeper.searches import (
+    GRID,
+    POISSON,
+    SELECTION,
+    STOPPING,
+    THRESHOLD,
+    Compose,
+    Place,
+    Program,
+    folder_of,
+    released,
+    result_of,
+    work,
 )
-"""Four points, priced by the quickest accountant alone."""
-
-SELECTION = (*GRID, "tuning=private_selection", "tuning.mean=3")
-POISSON = (*GRID, "tuning=poisson_selection", "tuning.mean=2")
-THRESHOLD = (*GRID, "tuning=threshold", "tuning.threshold=0.8")
-STOPPING = (*GRID, "tuning=random_stopping", "tuning.gamma=0.5")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a search is made: the folder that the program would use from `root`, and its ledger."""
-
-    priced: PricedPlan
-    folder: SweepFolder
-    ledger: Ledger
-
-    @property
-    def plan(self) -> Plan:
-        return self.priced.plan
-
-    def admit(self, retry: Retry = Retry.KILLED) -> OneSearch:
-        book = admit_search(self.priced, self.ledger, self.folder, retry)
-        self.plan.write(self.folder.plan)
-        return book
-
-    def plant(self, draw: Draw) -> OneSearch:
-        """Charges and starts a search, and puts another draw in the place of its own."""
-        book = self.admit()
-        self.folder.draw.unlink()
-        StoredDraw(plan=self.plan.id, attempt=book.stored.attempt, draw=draw).write(self.folder.draw)
-        return self.admit()
-
-
-@pytest.fixture
-def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[..., Place]:
-    def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
-        priced = compose_priced(line)
-        folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve())
-        return Place(priced=priced, folder=folder, ledger=ledger if own is None else own)
-
-    return make
-
-
-def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
-    """Does a job's work for every try, in order, and returns those that were begun.
-
-    A fate is a score, a status, or None for a job that dies.
-    """
-    begun = []
-    for place, one in enumerate(book.tries()):
-        receipts = book.start([one.trial])
-        for receipt in receipts:
-            folder = book.folder.trial(receipt.trial)
-            receipt.write(folder)
-            Receipt.claim(folder, plan=book.plan.id, trial=receipt.trial)
-            if (fate := fates[place]) is not None:
-                result_of(one.trial, fate, receipt.attempt).write(folder)
-            begun.append(place)
-        book.settle(receipts)
-    book.settle(())
-    return begun
-
-
-def result_of(trial: Trial, fate: float | str, attempt: int = 1) -> TrialResult:
-    status = Status(fate) if isinstance(fate, str) else Status.FINISHED
-    value = 0.0 if isinstance(fate, str) else fate
-    return TrialResult(
-        trial=trial.id,
-        attempt=attempt,
-        status=status,
-        score=None if status is Status.FAILED else {"value": value, "low": value / 2, "high": (1 + value) / 2},
-        event=None if status is Status.FAILED else events.to_json(trial.event.training),
-        steps=3,
-        seconds=1.0 + value,
-        device="cpu",
-        randomness="secret",
-        started="2026-01-01T00:00:00+00:00",
-        ended="2026-01-01T00:00:09+00:00",
-        error="OSError: gone" if status is Status.FAILED else None,
-    )
-
-
-def released(place: Place) -> dict[str, bytes]:
-    page = write_release(place.folder.root, place.ledger)
-    return {path.name: path.read_bytes() for path in page.parent.iterdir()}
-
-
-def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
-    return [(entry.seq, entry.kind, entry.plan, entry.body) for entry in ledger.statement("digits").entries]
-
-
-def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:
-    assert done.returncode == 0, done.stderr
-    return SweepFolder(root=Path(done.stdout.strip().splitlines()[-1]).parent.parent)
 
 
 def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
@@ -194,59 +93,6 @@ def test_every_rule_that_hides_losers_runs_what_its_event_says(
     work(book, dict.fromkeys(range(len(book.stored.draw.tries)), 0.7))
     assert len(here.ledger.statement("digits").entries) == 4
     assert released(here)
-
-
-def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(
-    place: Callable[..., Place], tmp_path: Path
-) -> None:
-    """Two searches that differ in K, in losers, in their fates, and agree in the winner, look the same."""
-    line = (*SELECTION, "privacy.noise_multiplier=3,4")
-    searches = (
-        ((5,), {0: 0.6}),
-        (
-            (0, 7, 2, 5, 5, 1, 1, 6),
-            {0: 0.1, 1: "failed", 2: None, 3: 0.6, 4: 0.6, 5: "diverged", 6: 0.59999, 7: "failed"},
-        ),
-        ((5, 5), {0: None, 1: 0.6}),
-    )
-    seen, books, budgets = [], [], []
-    for number, (tries, fates) in enumerate(searches):
-        ledger = Ledger(tmp_path / f"{number}.sqlite")
-        here = place(line, root=str(number), own=ledger)
-        assert work(here.plant(Draw(tries=tries)), fates) == list(range(len(tries)))
-        write_report(here.folder.root, ledger)
-        seen.append(released(here))
-        books.append(bodies(ledger))
-        budgets.append(
-            [(charge.body["epsilon"], charge.body["trials"]) for charge in ledger.statement("digits").charges]
-        )
-    assert seen[0] == seen[1] == seen[2]
-    assert books[0] == books[1] == books[2]
-    assert budgets[0] == budgets[1] == budgets[2]
-    text = b"".join(seen[1].values()).decode()
-    for secret in ("59.9", "10.0 %", "failed<", "gone", "2026-01-01", "seconds", here.plan.id):
-        assert secret not in text, secret
-
-
-def test_a_draw_of_no_tries_is_released_as_nothing(program: Program, place: Callable[..., Place]) -> None:
-    here = place(POISSON)
-    here.plant(Draw(tries=()))
-    folder = folder_of(program(*POISSON))
-    assert folder == here.folder
-    assert Outcome.read(folder.outcome) == Outcome(attempt=1, winner=None)
-    assert len(here.ledger.statement("digits").entries) == 4
-    empty = released(here)
-    assert b"The search gave nothing" in empty["report.html"]
-    assert json.loads(empty["report.json"])["outcome"].startswith("The search gave nothing")
-
-
-def test_a_search_whose_tries_all_died_is_released_as_one_that_made_none(
-    place: Callable[..., Place], tmp_path: Path
-) -> None:
-    nothing, dead = place(POISSON, root="a", own=Ledger(tmp_path / "a.sqlite")), place(POISSON, root="b")
-    work(nothing.plant(Draw(tries=())), {})
-    work(dead.plant(Draw(tries=(3, 1, 0))), {0: "failed", 1: None, 2: "diverged"})
-    assert released(nothing) == released(dead)
 
 
 def test_a_try_that_died_failed_or_diverged_is_never_made_again(place: Callable[..., Place]) -> None:
@@ -355,18 +201,6 @@ def test_a_lost_draw_is_not_replaced_by_the_results_of_its_search(place: Callabl
     assert b"40.0 %" in released(here)["report.html"]
 
 
-def test_what_comes_after_the_winner_changes_nothing(place: Callable[..., Place]) -> None:
-    """A job that was given up may write its result days later."""
-    here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1)))
-    work(book, {0: None, 1: 0.4})
-    before = released(here)
-    late = book.tries()[0].trial
-    result_of(late, 0.99).write(here.folder.trial(late.id))
-    work(here.admit(), {})
-    assert released(here) == before
-
-
 def test_the_first_try_that_reaches_the_threshold_wins_and_ends_the_search(place: Callable[..., Place]) -> None:
     here = place(THRESHOLD)
     book = here.plant(Draw(tries=(0, 1, 2, 3), threshold=0.8))
@@ -441,48 +275,6 @@ def test_a_crash_before_the_draw_was_stored_is_not_charged_twice(place: Callable
     here.ledger.charge("digits", plan=here.plan.id, trials=[here.plan.id], cost=here.priced.quote.guarantee, record={})
     assert here.admit().stored.attempt == 1
     assert len(here.ledger.statement("digits").charges) == 1
-
-
-def test_the_curators_page_shows_every_try_and_says_that_none_may_leave(place: Callable[..., Place]) -> None:
-    here = place(SELECTION)
-    work(here.plant(Draw(tries=(0, 0, 3))), {0: 0.5, 1: "failed", 2: 0.25})
-    page = write_report(here.folder.root, here.ledger)
-    html, form = page.read_text(), json.loads((page.parent / "report.json").read_text())
-    assert [row["accuracy"] for row in form["trials"]["rows"]] == [0.5, None, 0.25]
-    assert "none of it may be passed on" in html
-    assert "of 3 finished" in re.sub(r"<[^>]*>", "", html)
-    assert "Try 2: OSError: gone" in html
-    assert "<figure" not in html, "a map would show points that were not drawn as missing"
-    here.folder.draw.unlink()
-    write_report(here.folder.root, here.ledger)
-    assert "its draw is lost" in verify_folder(here.folder.root, here.ledger)
-
-
-def test_a_seed_makes_no_release_even_if_nothing_was_tried(place: Callable[..., Place]) -> None:
-    here = place((*POISSON, "seed=7"))
-    work(here.plant(Draw(tries=())), {})
-    with pytest.raises(BadInput, match="NOT a private release"):
-        write_release(here.folder.root, here.ledger)
-
-
-def test_verify_finds_a_run_that_was_not_drawn_and_one_that_was_not_declared(place: Callable[..., Place]) -> None:
-    here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1)))
-    work(book, {0: 0.5, 1: 0.6})
-    assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
-    trial = book.tries()[0].trial
-    result = here.folder.trial(trial.id) / "result.json"
-    kept = result.read_text()
-    form = json.loads(kept)
-    form["event"] = events.to_json(events.repeat(trial.event.training, 2))
-    result.write_text(json.dumps(form))
-    with pytest.raises(ContractBroken, match="ran something else"):
-        verify_folder(here.folder.root, here.ledger)
-    result.write_text(kept)
-    (here.folder.trial("another") / "claim-1").parent.mkdir()
-    (here.folder.trial("another") / "claim-1").touch()
-    with pytest.raises(ContractBroken, match="without a place in the draw"):
-        verify_folder(here.folder.root, here.ledger)
 
 
 def test_weights_of_tries_start_from_secrets_and_those_of_points_do_not(place: Callable[..., Place]) -> None:

@@ -1,0 +1,118 @@
+"""Searches that hide their losers, set up without training: points, places, and jobs whose fates are given."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounting import events
+from accounting.execution import StoredDraw
+from accounting.ledger import Ledger
+from accounting.plan import Plan, Trial
+from accounting.receipt import Receipt
+from accounting.result import Status, TrialResult
+from accounting.selection import Draw
+from reports.release import write_release
+from sweeper.admission import Retry
+from sweeper.compose import PricedPlan
+from sweeper.folder import SweepFolder
+from sweeper.search import OneSearch, admit_search
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+GRID = (
+    "dataset=digits",
+    "trainer=dpnsgd",
+    "trainer.regularizer=0.1,1",
+    "trainer.lr=2,8",
+    "steps=3",
+    "privacy.noise_multiplier=3",
+    "score.noise_std=3",
+    "accountant=rdp",
+    "accountant.witnesses=[]",
+)
+"""Four points, priced by the quickest accountant alone."""
+SELECTION = (*GRID, "tuning=private_selection", "tuning.mean=3")
+POISSON = (*GRID, "tuning=poisson_selection", "tuning.mean=2")
+THRESHOLD = (*GRID, "tuning=threshold", "tuning.threshold=0.8")
+STOPPING = (*GRID, "tuning=random_stopping", "tuning.gamma=0.5")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a search is made: the folder that the program would use from `root`, and its ledger."""
+
+    priced: PricedPlan
+    folder: SweepFolder
+    ledger: Ledger
+
+    @property
+    def plan(self) -> Plan:
+        return self.priced.plan
+
+    def admit(self, retry: Retry = Retry.KILLED) -> OneSearch:
+        book = admit_search(self.priced, self.ledger, self.folder, retry)
+        self.plan.write(self.folder.plan)
+        return book
+
+    def plant(self, draw: Draw) -> OneSearch:
+        """Charges and starts a search, and puts another draw in the place of its own."""
+        book = self.admit()
+        self.folder.draw.unlink()
+        StoredDraw(plan=self.plan.id, attempt=book.stored.attempt, draw=draw).write(self.folder.draw)
+        return self.admit()
+
+
+def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
+    """Does a job's work for every try, in order, and returns those that were begun.
+
+    A fate is a score, a status, or None for a job that dies.
+    """
+    begun = []
+    for place, one in enumerate(book.tries()):
+        receipts = book.start([one.trial])
+        for receipt in receipts:
+            folder = book.folder.trial(receipt.trial)
+            receipt.write(folder)
+            Receipt.claim(folder, plan=book.plan.id, trial=receipt.trial)
+            if (fate := fates[place]) is not None:
+                result_of(one.trial, fate, receipt.attempt).write(folder)
+            begun.append(place)
+        book.settle(receipts)
+    book.settle(())
+    return begun
+
+
+def result_of(trial: Trial, fate: float | str, attempt: int = 1) -> TrialResult:
+    status = Status(fate) if isinstance(fate, str) else Status.FINISHED
+    value = 0.0 if isinstance(fate, str) else fate
+    return TrialResult(
+        trial=trial.id,
+        attempt=attempt,
+        status=status,
+        score=None if status is Status.FAILED else {"value": value, "low": value / 2, "high": (1 + value) / 2},
+        event=None if status is Status.FAILED else events.to_json(trial.event.training),
+        steps=3,
+        seconds=1.0 + value,
+        device="cpu",
+        randomness="secret",
+        started="2026-01-01T00:00:00+00:00",
+        ended="2026-01-01T00:00:09+00:00",
+        error="OSError: gone" if status is Status.FAILED else None,
+    )
+
+
+def released(place: Place) -> dict[str, bytes]:
+    page = write_release(place.folder.root, place.ledger)
+    return {path.name: path.read_bytes() for path in page.parent.iterdir()}
+
+
+def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
+    return [(entry.seq, entry.kind, entry.plan, entry.body) for entry in ledger.statement("digits").entries]
+
+
+def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:
+    assert done.returncode == 0, done.stderr
+    return SweepFolder(root=Path(done.stdout.strip().splitlines()[-1]).parent.parent)
