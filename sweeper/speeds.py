@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,7 +36,8 @@ class Speeds:
         for result in results:
             if result.steps:
                 taken.setdefault(self._key(kinds[result.trial]), []).append(result.seconds / result.steps)
-        write_json(self.path, {**self._read(), **{key: median(seconds) for key, seconds in taken.items()}})
+        with suppress(OSError):  # a full disk must not cost a sweep its report
+            write_json(self.path, {**self._read(), **{key: median(seconds) for key, seconds in taken.items()}})
 
     def _read(self) -> Mapping[str, float]:
         try:

@@ -75,8 +75,11 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
         pricelist.show_offers(priced, offers, statement, fits, command.config.show)
         pricelist.show_what_fits(priced, offers, statement, fits)
         pricelist.show(priced, statement, _seconds(priced.plan, per_step(), command), _where(command))
-    if not folder.plan.exists():
-        priced.plan.write(folder.plan)
+    try:
+        if not folder.plan.exists():
+            priced.plan.write(folder.plan)
+    except OSError as cause:
+        raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
     return ExitCode.DONE
 
 

@@ -79,3 +79,12 @@ def test_a_search_that_cannot_be_run_as_priced_is_not_run(program: Program, tmp_
         assert "tuning=composition" in refused.stderr
     assert not (tmp_path / "ledger.sqlite").exists()
     assert not (tmp_path / "sweeps").exists()
+
+
+def test_a_plan_that_cannot_be_stored_is_still_told_and_is_one_sentence(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "sweeps").write_text("not a folder")
+    done = program("plan", *LIGHT, module="sweeper.cli")
+    assert done.returncode == 2
+    assert "the whole search" in done.stdout
+    assert "to be a place for plan.json" in done.stderr
+    assert "Traceback" not in done.stderr
