@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     BUDGET_REFUSED = 3
     DONE_WITH_FAILURES = 4
     LEDGER_DAMAGED = 5
+    DISK_FAILED = 6
     STOPPED = 130
 
     @property
@@ -25,7 +26,8 @@ class ExitCode(IntEnum):
             ExitCode.BAD_INPUT: "bad input, nothing was charged",
             ExitCode.BUDGET_REFUSED: "the privacy budget refuses this, nothing was charged",
             ExitCode.DONE_WITH_FAILURES: "done, but some trials failed; they stay charged",
-            ExitCode.LEDGER_DAMAGED: "the ledger is damaged, nothing was charged",
+            ExitCode.LEDGER_DAMAGED: "the ledger is damaged or cannot be written, nothing more was charged",
+            ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
             ExitCode.STOPPED: "stopped by the user; what had started stays charged",
         }[self]
 
@@ -64,6 +66,10 @@ class NoReceipt(ContractBroken):
     """Training was asked for without an unused receipt of a charge; nothing was touched."""
 
     exit_code = ExitCode.BAD_INPUT
+
+
+class ReceiptUsed(NoReceipt):
+    """The receipt was taken before, by this process or another one; nothing was touched now."""
 
 
 class AccountantsDisagree(DpsweepError):

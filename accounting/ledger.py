@@ -2,167 +2,81 @@
 
 Why it exists: an epsilon that lives in a process dies with it, and the next run starts from zero. What always holds:
 
-* Entries are only ever added; triggers refuse UPDATE and DELETE, and every entry holds the hash of the one before.
+* Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain.py`).
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
 * An attempt can be started only against a charge that covers it; every attempt that started stays charged, whatever
   became of it. There is no refund.
-* Charges add up: each is one (epsilon, delta) by any accountant, which composes also when later sweeps depend on
-  earlier results (basic composition; Dwork and Roth 2014, Theorem 3.16). Sums are exact decimals, not floats.
+* How charges add up is fixed when an account is opened (`accounting/policy.py`). Sums are exact decimals, not floats.
 
-Rules for changing this file: the schema carries a version, an unknown one is refused; no method edits, and none may
-lower what `Statement.reserved` says.
+Rules for changing this file: no method edits an entry, and none may lower what `Statement.reserved` says.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
 from platformdirs import user_data_path
-from sqlalchemy.exc import DatabaseError, OperationalError
 
+from accounting import events
+from accounting.account import Attempts, Balance, Ended, Entry, Kind, Statement, budget_to_json
+from accounting.audit import Seen, count_whole, refuse_another
+from accounting.chain import Chain
 from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
-from accounting.guarantee import Adjacency, Guarantee
+from accounting.events import PlanEvent
+from accounting.fingerprint import Fingerprint, news_of
+from accounting.guarantee import Guarantee
+from accounting.lines import End, Lines
+from accounting.policy import Addition, Policy, policy_to_json
 from accounting.receipt import Receipt
 
-SCHEMA = 1
-GENESIS = "0" * 64
-
-Row = Mapping[str, Any] | sa.RowMapping
-
-_metadata = sa.MetaData()
-_schema = sa.Table("schema", _metadata, sa.Column("version", sa.Integer, primary_key=True))
-_entries = sa.Table(
-    "entries",
-    _metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("account", sa.Text, nullable=False, index=True),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("plan", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("previous", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-)
-_TRIGGERS = [
-    f"CREATE TRIGGER IF NOT EXISTS entries_refuse_{verb.lower()} BEFORE {verb} ON entries "
-    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-    for verb in ("UPDATE", "DELETE")
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One line of the ledger."""
-
-    seq: int
-    account: str
-    kind: str
-    plan: str
-    body: Mapping[str, Any]
-    at: str
-    digest: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Statement:
-    """An account as it stands: the budget, and its entries in order."""
-
-    account: str
-    budget: Guarantee
-    entries: tuple[Entry, ...]
-
-    @property
-    def recorded_budgets(self) -> tuple[Guarantee, ...]:
-        """The budget that the account was opened with, and every raise since."""
-        return tuple(_budget_from_json(entry.body) for entry in self.entries if entry.kind in ("open", "raise"))
-
-    @property
-    def charges(self) -> tuple[Entry, ...]:
-        """The entries that cost something."""
-        return tuple(entry for entry in self.entries if entry.kind == "charge")
-
-    @property
-    def reserved(self) -> tuple[float, float]:
-        """(epsilon, delta) that charges have taken out of the budget."""
-        return float(self._sum("epsilon")), float(self._sum("delta"))
-
-    @property
-    def left(self) -> tuple[float, float]:
-        """(epsilon, delta) that later charges may still take."""
-        return (
-            float(max(Decimal(0), _exact(self.budget.epsilon) - self._sum("epsilon"))),
-            float(max(Decimal(0), _exact(self.budget.delta) - self._sum("delta"))),
-        )
-
-    def admits(self, cost: Guarantee) -> bool:
-        """Whether one more charge of `cost` stays within the budget."""
-        return (
-            math.isfinite(cost.epsilon)
-            and self._sum("epsilon") + _exact(cost.epsilon) <= _exact(self.budget.epsilon)
-            and self._sum("delta") + _exact(cost.delta) <= _exact(self.budget.delta)
-        )
-
-    def covered(self, plan: str, trial: str) -> int:
-        """How many attempts at a trial the charges so far pay for."""
-        return sum(trial in entry.body["trials"] for entry in self.charges if entry.plan == plan)
-
-    def started(self, plan: str, trial: str) -> int:
-        """How many attempts at a trial have been started."""
-        return sum(
-            entry.kind == "start" and entry.plan == plan and entry.body["trial"] == trial for entry in self.entries
-        )
-
-    def _sum(self, name: str) -> Decimal:
-        return sum((_exact(entry.body[name]) for entry in self.charges), Decimal(0))
+ADDITION = Addition()
 
 
 class Ledger:
-    """An append-only, hash-chained account book in SQLite.
+    """An append-only, hash-chained account book: a file of its own, or a PostgreSQL database that several machines use.
 
-    `path` is a file; `Ledger.locate()` finds the user's: `DPSWEEP_LEDGER`, or the user's data directory. It lies
-    outside every sweep folder, so that deleting one does not lower the bill.
+    `Ledger.locate()` says where the user's is. It lies outside every sweep folder, so that deleting one does not lower
+    the bill.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
-        if not self.path.parent.exists():
-            self.path.parent.mkdir(parents=True, mode=0o700)
-        self._engine = sa.create_engine(f"sqlite:///{self.path}", connect_args={"timeout": 60})
-        sa.event.listen(self._engine, "connect", _durable)
-        sa.event.listen(self._engine, "begin", _immediate)
+    def __init__(self, place: str | Path) -> None:
+        self._chain = Chain(place)
+        self._seen = Seen(place=self._chain.name)
+        self.path = self._chain.file
 
     @staticmethod
-    def locate() -> Path:
-        """The ledger's file: `DPSWEEP_LEDGER`, or `ledger.sqlite` in the user's data directory."""
-        given = os.environ.get("DPSWEEP_LEDGER")
-        if given and "://" in given:
-            raise BadInput(f"Expected DPSWEEP_LEDGER={given} to be a file; only SQLite ledgers are supported so far.")
-        return Path(given) if given else user_data_path("dpsweep") / "ledger.sqlite"
+    def locate() -> str:
+        """`DPSWEEP_LEDGER`, a file or a `postgresql+psycopg://` address; or a file in the user's data directory."""
+        return os.environ.get("DPSWEEP_LEDGER") or str(user_data_path("dpsweep") / "ledger.sqlite")
 
-    def open(self, account: str, budget: Guarantee) -> Statement:
-        """Opens the account with `budget`, or checks that this is one that was recorded for it.
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+        return self._chain.name
+
+    @property
+    def beside(self) -> Path:
+        """The folder for what belongs to this machine and lies beside the ledger: locks, and how long a step takes."""
+        return user_data_path("dpsweep") if self.path is None else self.path.parent
+
+    def open(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
+        """Opens the account, which must be new: budget, neighbours and policy, on the record."""
+        with self._making(account) as lines:
+            if (last := lines.last(account)) is not None:
+                raise BadInput(f"Expected account={account} to be new; it is open with {_balance_of(last).budget}.")
+            return _opened(lines, account, budget, policy)
+
+    def use(self, account: str, budget: Guarantee) -> Statement:
+        """The account, opened with `budget` where it is new; else `budget` must be one that was recorded for it.
 
         What counts is the budget recorded last. A value that was never recorded raises `BadInput`, with the command
         that raises the budget.
         """
-        with self._transaction() as connection:
-            entries = self._entries(connection, account)
-            if not entries:
-                body = _budget_to_json(budget)
-                entries = (self._append(connection, account=account, kind="open", plan="", body=body),)
-            statement = _statement(account, entries)
-        _require_same_neighbours(statement, budget)
+        statement = self.find(account, budget)
         if budget not in statement.recorded_budgets:
             raise BadInput(
                 f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
@@ -171,159 +85,226 @@ class Ledger:
             )
         return statement
 
+    def find(self, account: str, budget: Guarantee) -> Statement:
+        """The account, opened with `budget` where it is new; the neighbours must be the same."""
+        with self._making(account) as lines:
+            if lines.last(account) is None:
+                _opened(lines, account, budget, ADDITION)
+            statement = _statement(lines, account, plan="")
+        _require_same_neighbours(statement, budget)
+        return statement
+
+    def recognise(self, account: str, data: Fingerprint) -> str:
+        """Holds the data set's files against all accounts, records them where they are new, and says what is new.
+
+        Raises `BadInput` as `news_of` does.
+        """
+        with self._writing(account) as (lines, balance):
+            news = news_of(data, account, _known(lines), self.name)
+            if news is not None:
+                _append(lines, balance, account, Kind.DATA, data.to_json())
+        return news or ""
+
+    def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
+        """Every data set that the ledger knows, each after the account that it is charged to."""
+        with self._chain.reading() as lines:
+            return () if lines is None else _known(lines)
+
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
-        """Sets a higher budget, on the record. A lower one, or other neighbours, are refused."""
-        with self._transaction() as connection:
-            entries = self._entries(connection, account)
-            if not entries:
-                raise BadInput(f"Expected account={account} to be open; the first sweep opens it.")
-            _require_same_neighbours(_statement(account, entries), budget)
-            old = _statement(account, entries).budget
-            if not old.fits(budget) or old == budget:
-                raise BadInput(f"Expected budget={budget} of {account} to be higher than {old}.")
-            self._append(connection, account=account, kind="raise", plan="", body=_budget_to_json(budget))
-            return _statement(account, self._entries(connection, account))
+        """Sets a higher budget, on the record. A lower one, other neighbours, or a closed account are refused."""
+        with self._writing(account) as (lines, balance):
+            _require_same_neighbours(_summary(account, balance), budget)
+            if balance.closed:
+                raise BadInput(f"Expected account={account} to be open; it was closed.")
+            if not balance.budget.fits(budget) or balance.budget == budget:
+                raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
+            _append(lines, balance, account, Kind.RAISE, budget_to_json(budget))
+            return _statement(lines, account)
+
+    def close(self, account: str) -> Statement:
+        """Ends the account, on the record: nothing more is charged on it, ever. What was charged may still finish."""
+        with self._writing(account) as (lines, balance):
+            if balance.closed:
+                raise BadInput(f"Expected account={account} to be open; it was closed before.")
+            _append(lines, balance, account, Kind.CLOSE, {})
+            return _statement(lines, account)
 
     def charge(
-        self, account: str, *, plan: str, trials: Sequence[str], cost: Guarantee, record: Mapping[str, Any]
+        self,
+        account: str,
+        *,
+        plan: str,
+        trials: Sequence[str],
+        cost: Guarantee,
+        record: Mapping[str, Any],
+        event: PlanEvent | None = None,
+        spares: int = 0,
     ) -> Entry:
-        """Takes `cost` out of the account for one attempt at each of `trials`, or raises `BudgetRefused`.
+        """Takes `cost` for one attempt at each of `trials` and for `spares` more, or raises `BudgetRefused`.
 
-        The check and the charge are one transaction. `record` is kept beside it: event, rule, accountants.
+        The check and the charge are one transaction. `event` is what will run; `record` is kept beside it: rule,
+        accountants, reason.
         """
-        with self._transaction() as connection:
-            statement = self._require(connection, account)
-            _require_same_neighbours(statement, cost)
-            if not statement.admits(cost):
-                raise BudgetRefused(refusal(statement, cost))
-            body = {"epsilon": cost.epsilon, "delta": cost.delta, "trials": list(trials)} | dict(record)
-            return self._append(connection, account=account, kind="charge", plan=plan, body=body)
+        if len(set(trials)) != len(trials) or spares < 0:
+            raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
+        opened = self.statement(account, plan="")
+        _require_same_neighbours(opened, cost)
+        takes = opened.policy.takes(cost, event)  # before it is this writer's turn: an accountant may take its time
+        body = {
+            "epsilon": cost.epsilon,
+            "delta": cost.delta,
+            "takes": dict(takes),
+            "trials": list(trials),
+            "spares": spares,
+            "event": None if event is None else _event_to_json(event),
+        }
+        with self._writing(account) as (lines, balance):
+            if not balance.admits(takes):
+                raise BudgetRefused(refusal(_summary(account, balance), cost, event))
+            return _append(lines, balance, account, Kind.CHARGE, dict(record) | body, plan)
+
+    def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
+        """Records what was spent on these data outside this tool. It happened, so it is never refused."""
+        if cost.epsilon == float("inf"):
+            raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
+        with self._writing(account) as (lines, balance):
+            _require_same_neighbours(_summary(account, balance), cost)
+            body = {
+                "epsilon": cost.epsilon,
+                "delta": cost.delta,
+                "takes": dict(balance.policy.takes(cost, None)),
+                "trials": [],
+                "reason": "outside",
+                "note": note,
+            }
+            _append(lines, balance, account, Kind.OUTSIDE, body)
+            return _statement(lines, account)
 
     def start(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
-        """Marks one attempt at each trial as started, before it is launched, and gives out the receipts.
+        """Marks one more attempt at each trial as started, before it is launched, and gives out the receipts.
 
         Raises `ContractBroken` unless every one of them is covered by a charge that no earlier attempt used.
         """
-        with self._transaction() as connection:
-            statement = self._require(connection, account)
+        with self._writing(account) as (lines, balance):
             receipts = []
+            own = Attempts.of(lines.of(account, plan))
             for trial in trials:
-                attempt = statement.started(plan, trial) + 1
-                if attempt > statement.covered(plan, trial):
+                attempt = own.started[trial] + 1
+                if not own.payable(trial):
                     raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
-                charge = [entry for entry in statement.charges if entry.plan == plan and trial in entry.body["trials"]]
-                body = {"trial": trial, "attempt": attempt}
-                self._append(connection, account=account, kind="start", plan=plan, body=body)
-                receipts.append(
-                    Receipt(
-                        account=account,
-                        plan=plan,
-                        trial=trial,
-                        attempt=attempt,
-                        charge=charge[attempt - 1].digest,
-                    )
-                )
+                own.started[trial] += 1
+                charge = own.charge_of(trial, attempt).digest
+                body = {"trial": trial, "attempt": attempt, "charge": charge}
+                entry = _append(lines, balance, account, Kind.START, body, plan)
+                receipts.append(receipt_of(entry, charge))
         return tuple(receipts)
 
-    def settle(self, account: str, *, plan: str, trial: str, attempt: int, realised: Mapping[str, Any]) -> None:
-        """Records once what an attempt did; it changes nothing about what it cost."""
-        with self._transaction() as connection:
-            body = {"trial": trial, "attempt": attempt} | dict(realised)
-            settled = [
-                entry.body
-                for entry in self._entries(connection, account)
-                if entry.kind == "settle" and entry.plan == plan
-            ]
-            if not any((old["trial"], old["attempt"]) == (trial, attempt) for old in settled):
-                self._append(connection, account=account, kind="settle", plan=plan, body=body)
+    def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
+        """Marks that the last attempt at each trial goes on from its checkpoint, and gives out receipts for that.
 
-    def statement(self, account: str) -> Statement:
-        """The account as it stands; raises `BadInput` where it was never opened."""
-        with self._transaction() as connection:
-            return self._require(connection, account)
+        It costs nothing: an attempt's steps are counted and priced beforehand, those that run twice included.
+        """
+        with self._writing(account) as (lines, balance):
+            receipts = []
+            own = Attempts.of(lines.of(account, plan))
+            for trial in trials:
+                attempt = own.started[trial]
+                if not attempt:
+                    raise ContractBroken(f"Trial {trial} was never started, so there is nothing to go on with.")
+                body = {"trial": trial, "attempt": attempt, "resume": own.resumed[trial, attempt] + 1}
+                own.resumed[trial, attempt] += 1
+                entry = _append(lines, balance, account, Kind.RESUME, body, plan)
+                receipts.append(receipt_of(entry, own.charge_of(trial, attempt).digest))
+        return tuple(receipts)
+
+    def settle(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
+        """Records, once for each, what attempts did; it changes nothing about what they cost."""
+        with self._writing(account) as (lines, balance):
+            own = Attempts.of(lines.of(account, plan))
+            known = set(own.settled)
+            for one in ended:
+                if one.attempt > own.started[one.trial]:
+                    raise ContractBroken(f"Attempt {one.attempt} at trial {one.trial} ended without having started.")
+                if one.key not in known:
+                    body = {"trial": one.trial, "attempt": one.attempt, "resume": one.resume}
+                    _append(lines, balance, account, Kind.SETTLE, dict(one.realised) | body, plan)
+                    known.add(one.key)
+
+    def statement(self, account: str, plan: str | None = None) -> Statement:
+        """The account as it stands, with all entries or one plan's; raises `BadInput` where it was never opened."""
+        with self._chain.reading() as lines:
+            return _statement(self._there(lines, account), account, plan)
 
     def accounts(self) -> tuple[str, ...]:
         """The names of all accounts."""
-        with self._transaction() as connection:
-            names = connection.execute(sa.select(_entries.c.account).distinct().order_by(_entries.c.account))
-            return tuple(names.scalars())
+        with self._chain.reading() as lines:
+            return () if lines is None else lines.accounts()
 
-    def verify(self) -> int:
+    def end(self) -> End:
+        """Where the chain ends now."""
+        with self._chain.reading() as lines:
+            return End() if lines is None else lines.end()
+
+    def verify(self, remembered: Sequence[End] = ()) -> int:
         """Walks the chain and returns the number of entries; raises `LedgerDamaged` naming the first bad one.
 
-        Finds any altered, missing or reordered inner entry. A cut tail or a replaced file is not found from here.
+        Finds any altered, missing or reordered inner entry, and any balance that does not follow from the entries
+        before it. `remembered` are ends that the chain once had, from receipts say: where one of them, or the one that
+        this machine remembers, is gone, the ledger was cut short or replaced. This end is remembered in its turn.
         """
-        previous = GENESIS
-        with self._transaction() as connection:
-            rows = connection.execute(sa.select(_entries).order_by(_entries.c.seq)).mappings().all()
-        for expected, row in enumerate(rows, start=1):
-            if row["seq"] != expected or row["previous"] != previous or row["digest"] != _digest(row):
-                raise LedgerDamaged(
-                    f"Entry {expected} of {self.path} is missing or was altered; nothing is charged on it."
-                )
-            previous = row["digest"]
-        return len(rows)
+        seen = self._seen.end()
+        with self._chain.reading() as lines:
+            count, end = (0, End()) if lines is None else (count_whole(lines, self.name), lines.end())
+            refuse_another(self.name, lines, remembered, "a receipt")
+            self._seen.refuse_another(lines, seen)
+        self._seen.remember(end)
+        return count
+
+    def hold(self, name: str, what: str) -> AbstractContextManager[None]:
+        """Holds a lock of this name in a ledger on a server, for as long as this process lives and stays connected.
+
+        Where another process holds it, `BadInput` says which one, on which machine, runs `what`.
+        """
+        return self._chain.hold(name, what)
 
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        try:
-            with self._engine.begin() as connection:
-                self._prepare(connection)
-                yield connection
-        except OperationalError as cause:
-            raise LedgerDamaged(f"The ledger {self.path} cannot be written or read: {cause.orig}.") from cause
-        except DatabaseError as cause:
-            raise LedgerDamaged(f"The ledger {self.path} is no readable ledger: {cause.orig}.") from cause
+    def _making(self, account: str) -> Iterator[Lines]:
+        """A transaction on a ledger that is made if need be, but not in the place of one that this machine knows."""
+        if not (account and account.isprintable()):
+            raise BadInput(f"Expected account={account!r} to be a name.")
+        if (seen := self._seen.end()).entries:
+            with self._chain.reading() as lines:
+                self._seen.refuse_another(lines, seen)
+        self._chain.make()
+        with self._chain.writing() as lines:
+            if lines is None:
+                raise LedgerDamaged(f"The ledger {self.name} was taken away while it was being opened.")
+            yield lines
 
-    def _prepare(self, connection: sa.Connection) -> None:
-        _metadata.create_all(connection)
-        for trigger in _TRIGGERS:
-            connection.exec_driver_sql(trigger)
-        version = connection.execute(sa.select(_schema.c.version)).scalar()
-        if version is None:
-            connection.execute(_schema.insert().values(version=SCHEMA))
-        elif version != SCHEMA:
-            raise LedgerDamaged(
-                f"Expected ledger schema={version} to be {SCHEMA}: {self.path} was written by another version."
-            )
+    @contextmanager
+    def _writing(self, account: str) -> Iterator[tuple[Lines, Balance]]:
+        """A transaction on an account that is open."""
+        with self._chain.writing() as found:
+            lines = self._there(found, account)
+            yield lines, _balance(lines, account)
 
-    def _require(self, connection: sa.Connection, account: str) -> Statement:
-        entries = self._entries(connection, account)
-        if not entries:
-            raise BadInput(f"Expected account={account} to be open; the first sweep opens it.")
-        return _statement(account, entries)
-
-    def _entries(self, connection: sa.Connection, account: str) -> tuple[Entry, ...]:
-        query = sa.select(_entries).where(_entries.c.account == account).order_by(_entries.c.seq)
-        return tuple(_entry(row) for row in connection.execute(query).mappings())
-
-    def _append(
-        self, connection: sa.Connection, *, account: str, kind: str, plan: str, body: Mapping[str, Any]
-    ) -> Entry:
-        last = connection.execute(sa.select(_entries).order_by(_entries.c.seq.desc()).limit(1)).mappings().first()
-        if last is not None and last["digest"] != _digest(last):
-            raise LedgerDamaged(f"Entry {last['seq']} of {self.path} was altered; nothing is charged on it.")
-        row: dict[str, Any] = {
-            "seq": 1 if last is None else last["seq"] + 1,
-            "account": account,
-            "kind": kind,
-            "plan": plan,
-            "body": json.dumps(body, sort_keys=True, allow_nan=False),
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "previous": GENESIS if last is None else last["digest"],
-        }
-        row["digest"] = _digest(row)
-        connection.execute(_entries.insert().values(**row))
-        return _entry(row)
+    def _there(self, lines: Lines | None, account: str) -> Lines:
+        """The lines; where there are none, no account is open, or the ledger is gone that this machine knows."""
+        if lines is None:
+            self._seen.refuse_another(None, self._seen.end())
+            raise BadInput(_NOT_OPEN.format(account=account))
+        return lines
 
 
-def refusal(statement: Statement, cost: Guarantee) -> str:
-    """Why a charge does not fit, in numbers, with the next step."""
-    left = statement.left
-    return (
-        f"This asks for epsilon={cost.epsilon:.4g} at delta={cost.delta:g}; on {statement.account} "
-        f"{left[0]:.4g} of {statement.budget.epsilon:g} and delta {left[1]:g} of {statement.budget.delta:g} are left."
-    )
+_NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."
+
+
+def refusal(statement: Statement, cost: Guarantee, event: PlanEvent | None = None) -> str:
+    """Why a charge of `cost`, for this event, does not fit, in numbers, with the next step."""
+    if statement.balance.closed:
+        return f"The account of {statement.account} was closed; nothing more is charged on it."
+    room = statement.balance.room(statement.policy.takes(cost, event))
+    return f"This asks for epsilon={cost.epsilon:.4g} at delta={cost.delta:g}; on {statement.account} {room} are left."
 
 
 def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
@@ -337,50 +318,55 @@ def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
         )
 
 
-def _statement(account: str, entries: Sequence[Entry]) -> Statement:
-    latest = next(entry.body for entry in reversed(entries) if entry.kind in ("open", "raise"))
-    return Statement(account=account, budget=_budget_from_json(latest), entries=tuple(entries))
+def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
+    policy.limits(budget)
+    body = budget_to_json(budget) | {"policy": policy_to_json(policy)}
+    _append(lines, Balance.opened(body), account, Kind.OPEN, body)
+    return _statement(lines, account)
 
 
-def _budget_to_json(budget: Guarantee) -> dict[str, Any]:
-    return {
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "adjacency": budget.adjacency.value,
-        "unit": budget.unit,
-    }
+def _known(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
+    return tuple((entry.account, Fingerprint.from_json(entry.body)) for entry in lines.of_kind(Kind.DATA))
 
 
-def _budget_from_json(body: Mapping[str, Any]) -> Guarantee:
-    return Guarantee(
-        epsilon=body["epsilon"],
-        delta=body["delta"],
-        adjacency=Adjacency(body["adjacency"]),
-        unit=body["unit"],
+def _append(lines: Lines, balance: Balance, account: str, kind: Kind, body: Mapping[str, Any], plan: str = "") -> Entry:
+    after = balance.after(kind, body)
+    return lines.append(account=account, kind=kind.value, plan=plan, body=body, balance=after.to_json())
+
+
+def _summary(account: str, balance: Balance) -> Statement:
+    return Statement(account=account, balance=balance, entries=())
+
+
+def _statement(lines: Lines, account: str, plan: str | None = None) -> Statement:
+    balance = _balance(lines, account)
+    return Statement(account=account, balance=balance, entries=lines.of(account, plan))
+
+
+def _balance(lines: Lines, account: str) -> Balance:
+    last = lines.last(account)
+    if last is None:
+        raise BadInput(_NOT_OPEN.format(account=account))
+    return _balance_of(last)
+
+
+def _balance_of(entry: Entry) -> Balance:
+    return Balance.from_json(entry.balance)
+
+
+def receipt_of(entry: Entry, charge: str) -> Receipt:
+    """The receipt that the entry of a start or a resume stands for, and the digest of the charge that pays for it."""
+    return Receipt(
+        account=entry.account,
+        plan=entry.plan,
+        trial=entry.body["trial"],
+        attempt=entry.body["attempt"],
+        resume=entry.body.get("resume", 0),
+        charge=charge,
+        entries=entry.seq,
+        head=entry.digest,
     )
 
 
-def _entry(row: Row) -> Entry:
-    names = ("seq", "account", "kind", "plan", "at", "digest")
-    return Entry(**{name: row[name] for name in names}, body=json.loads(row["body"]))
-
-
-def _digest(row: Row) -> str:
-    content = [row[name] for name in ("previous", "seq", "account", "kind", "plan", "body", "at")]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-def _exact(value: float) -> Decimal:
-    return Decimal(repr(float(value)))
-
-
-def _durable(connection: Any, _: object) -> None:
-    """Write-ahead log, every commit flushed to the disk; transactions are begun by us (see `_immediate`)."""
-    connection.isolation_level = None
-    for pragma in ("busy_timeout=60000", "journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _immediate(connection: sa.Connection) -> None:
-    """Takes the write lock before anything is read, so that check and charge cannot be interleaved."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _event_to_json(event: PlanEvent) -> dict[str, Any]:
+    return {name: events.to_json(part) for name, part in event.parts.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,39 @@ from accounting.ledger import Ledger
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan, compose_plan
 from sweeper.points import offered_rules, points, read_request
+from tests.databases import Place, Server, in_file, programs, served
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's folders, of child processes too: no test reads or writes the real ones."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("state", "config", "data"):
+            patch.setenv(f"XDG_{kind.upper()}_HOME", str(folder / kind))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server of one's own, one for each process that runs tests."""
+    pytest.importorskip("psycopg", reason="needs pip install 'dpsweep[postgres]'", exc_type=ImportError)
+    if (found := programs()) is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    with served(found) as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A place for a ledger, once a file and once a database."""
+    places: dict[str, Callable[[], Place]] = {
+        "sqlite": lambda: in_file(tmp_path / "books" / "ledger.sqlite"),
+        "postgresql": lambda: request.getfixturevalue("server").place(),
+    }
+    return places[request.param]()
 
 
 @pytest.fixture
@@ -29,7 +60,8 @@ def ledger(tmp_path: Path) -> Ledger:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key not in ("DPSWEEP_DATA", "HYDRA_FULL_ERROR")}
-    return kept | {"DPSWEEP_LEDGER": str(tmp_path / "ledger.sqlite"), "COLUMNS": "200"}
+    own = {"DPSWEEP_LEDGER": str(tmp_path / "ledger.sqlite"), "DPSWEEP_KEY": str(tmp_path / "fingerprint.key")}
+    return kept | own | {"COLUMNS": "200"}
 
 
 @pytest.fixture

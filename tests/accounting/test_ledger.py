@@ -1,30 +1,47 @@
-"""The ledger's promises: charges never fall, nobody overspends, edits are refused and found."""
+"""The ledger's promises: charges never fall, nobody overspends, and another ledger in its place is found."""
 
 from __future__ import annotations
 
-import multiprocessing
-import sqlite3
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from accounting.account import Ended
+from accounting.audit import Seen
 from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
+from accounting.events import PlanEvent, gaussian
+from accounting.fingerprint import Content, Fingerprint, Key
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.ledger import Ledger
+from accounting.ledger import Ledger, refusal
+from accounting.lines import End
+from accounting.policy import RenyiFilter
+from tests.databases import Place, Server
 
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    ledger = Ledger(tmp_path / "books" / "ledger.sqlite")
+def ledger(place: Place) -> Ledger:
+    ledger = Ledger(place.address)
     ledger.open("digits", BUDGET)
     return ledger
 
 
-def charge(ledger: Ledger, plan: str = "p", trials: tuple[str, ...] = ("a", "b"), cost: Guarantee = ONE) -> None:
-    ledger.charge("digits", plan=plan, trials=trials, cost=cost, record={"reason": "plan"})
+def charge(
+    ledger: Ledger, plan: str = "p", trials: tuple[str, ...] = ("a", "b"), cost: Guarantee = ONE, spares: int = 0
+) -> str:
+    record = {"reason": "plan", "epsilon": 0.0, "takes": {}}
+    return ledger.charge("digits", plan=plan, trials=trials, cost=cost, record=record, spares=spares).digest
+
+
+def start(ledger: Ledger, *trials: str) -> list[tuple[str, int, str]]:
+    receipts = ledger.start("digits", plan="p", trials=trials)
+    return [(receipt.trial, receipt.attempt, receipt.charge) for receipt in receipts]
 
 
 def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> None:
@@ -33,9 +50,10 @@ def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> 
         charge(ledger, plan=f"p{number}")
     assert ledger.statement("digits").left == (0.0, 0.0)
     assert ledger.statement("digits").reserved == (10.0, 1e-4)
-    with pytest.raises(BudgetRefused, match=r"epsilon=0.001 .* 0 of 10"):
+    with pytest.raises(BudgetRefused, match=r"epsilon=0\.001 .* epsilon 0 of 10 and delta 0 of 0\.0001 are left"):
         charge(ledger, plan="more", cost=Guarantee(epsilon=0.001, delta=0.0))
     assert len(ledger.statement("digits").charges) == 10
+    assert ledger.verify() == 11
 
 
 @pytest.mark.parametrize(
@@ -52,144 +70,364 @@ def test_what_does_not_fit_is_refused_and_nothing_is_charged(ledger: Ledger, cos
     assert ledger.statement("digits").reserved == (0.0, 0.0)
 
 
-def test_other_neighbours_are_not_charged_on_this_account(ledger: Ledger) -> None:
-    with pytest.raises(BadInput, match="replace_one"):
-        charge(ledger, cost=Guarantee(epsilon=1.0, delta=1e-5, adjacency=Adjacency.REPLACE_ONE))
+def test_the_record_beside_a_charge_says_nothing_else_about_its_cost(ledger: Ledger) -> None:
+    charge(ledger)
+    (entry,) = ledger.statement("digits").charges
+    assert (entry.body["epsilon"], entry.body["takes"]) == (1.0, {"epsilon": 1.0, "delta": 1e-5})
+
+
+@pytest.mark.parametrize(("trials", "spares"), [(("a", "a"), 0), (("a",), -1)])
+def test_a_charge_is_for_one_attempt_at_each(ledger: Ledger, trials: tuple[str, ...], spares: int) -> None:
+    with pytest.raises(ValueError, match="to be distinct and spares="):
+        charge(ledger, trials=trials, spares=spares)
 
 
 def test_the_neighbours_of_an_account_are_fixed_when_it_is_opened(ledger: Ledger) -> None:
     """One sentence, no advice to raise a budget that could not help."""
-    for budget in (
-        Guarantee(epsilon=10.0, delta=1e-4, adjacency=Adjacency.REPLACE_ONE),
-        Guarantee(epsilon=50.0, delta=1e-4, unit="patient"),
+    for other in (
+        Guarantee(epsilon=5.0, delta=1e-5, adjacency=Adjacency.REPLACE_ONE),
+        Guarantee(epsilon=5.0, delta=1e-5, unit="patient"),
     ):
-        for request in (ledger.open, ledger.raise_budget):
-            with pytest.raises(BadInput, match="different neighbours do not add up") as refusal:
-                request("digits", budget)
-            assert "raise" not in str(refusal.value)
-    assert ledger.statement("digits").budget == BUDGET
+        for request in (
+            lambda other=other: ledger.find("digits", other),
+            lambda other=other: ledger.use("digits", other),
+            lambda other=other: ledger.raise_budget("digits", other),
+            lambda other=other: ledger.record_outside("digits", other, "a count"),
+            lambda other=other: charge(ledger, cost=other),
+        ):
+            with pytest.raises(BadInput, match="different neighbours do not add up") as refused:
+                request()
+            assert "raise" not in str(refused.value)
+    assert ledger.end().entries == 1
 
 
 def test_an_attempt_needs_a_charge_that_no_earlier_attempt_used(ledger: Ledger) -> None:
     with pytest.raises(ContractBroken, match="covered by no charge"):
-        ledger.start("digits", plan="p", trials=["a"])
-    charge(ledger)
-    (receipt,) = ledger.start("digits", plan="p", trials=["a"])
-    assert (receipt.plan, receipt.trial, receipt.attempt) == ("p", "a", 1)
+        start(ledger, "a")
+    first = charge(ledger)
+    assert start(ledger, "a") == [("a", 1, first)]
     with pytest.raises(ContractBroken, match="Attempt 2 at trial a"):
-        ledger.start("digits", plan="p", trials=["a"])
-    charge(ledger, trials=("a",))
-    assert ledger.start("digits", plan="p", trials=["a"])[0].attempt == 2
+        start(ledger, "a")
+    second = charge(ledger, trials=("a",))
+    assert start(ledger, "a", "b") == [("a", 2, second), ("b", 1, first)]
 
 
 def test_starting_several_attempts_is_all_or_nothing(ledger: Ledger) -> None:
     charge(ledger, trials=("a",))
     with pytest.raises(ContractBroken):
-        ledger.start("digits", plan="p", trials=["a", "uncharged"])
+        start(ledger, "a", "uncharged")
     assert ledger.statement("digits").started("p", "a") == 0
 
 
-def test_settling_never_refunds(ledger: Ledger) -> None:
+def test_a_receipt_says_where_the_chain_ended_at_its_start(ledger: Ledger) -> None:
+    charge(ledger)
+    first, second = ledger.start("digits", plan="p", trials=["a", "b"])
+    assert (first.entries, second.entries) == (3, 4)
+    assert ledger.end() == End(entries=4, head=second.head)
+    assert ledger.verify([End(entries=3, head=first.head)]) == 4
+
+
+def test_spare_attempts_go_to_whichever_trial_needs_them_and_are_counted(ledger: Ledger) -> None:
+    bought = charge(ledger, spares=2)
+    start(ledger, "a", "b")
+    assert start(ledger, "b", "a") == [("b", 2, bought), ("a", 2, bought)]
+    assert ledger.statement("digits", "p").attempts("p").spares == 0
+    for trial in ("a", "b", "uncharged"):
+        with pytest.raises(ContractBroken, match="covered by no charge"):
+            start(ledger, trial)
+
+
+def test_an_attempt_keeps_the_charge_that_it_was_started_on(ledger: Ledger) -> None:
+    """Also where a later charge covers its trial once more: a checkpoint belongs to one charge."""
+    first = charge(ledger, spares=1)
+    start(ledger, "a", "a")
+    charge(ledger, trials=("a",))
+    (receipt,) = ledger.resume("digits", plan="p", trials=["a"])
+    assert (receipt.attempt, receipt.resume, receipt.charge) == (2, 1, first)
+    start(ledger, "a")
+    with pytest.raises(ContractBroken):
+        start(ledger, "a")
+
+
+def test_going_on_costs_nothing_and_needs_a_start(ledger: Ledger) -> None:
+    first = charge(ledger)
+    with pytest.raises(ContractBroken, match="never started"):
+        ledger.resume("digits", plan="p", trials=["a"])
+    start(ledger, "a")
+    before = ledger.statement("digits").reserved
+    receipts = ledger.resume("digits", plan="p", trials=["a"]) + ledger.resume("digits", plan="p", trials=["a", "a"])
+    assert [(one.attempt, one.resume, one.charge) for one in receipts] == [(1, 1, first), (1, 2, first), (1, 3, first)]
+    assert ledger.statement("digits").reserved == before
+    assert ledger.statement("digits").started("p", "a") == 1
+
+
+def test_settling_never_refunds_and_is_written_once(ledger: Ledger) -> None:
     charge(ledger)
     before = ledger.statement("digits").reserved
-    ledger.start("digits", plan="p", trials=["a"])
+    start(ledger, "a")
     for status in ("killed", "finished", "failed"):
-        ledger.settle("digits", plan="p", trial="a", attempt=1, realised={"status": status})
+        ended = Ended(trial="a", attempt=1, resume=0, realised={"status": status, "attempt": 7})
+        ledger.settle("digits", plan="p", ended=[ended, ended])
     statement = ledger.statement("digits")
     assert statement.reserved == before
-    assert [entry.body["status"] for entry in statement.entries if entry.kind == "settle"] == ["killed"]
+    settled = [(entry.body["status"], entry.body["attempt"]) for entry in statement.entries if entry.kind == "settle"]
+    assert settled == [("killed", 1)]
+    assert statement.attempts("p").unsettled() == ()
+    with pytest.raises(ContractBroken, match="without having started"):
+        ledger.settle("digits", plan="p", ended=[Ended(trial="b", attempt=1, resume=0, realised={})])
 
 
 def test_reopening_checks_the_budget_and_says_how_to_raise_it(ledger: Ledger) -> None:
-    assert ledger.open("digits", BUDGET).budget == BUDGET
+    assert ledger.use("digits", BUDGET).budget == BUDGET
+    with pytest.raises(BadInput, match=r"to be new; it is open with epsilon 10"):
+        ledger.open("digits", BUDGET)
     higher = Guarantee(epsilon=12.0, delta=1e-4)
     with pytest.raises(BadInput, match=r"dpsweep budget raise dataset=digits budget\.epsilon=12"):
-        ledger.open("digits", higher)
+        ledger.use("digits", higher)
+    assert ledger.find("digits", higher).budget == BUDGET
     assert ledger.raise_budget("digits", higher).budget == higher
-    assert ledger.open("digits", higher).budget == higher
-    assert ledger.open("digits", BUDGET).budget == higher, "a value once recorded is no news"
-    with pytest.raises(BadInput, match="to be higher"):
-        ledger.raise_budget("digits", BUDGET)
-    with pytest.raises(BadInput, match="to be open"):
-        ledger.raise_budget("nosuch", higher)
-    with pytest.raises(BadInput, match="to be open"):
-        ledger.statement("nosuch")
+    assert ledger.use("digits", higher).budget == higher
+    assert ledger.use("digits", BUDGET).budget == higher, "a value once recorded is no news"
+    for no_higher in (BUDGET, higher, Guarantee(epsilon=20.0, delta=1e-5)):
+        with pytest.raises(BadInput, match="to be higher"):
+            ledger.raise_budget("digits", no_higher)
+    for unknown in (ledger.statement, ledger.close):
+        with pytest.raises(BadInput, match="to be open"):
+            unknown("nosuch")
 
 
-def test_accounts_are_apart(ledger: Ledger) -> None:
+def test_a_closed_account_finishes_what_was_charged_and_takes_nothing_more(ledger: Ledger) -> None:
+    charge(ledger)
+    assert ledger.close("digits").left == (0.0, 0.0)
+    assert start(ledger, "a")
+    with pytest.raises(BudgetRefused, match="was closed"):
+        charge(ledger, plan="more")
+    for request in (lambda: ledger.close("digits"), lambda: ledger.raise_budget("digits", BUDGET)):
+        with pytest.raises(BadInput, match="closed"):
+            request()
+    assert ledger.verify() == 4
+
+
+def test_what_was_spent_outside_is_never_refused_and_counts(ledger: Ledger) -> None:
+    statement = ledger.record_outside("digits", Guarantee(epsilon=12.0, delta=1e-5), "the paper of 2019")
+    assert (statement.reserved, statement.left) == ((12.0, 1e-5), (0.0, 9e-5))
+    with pytest.raises(BudgetRefused):
+        charge(ledger)
+    with pytest.raises(BadInput, match="finite"):
+        ledger.record_outside("digits", Guarantee(epsilon=float("inf"), delta=0.0), "all of it")
+    assert ledger.verify() == 2
+
+
+def test_accounts_are_apart_and_have_names(ledger: Ledger) -> None:
     ledger.open("other", BUDGET)
     charge(ledger)
     assert ledger.accounts() == ("digits", "other")
     assert ledger.statement("other").reserved == (0.0, 0.0)
+    for name in ("", "a\x00b", "two\nlines", "half \ud800 a sign"):
+        with pytest.raises(BadInput, match="to be a name"):
+            ledger.open(name, BUDGET)
 
 
-@pytest.mark.parametrize("verb", ["UPDATE entries SET body = '{}'", "DELETE FROM entries"])
-def test_the_database_itself_refuses_edits(ledger: Ledger, verb: str) -> None:
-    with (
-        sqlite3.connect(ledger.path) as connection,
-        pytest.raises(sqlite3.IntegrityError, match="append-only"),
-    ):
-        connection.execute(verb)
+KEY, OTHER_KEY = Key(secret=bytes(32)), Key(secret=bytes(range(32)))
 
 
-@pytest.mark.parametrize(
-    ("edit", "first"),
-    [
-        ("UPDATE entries SET body = replace(body, '1.0', '0.1') WHERE seq = 2", 2),
-        ("UPDATE entries SET at = 'earlier' WHERE seq = 3", 3),
-        ("DELETE FROM entries WHERE seq = 2", 2),
-        ("UPDATE entries SET seq = CASE seq WHEN 2 THEN -1 ELSE seq END", 1),
-    ],
-)
-def test_inner_changes_are_found_and_named(ledger: Ledger, edit: str, first: int) -> None:
-    for number in range(3):
-        charge(ledger, plan=f"p{number}")
-    assert ledger.verify() == 4
-    connection = sqlite3.connect(ledger.path)
-    for trigger in ("entries_refuse_update", "entries_refuse_delete"):
-        connection.execute(f"DROP TRIGGER {trigger}")
-    connection.execute(edit)
-    connection.commit()
-    connection.close()
-    with pytest.raises(LedgerDamaged, match=f"Entry {first} "):
+def of(*contents: bytes, key: Key = KEY) -> Fingerprint:
+    return key.fingerprint(Content.of([content]) for content in contents)
+
+
+def test_data_are_recognised_under_another_name(ledger: Ledger) -> None:
+    ledger.open("other", BUDGET)
+    assert ledger.recognise("digits", of(b"one", b"two")) == ""
+    assert ledger.recognise("digits", of(b"two", b"one")) == ""
+    assert ledger.end().entries == 3, "what is known is not written again"
+    for same_or_shared in (of(b"one", b"two"), of(b"two", b"three")):
+        with pytest.raises(BadInput, match="known as the data of the account digits, and a new name is no new budget"):
+            ledger.recognise("other", same_or_shared)
+    assert ledger.recognise("other", of(b"three")) == ""
+    assert "not those that were charged before" in ledger.recognise("digits", of(b"one", b"four"))
+    with pytest.raises(BadInput, match="known as the data of the account other"):
+        ledger.recognise("digits", of(b"one", b"three"))
+    assert ledger.verify() == 5
+
+
+def test_another_key_is_said_instead_of_every_data_set_looking_new(ledger: Ledger) -> None:
+    ledger.open("other", BUDGET)
+    ledger.recognise("digits", of(b"one"))
+    for account in ("digits", "other"):
+        with pytest.raises(BadInput, match=r"it is another one\. Put back a copy of it"):
+            ledger.recognise(account, of(b"one", key=OTHER_KEY))
+
+
+FILTER = RenyiFilter(order=8.0, epsilon=6.0, delta=5e-5)
+RUN = PlanEvent(training=gaussian(noise_multiplier=2.0))
+
+
+def test_a_filter_takes_divergences_and_says_which_part_is_short(place: Place) -> None:
+    ledger = Ledger(place.address)
+    ledger.open("digits", BUDGET, FILTER)
+    limit = float(FILTER.limits(BUDGET)["divergence"])
+    for number in range(int(limit)):  # each takes 8 / (2 * 2 * 2) = 1
+        ledger.charge("digits", plan=f"p{number}", trials=["a"], cost=ONE, record={}, event=RUN)
+    with pytest.raises(BudgetRefused, match=r"on digits divergence 0\.\d+ of 5\.\d+ are left"):
+        ledger.charge("digits", plan="more", trials=["a"], cost=ONE, record={}, event=RUN)
+    statement = ledger.statement("digits")
+    assert statement.reserved[1] == 5e-5
+    assert statement.reserved[0] <= 6
+    with pytest.raises(BudgetRefused, match=r"epsilon 4 of 4 and delta 5e-05 of 5e-05 are left"):
+        charge(ledger, cost=Guarantee(epsilon=4.001, delta=1e-5))
+    charge(ledger, cost=Guarantee(epsilon=4.0, delta=1e-5))
+    assert "divergence" in refusal(statement, ONE, RUN)
+    assert ledger.verify() == int(limit) + 2
+
+
+def test_a_raise_leaves_the_filter_as_it_was_opened(place: Place) -> None:
+    ledger = Ledger(place.address)
+    with pytest.raises(BadInput, match="to hold the filter's part"):
+        ledger.open("digits", Guarantee(epsilon=5.0, delta=1e-4), FILTER)
+    ledger.open("digits", BUDGET, FILTER)
+    before = FILTER.limits(BUDGET)
+    balance = ledger.raise_budget("digits", Guarantee(epsilon=20.0, delta=1e-4)).balance
+    after = balance.policy.limits(balance.budget)
+    assert after["divergence"] == before["divergence"]
+    assert after["epsilon"] == before["epsilon"] + 10
+
+
+@pytest.mark.parametrize("seq", [2, 4])
+@pytest.mark.parametrize("edit", ["'\"1.0\"', '\"0.1\"'", "'\"closed\": false', '\"closed\": true'"])
+def test_a_chain_made_anew_with_another_balance_is_found(place: Place, edit: str, seq: int) -> None:
+    """Whoever computes the hashes again must also add up."""
+    ledger = Ledger(place.address)
+    ledger.open("digits", BUDGET)
+    charge(ledger)
+    start(ledger, "a", "b")
+    charge(ledger, plan="q")
+    place.tamper(f"UPDATE entries SET balance = replace(balance, {edit}) WHERE seq = {seq}")
+    _sign_again(place)
+    with pytest.raises(LedgerDamaged, match=rf"balance in entry {seq} .* does not follow"):
         ledger.verify()
 
 
-def test_files_that_are_no_ledger_and_other_versions_are_refused(tmp_path: Path, ledger: Ledger) -> None:
-    (tmp_path / "noise").write_bytes(b"not a database at all" * 100)
-    with pytest.raises(LedgerDamaged, match="noise"):
-        Ledger(tmp_path / "noise").accounts()
-    connection = sqlite3.connect(ledger.path)
-    connection.execute("UPDATE schema SET version = 99")
-    connection.commit()
-    connection.close()
-    with pytest.raises(LedgerDamaged, match="schema=99"):
-        ledger.accounts()
+def test_an_account_that_was_never_opened_is_found(place: Place) -> None:
+    ledger = Ledger(place.address)
+    ledger.open("digits", BUDGET)
+    charge(ledger)
+    place.tamper("UPDATE entries SET account = 'another' WHERE seq = 2")
+    _sign_again(place)
+    with pytest.raises(LedgerDamaged, match=r"Entry 2 .* does not follow"):
+        ledger.verify()
 
 
-def _race(path: Path, number: int) -> int:
-    try:
-        Ledger(path).charge(
-            "digits", plan=f"p{number}", trials=["a"], cost=Guarantee(epsilon=6.0, delta=1e-5), record={}
-        )
-    except BudgetRefused:
-        return 0
-    return 1
+def _sign_again(place: Place) -> None:
+    from accounting.lines import GENESIS, digest
+
+    columns = ("seq", "account", "kind", "plan", "body", "balance", "who", "at")
+    with closing(place.connect()) as connection:
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM entries ORDER BY seq").fetchall()
+        previous = GENESIS
+        for values in rows:
+            row = dict(zip(columns, values, strict=True)) | {"previous": previous}
+            previous = digest(row)
+            connection.execute(
+                f"UPDATE entries SET previous = '{row['previous']}', digest = '{previous}' WHERE seq = {row['seq']}"
+            )
+        connection.commit()
 
 
-def test_of_eight_processes_racing_for_the_last_slot_one_wins(ledger: Ledger) -> None:
-    with multiprocessing.get_context("spawn").Pool(8) as pool:
-        won = pool.starmap(_race, [(ledger.path, number) for number in range(8)])
-    assert sum(won) == 1
-    assert ledger.statement("digits").reserved == (6.0, 1e-5)
-    assert ledger.verify() == 2
+Loss = Callable[[Place, Ledger], None]
 
 
-def test_the_ledger_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cut(place: Place, ledger: Ledger) -> None:
+    place.tamper("DELETE FROM entries WHERE seq > 2")
+
+
+def _empty(place: Place, ledger: Ledger) -> None:
+    place.tamper("DELETE FROM entries")
+
+
+def _drop(place: Place, ledger: Ledger) -> None:
+    if ledger.path is None:
+        place.run("DROP TABLE entries", "DROP TABLE schema")
+    else:
+        shutil.rmtree(ledger.path.parent)
+
+
+@pytest.mark.parametrize("loss", [_cut, _empty, _drop])
+def test_a_ledger_that_was_cut_lost_or_replaced_is_not_opened_anew(place: Place, ledger: Ledger, loss: Loss) -> None:
+    charge(ledger)
+    charge(ledger, plan="q")
+    assert ledger.verify() == 3
+    loss(place, ledger)
+    again = Ledger(place.address)
+    for work in (again.verify, lambda: again.find("digits", BUDGET), lambda: again.open("new", BUDGET)):
+        with pytest.raises(LedgerDamaged, match="this machine remembers: it was cut short, or another one was") as said:
+            work()
+    path = Path(str(said.value).rpartition("delete ")[2].rstrip("."))
+    path.unlink()
+    again.find("digits", BUDGET)
+    assert again.verify() in (1, 2), "forgotten on purpose"
+
+
+def test_another_ledger_as_long_is_found_by_a_receipt_and_by_this_machine(tmp_path: Path) -> None:
+    ledgers = [Ledger(tmp_path / name / "ledger.sqlite") for name in ("one", "two")]
+    for ledger in ledgers:
+        ledger.open("digits", BUDGET)
+        for _ in range(3):
+            charge(ledger, plan=ledger.name)
+    ledgers[0].verify()
+    end = ledgers[0].end()
+    with pytest.raises(LedgerDamaged, match="has others than the first 4 that a receipt remembers"):
+        ledgers[1].verify([End(entries=1, head=ledgers[1].statement("digits").entries[0].digest), end])
+    shutil.copy(tmp_path / "two" / "ledger.sqlite", tmp_path / "one" / "ledger.sqlite")
+    with pytest.raises(LedgerDamaged, match="has others than the first 4 that this machine remembers"):
+        ledgers[0].verify()
+
+
+def test_a_receipt_from_a_longer_ledger_is_found(ledger: Ledger) -> None:
+    with pytest.raises(LedgerDamaged, match="has 1 entries and not the 2 that a receipt remembers"):
+        ledger.verify([End(entries=2, head="0" * 64)])
+    assert ledger.verify([End(), ledger.end()]) == 1
+
+
+def test_what_this_machine_remembers_only_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    seen = Seen(place="somewhere")
+    assert seen.end() == End()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda count: seen.remember(End(entries=count, head=str(count))), [3, 9, 1, 27, 2, 8, 20, 5]))
+    assert seen.end() == End(entries=27, head="27")
+    assert seen.path.stat().st_mode & 0o777 == 0o600
+    assert Seen(place="elsewhere").end() == End()
+
+
+def test_a_damaged_or_impossible_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.open("digits", BUDGET)
+    ledger.verify()
+    path = Seen(place=ledger.name).path
+    path.write_text("{")
+    with pytest.raises(LedgerDamaged, match=rf"delete {path}\.$"):
+        ledger.verify()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(LedgerDamaged, match=r"cannot be remembered in .*: Not a directory; XDG_STATE_HOME"):
+        ledger.verify()
+
+
+def test_two_ledgers_of_one_database_are_not_taken_for_one_another(server: Server) -> None:
+    for _ in range(2):
+        ledger = Ledger(server.place().address)
+        ledger.open("digits", BUDGET)
+        assert ledger.verify() == 1
+
+
+def test_the_ledger_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("DPSWEEP_LEDGER", str(tmp_path / "mine.sqlite"))
-    assert Ledger.locate() == tmp_path / "mine.sqlite"
-    monkeypatch.setenv("DPSWEEP_LEDGER", "postgresql://somewhere/books")
-    with pytest.raises(BadInput, match="only SQLite"):
-        Ledger.locate()
+    assert Ledger(Ledger.locate()).path == tmp_path / "mine.sqlite"
+    assert Ledger(Ledger.locate()).beside == tmp_path
+    monkeypatch.setenv("DPSWEEP_LEDGER", "postgresql://me:hemligt@somewhere/books")
+    away = Ledger(Ledger.locate())
+    assert (away.path, away.name) == (None, "postgresql+psycopg://me:***@somewhere/books")
+    assert away.beside == home / "data" / "dpsweep"
     monkeypatch.delenv("DPSWEEP_LEDGER")
-    assert Ledger.locate().name == "ledger.sqlite"
+    assert Ledger(Ledger.locate()).path == home / "data" / "dpsweep" / "ledger.sqlite"

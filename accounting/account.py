@@ -1,0 +1,274 @@
+"""An account as its entries tell it: the budget and its policy, what is reserved, which attempts are paid for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from accounting.errors import ContractBroken
+from accounting.events import PlanEvent
+from accounting.guarantee import Adjacency, Guarantee
+from accounting.policy import DELTA, EPSILON, Amounts, Policy, add, exact, policy_from_config, policy_to_json, subtract
+
+
+class Kind(StrEnum):
+    """What an entry of the ledger records."""
+
+    OPEN = "open"
+    RAISE = "raise"
+    CLOSE = "close"
+    DATA = "data"
+    CHARGE = "charge"
+    OUTSIDE = "outside"
+    START = "start"
+    RESUME = "resume"
+    SETTLE = "settle"
+
+
+SPENDING = (Kind.CHARGE, Kind.OUTSIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the ledger: what, about which plan, who wrote it and when, and the account's balance after it."""
+
+    seq: int
+    account: str
+    kind: str
+    plan: str
+    body: Mapping[str, Any]
+    balance: Mapping[str, Any]
+    who: str
+    at: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """What an account allows and what is taken; every entry carries the one that it leaves behind."""
+
+    budget: Guarantee
+    policy: Policy
+    reserved: Amounts
+    closed: bool = False
+
+    def admits(self, takes: Mapping[str, float]) -> bool:
+        """Whether a charge that takes this much stays within every limit."""
+        limits = self.policy.limits(self.budget)
+        return not self.closed and all(
+            math.isfinite(amount) and add(self._taken(name), exact(amount)) <= limits[name]
+            for name, amount in takes.items()
+        )
+
+    def room(self, takes: Mapping[str, float]) -> str:
+        """How much is left of each amount that a charge takes of, and of how much, in words."""
+        limits = self.policy.limits(self.budget)
+        rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
+        return " and ".join(f"{name} {float(rest[name]):.4g} of {float(limits[name]):.4g}" for name in takes)
+
+    def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
+        """The balance that an entry leaves behind: charges only ever add."""
+        if kind in SPENDING:
+            taken = {name: add(self._taken(name), exact(more)) for name, more in body["takes"].items()}
+            return replace(self, reserved={**self.reserved, **taken})
+        if kind == Kind.RAISE:
+            return replace(self, budget=budget_from_json(body))
+        return replace(self, closed=True) if kind == Kind.CLOSE else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal balance."""
+        return {
+            "budget": budget_to_json(self.budget),
+            "policy": policy_to_json(self.policy),
+            "reserved": {name: str(amount) for name, amount in self.reserved.items()},
+            "closed": self.closed,
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Balance:
+        """Reads `to_json`'s form."""
+        return cls(
+            budget=budget_from_json(form["budget"]),
+            policy=policy_from_config(form["policy"]),
+            reserved={name: Decimal(amount) for name, amount in form["reserved"].items()},
+            closed=form["closed"],
+        )
+
+    @classmethod
+    def opened(cls, body: Mapping[str, Any]) -> Balance:
+        """The balance of an account that was just opened."""
+        return cls(budget=budget_from_json(body), policy=policy_from_config(body["policy"]), reserved={})
+
+    def _taken(self, name: str) -> Decimal:
+        return self.reserved.get(name, Decimal(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What became of an attempt, from its last start or resume on."""
+
+    trial: str
+    attempt: int
+    resume: int
+    realised: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Which session of which attempt."""
+        return self.trial, self.attempt, self.resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempts:
+    """One plan's attempts: how many are paid for, how many were started, how often each went on, how each ended.
+
+    `paid` are the digests of the charges that the started ones were started on.
+    """
+
+    charges: tuple[Entry, ...]
+    covered: Counter[str]
+    started: Counter[str]
+    paid: Mapping[tuple[str, int], str]
+    resumed: Counter[tuple[str, int]]
+    settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Attempts:
+        """Collects them from a plan's entries."""
+        charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
+        starts = [entry.body for entry in entries if entry.kind == Kind.START]
+        resumes = [entry.body for entry in entries if entry.kind == Kind.RESUME]
+        ends = [entry.body for entry in entries if entry.kind == Kind.SETTLE]
+        return cls(
+            charges=charges,
+            covered=Counter(trial for entry in charges for trial in entry.body["trials"]),
+            started=Counter(body["trial"] for body in starts),
+            paid={(body["trial"], body["attempt"]): body["charge"] for body in starts},
+            resumed=Counter((body["trial"], body["attempt"]) for body in resumes),
+            settled={(body["trial"], body["attempt"], body["resume"]): body for body in ends},
+        )
+
+    @property
+    def spares(self) -> int:
+        """Further attempts at any trial that are paid for and not used yet."""
+        bought: int = sum(entry.body.get("spares", 0) for entry in self.charges)
+        return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
+
+    def payable(self, trial: str) -> bool:
+        """Whether one more attempt at a trial is paid for, if need be by a spare one."""
+        return self.started[trial] < self.covered[trial] or self.spares > 0
+
+    def charge_of(self, trial: str, attempt: int) -> Entry:
+        """The charge that an attempt was started on, or is to be; raises `ContractBroken` where none pays for it."""
+        if (digest := self.paid.get((trial, attempt))) is not None:
+            return next(entry for entry in self.charges if entry.digest == digest)
+        own = [entry for entry in self.charges if trial in entry.body["trials"]]
+        if 0 < attempt <= len(own):
+            return own[attempt - 1]
+        bought = [entry for entry in self.charges if entry.body.get("spares", 0)]
+        if not bought or self.spares < 0:
+            raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
+        return bought[-1]
+
+    def unsettled(self) -> tuple[tuple[str, int, int], ...]:
+        """The last session of every attempt whose end is not written down."""
+        last = [
+            (trial, attempt, self.resumed[trial, attempt])
+            for trial, count in self.started.items()
+            for attempt in range(1, count + 1)
+        ]
+        return tuple(key for key in last if key not in self.settled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """An account as it stands, with its entries in order: all of them, or those of one plan where so asked."""
+
+    account: str
+    balance: Balance
+    entries: tuple[Entry, ...]
+
+    @property
+    def budget(self) -> Guarantee:
+        """What the account allows, as recorded last."""
+        return self.balance.budget
+
+    @property
+    def policy(self) -> Policy:
+        """How its charges add up."""
+        return self.balance.policy
+
+    @property
+    def recorded_budgets(self) -> tuple[Guarantee, ...]:
+        """The budget that the account was opened with, and every raise since."""
+        return tuple(budget_from_json(entry.body) for entry in self.entries if entry.kind in (Kind.OPEN, Kind.RAISE))
+
+    @property
+    def charges(self) -> tuple[Entry, ...]:
+        """The entries that cost something."""
+        return tuple(entry for entry in self.entries if entry.kind in SPENDING)
+
+    @property
+    def reserved(self) -> tuple[float, float]:
+        """(epsilon, delta) that charges have taken out of the budget."""
+        return self.policy.guaranteed(self.budget, self.balance.reserved)
+
+    @property
+    def left(self) -> tuple[float, float]:
+        """(epsilon, delta) that later charges may still take; 0 of a closed account."""
+        if self.balance.closed:
+            return 0.0, 0.0
+        epsilon, delta = self.reserved
+        return (
+            float(max(Decimal(0), subtract(exact(self.budget.epsilon), exact(epsilon)))),
+            float(max(Decimal(0), subtract(exact(self.budget.delta), exact(delta)))),
+        )
+
+    def admits(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
+        """Whether one more charge of `cost`, for this event, stays within the budget."""
+        return self.balance.admits(self.policy.takes(cost, event))
+
+    def attempts(self, plan: str) -> Attempts:
+        """A plan's attempts."""
+        return self._attempts.get(plan) or Attempts.of(())
+
+    def covered(self, plan: str, trial: str) -> int:
+        """How many attempts at a trial the charges so far pay for, spare ones left out."""
+        return self.attempts(plan).covered[trial]
+
+    def started(self, plan: str, trial: str) -> int:
+        """How many attempts at a trial have been started."""
+        return self.attempts(plan).started[trial]
+
+    @cached_property
+    def _attempts(self) -> Mapping[str, Attempts]:
+        by_plan: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            by_plan.setdefault(entry.plan, []).append(entry)
+        return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+
+
+def budget_to_json(budget: Guarantee) -> dict[str, Any]:
+    """Plain values; `budget_from_json` restores an equal budget."""
+    return {
+        EPSILON: budget.epsilon,
+        DELTA: budget.delta,
+        "adjacency": budget.adjacency.value,
+        "unit": budget.unit,
+    }
+
+
+def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
+    """The budget of an entry or a balance."""
+    return Guarantee(
+        epsilon=body[EPSILON],
+        delta=body[DELTA],
+        adjacency=Adjacency(body["adjacency"]),
+        unit=body["unit"],
+    )
