@@ -1,4 +1,4 @@
-"""What a sweep runs for its price: every point once, or the tries of a secret draw; and nothing else.
+"""What a sweep runs for its price: every point once, what a sampler proposes, or the tries of a secret draw.
 
 The price of a plan is that of its event, so a plan may run only where its event says what running it does. What always
 holds for a search that hides its losers:
@@ -26,7 +26,7 @@ from accounting.events import DpEvent, PlanEvent
 from accounting.plan import Plan, Trial, write_json
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
-from accounting.selection import THE_WINNER, Draw, SelectionRule, rule_from_config
+from accounting.selection import THE_WINNER, Draw, Proposals, Search, SelectionRule, rule_from_config
 from accounting.vocabulary import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 
 DRAW = "draw"
@@ -36,20 +36,24 @@ DRAW_FILE, OUTCOME_FILE, ENDED = "draw.json", "outcome.json", "ended"
 """Where a sweep's folder keeps its draw, what came of it, and which tries are over."""
 
 Stored = TypeVar("Stored")
-Search = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
+SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
 
 
 class Execution(StrEnum):
     """What running a plan means."""
 
     EVERY_POINT = "every point once"
+    PROPOSED = "points that a sampler proposes from the scores so far"
     DRAWN_TRIES = "the tries of a secret draw"
 
 
 def execution_of(plan: Plan) -> Execution:
     """What may be run for this plan's price; raises `BadInput` where that is nothing that a sweep does."""
     rule = rule_from_config(plan.rule)
-    found = _execution(rule, plan.event, [trial.event for trial in plan.trials])
+    found = _execution(rule, plan.event, plan.paid)
+    if plan.proposed is not None:
+        rule.check(Search(proposals=Proposals.ADAPTIVE))
+        found = Execution.PROPOSED if found is Execution.EVERY_POINT else None
     if found is None:
         raise BadInput(
             f"A sweep under {rule.name} can be planned and priced, but not run yet: `sweep` runs every point once, or "
@@ -113,7 +117,9 @@ class StoredDraw:
     @classmethod
     def read(cls, path: Path) -> StoredDraw | None:
         """The stored draw, None where there is none; a damaged one is refused, never guessed."""
-        return _read(path, lambda form: cls(plan=form["plan"], attempt=form["attempt"], draw=Draw.from_json(form)))
+        return read_stored(
+            path, lambda form: cls(plan=form["plan"], attempt=form["attempt"], draw=Draw.from_json(form))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +136,16 @@ class Outcome:
     @classmethod
     def read(cls, path: Path) -> Outcome | None:
         """The stored outcome, None where the search goes on."""
-        return _read(path, lambda form: cls(attempt=form["attempt"], winner=form["winner"]))
+        return read_stored(path, lambda form: cls(attempt=form["attempt"], winner=form["winner"]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Try:
-    """A try as it stands: not begun, begun without a result so far, or ended with one."""
+    """A try as it stands: not begun, begun, ended; with a result, or without."""
 
     trial: Trial
     begun: bool
+    ended: bool
     result: TrialResult | None
 
     @property
@@ -169,12 +176,15 @@ def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[Try, ...]:
     for trial in tries_of(plan, stored.draw):
         place = root / "trials" / trial.id
         result = TrialResult.read(place)
-        begun = Receipt.claimed(place, stored.attempt) or end_mark(root, trial, stored.attempt).exists()
+        marked = end_mark(root, trial, stored.attempt).exists()
+        begun = Receipt.claimed(place, stored.attempt) or marked
+        own = begun and result is not None and result.attempt == stored.attempt
         found.append(
             Try(
                 trial=trial,
                 begun=begun,
-                result=result if begun and result is not None and result.attempt == stored.attempt else None,
+                ended=marked or own,
+                result=result if own else None,
             )
         )
     return tuple(found)
@@ -186,8 +196,18 @@ def end_mark(root: Path, trial: Trial, attempt: int) -> Path:
 
 
 def scores_of(tries: Sequence[Try]) -> dict[int, float | None]:
-    """The scores of the tries that have begun, by their places: while no job is at work, of the ones that ended."""
-    return {place: one.score for place, one in enumerate(tries) if one.begun}
+    """The scores of the tries that have ended, by their places."""
+    return {place: one.score for place, one in enumerate(tries) if one.ended}
+
+
+def read_stored(path: Path, made: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:
+    """What `made` makes of a stored JSON file, None where there is none; a damaged one is refused, never guessed."""
+    try:
+        return made(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise BadInput(f"Expected {path} to be whole and readable, got {cause!r}.") from cause
 
 
 def _execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> Execution | None:
@@ -198,7 +218,7 @@ def _execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent
     return None
 
 
-def _search_of(event: PlanEvent, points: Sequence[PlanEvent]) -> Search | None:
+def _search_of(event: PlanEvent, points: Sequence[PlanEvent]) -> SearchEvent | None:
     """The search, by one law for all records, for the best of tries as dear as the worst point; else None."""
     parts = {"training": [point.training for point in points]}
     if scored := [point.validation for point in points if point.validation is not None]:
@@ -210,9 +230,9 @@ def _search_of(event: PlanEvent, points: Sequence[PlanEvent]) -> Search | None:
     return found[0] if all(law == laws[0] for law in laws) else None
 
 
-def _search(event: DpEvent, ran: Sequence[DpEvent]) -> Search | None:
+def _search(event: DpEvent, ran: Sequence[DpEvent]) -> SearchEvent | None:
     leaves = events.flatten(event)
-    if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], Search):
+    if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
         return None
     leaf = leaves[0][0]
     return leaf if events.same(leaf.event, events.worst(ran)) else None
@@ -222,12 +242,3 @@ def _alike(left: PlanEvent, right: PlanEvent) -> bool:
     return left.parts.keys() == right.parts.keys() and all(
         events.same(part, right.parts[name]) for name, part in left.parts.items()
     )
-
-
-def _read(path: Path, made: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:
-    try:
-        return made(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise BadInput(f"Expected {path} to be whole and readable, got {cause!r}.") from cause

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from accounting.errors import BadInput
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 
-SCHEMA = 1
+SCHEMA = 2
 DIGEST_LENGTH = 12
+IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "proposed", "event", "spares")
+"""What makes a plan the plan it is."""
 
 Value = float | int | str | bool | None
 
@@ -89,12 +91,33 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Proposed:
+    """Runs whose points a sampler proposes, each from the scores of those before: their number, fixed beforehand.
+
+    `sampler` is its configuration, `{"_target_": "module.Class", **parameters}`.
+    """
+
+    trials: int
+    sampler: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
+            raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
+
+    @property
+    def sampler_name(self) -> str:
+        """What the sampler is called."""
+        return str(self.sampler["_target_"]).rpartition(".")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Points x rule x budget, and the event of the whole search.
 
     `account` names the ledger's account, `budget` what the data set's declaration allows it. `rule` is the selection
     rule's configuration. `delta` is this plan's share. `target_epsilon` is what the user asked for, None where the
-    noise was given instead.
+    noise was given instead. `proposed` says how points are proposed, None where every point runs or the rule draws
+    them. `spares` are attempts that are paid for beforehand, in case others are killed.
     """
 
     account: str
@@ -104,12 +127,20 @@ class Plan:
     blocks: tuple[Block, ...]
     event: PlanEvent
     target_epsilon: float | None = None
+    proposed: Proposed | None = None
+    spares: int = 0
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """All points, block after block."""
         return tuple(trial for block in self.blocks for trial in block.trials)
+
+    @cached_property
+    def paid(self) -> tuple[PlanEvent, ...]:
+        """What the rule is priced over, as `paid_for` says."""
+        turns = None if self.proposed is None else self.proposed.trials
+        return paid_for([trial.event for trial in self.trials], spares=self.spares, turns=turns)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -125,7 +156,7 @@ class Plan:
     def id(self) -> str:
         """Identity of the plan: the hash of everything that is run and charged, prices and notes left out."""
         form = self.to_json()
-        return digest({key: form[key] for key in ("account", "adjacency", "unit", "delta", "rule", "blocks", "event")})
+        return digest({key: form[key] for key in IDENTITY})
 
     def block(self, block_id: str) -> Block:
         """The block of that id, or a refusal."""
@@ -145,7 +176,9 @@ class Plan:
             "delta": self.delta,
             "rule": dict(self.rule),
             "blocks": [[trial.to_json() for trial in block.trials] for block in self.blocks],
+            "proposed": None if self.proposed is None else asdict(self.proposed),
             "event": _event_to_json(self.event),
+            "spares": self.spares,
             "target_epsilon": self.target_epsilon,
             "notes": list(self.notes),
         }
@@ -161,7 +194,9 @@ class Plan:
             delta=form["delta"],
             rule=form["rule"],
             blocks=tuple(Block(trials=tuple(Trial.from_json(trial) for trial in block)) for block in form["blocks"]),
+            proposed=None if form["proposed"] is None else Proposed(**form["proposed"]),
             event=_event_from_json(form["event"]),
+            spares=form["spares"],
             target_epsilon=form["target_epsilon"],
             notes=tuple(form["notes"]),
         )
@@ -172,15 +207,36 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Reads a stored plan; one whose content no longer has its id was edited and is refused."""
+        """Reads a stored plan; one whose content no longer has its id was edited and is refused.
+
+        Raises `OSError` where there is none: its disk may be gone, and the plan with it.
+        """
+        text = path.read_bytes()
         try:
-            form = json.loads(path.read_text())
-        except (OSError, json.JSONDecodeError) as cause:
+            form = json.loads(text)
+        except ValueError as cause:
             raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
         plan = cls.from_json(form)
         if plan.id != form["id"]:
             raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
         return plan
+
+
+def paid_for(points: Sequence[PlanEvent], *, spares: int = 0, turns: int | None = None) -> tuple[PlanEvent, ...]:
+    """What a rule is priced over: every point's run, or as many runs as there are `turns`, and the spare attempts.
+
+    *Guarantee*: a turn or a spare attempt is as costly as any of the points, so it may be used for whichever one, also
+    where earlier scores decide which. *Source*: adaptive composition of a number of mechanisms fixed beforehand, each
+    within one Renyi curve (Mironov 2017, Proposition 1) or one privacy profile (Zhu, Dong, Wang 2022, Theorem 10),
+    whatever came out before it.
+    """
+    if not spares and turns is None:
+        return tuple(points)
+    scored = [point.validation for point in points if point.validation is not None]
+    costliest = PlanEvent(
+        training=events.worst(point.training for point in points), validation=events.worst(scored) if scored else None
+    )
+    return (costliest,) * (turns + spares) if turns is not None else (*points, *[costliest] * spares)
 
 
 def digest(value: object) -> str:
@@ -202,6 +258,17 @@ def write_json(path: Path, form: object, mode: int = 0o666) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     partial.replace(path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flushes a folder's list of names to the disk: without it a power cut may take back a file made or renamed."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _event_to_json(event: PlanEvent) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from accounting.plan import write_json
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
+MODEL_FILE = "model.safetensors"
 
 
 class Status(StrEnum):
@@ -61,7 +62,10 @@ class TrialResult:
         except FileNotFoundError:
             return None
         except (OSError, json.JSONDecodeError) as cause:
-            raise BadInput(f"Expected result={path} to be a readable result file: {cause}.") from cause
+            raise BadInput(
+                f"Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as "
+                "killed."
+            ) from cause
         if form.pop("schema", None) != SCHEMA:
             raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
         known = {entry.name for entry in fields(cls)}

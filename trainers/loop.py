@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -50,10 +50,14 @@ class Run:
         positive_int("train_records", self.train_records)
 
     @property
+    def step_event(self) -> DpEvent:
+        """What one step is declared to do to the training records."""
+        return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
+
+    @property
     def event(self) -> DpEvent:
         """What the run is declared to do to the training records."""
-        step = self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
-        return repeat(step, self.steps)
+        return repeat(self.step_event, self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +69,65 @@ class BatchSizes:
     largest: int
 
 
+@dataclass(kw_only=True, eq=False)
+class Progress:
+    """How far a run has come: all that its other steps depend on, and what it did so far.
+
+    `weights` is the model itself as one vector and has `step` steps behind it, `fixed` are the tensors that training
+    leaves alone, `state` is the update rule's. `ran` counts every step that touched the records, lost ones too;
+    `drawn`, how often a batch of each size was drawn, and `seconds` are those of the steps that are not lost.
+    """
+
+    weights: Tensor
+    fixed: tuple[Tensor, ...]
+    state: Any
+    step: int = 0
+    ran: Counter[DpEvent] = field(default_factory=Counter)
+    drawn: Counter[int] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    @property
+    def batch_sizes(self) -> BatchSizes:
+        """The sizes drawn, in three numbers."""
+        units = sum(size * times for size, times in self.drawn.items())
+        return BatchSizes(smallest=min(self.drawn), mean=units / self.drawn.total(), largest=max(self.drawn))
+
+
+class Journal(Protocol):
+    """What is written down about a run that another session may have to go on with.
+
+    *Guarantee*: how long a stretch is stands on record before its first step, whatever dies afterwards.
+    """
+
+    def begin(self, missing: int) -> int:
+        """How many of the missing steps the next stretch has, at least one; raises where none may run."""
+        ...
+
+    def keep(self, progress: Progress) -> None:
+        """Keeps what was reached, also in the middle of a stretch; the run itself goes on changing it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unrecorded:
+    """The journal of a run that nobody will go on with: one stretch, and nothing kept."""
+
+    def begin(self, missing: int) -> int:
+        """All of them."""
+        return missing
+
+    def keep(self, progress: Progress) -> None:
+        """Keeps nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run did: the event it realised, and how it ended."""
+    """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end."""
 
     event: DpEvent
     steps: int
     diverged: bool
+    stopped: bool
     seconds: float
     batch_sizes: BatchSizes
 
@@ -86,40 +142,69 @@ def train(
     device: torch.device | str,
     chunk: int | None = None,
     on_step: Callable[[int], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    journal: Journal = Unrecorded(),
+    since: Progress | None = None,
 ) -> Outcome:
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2). A run whose parameters cease to be finite stops there and is flagged, not raised.
+    bound)^2). A run whose parameters cease to be finite stops there and is flagged, not raised. `should_stop` is asked
+    after each step; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
     """
     refuse_mixing(model, tuple(records.features.shape[1:]))
-    started = perf_counter()
     trainer, sampler, records = run.trainer, run.sampler, records.to(device)
-    weights = _as_one_vector(model.to(device))
-    state = trainer.update.start(weights)
-    ran: Counter[DpEvent] = Counter()
-    drawn: list[int] = []
-    diverged = False
-    while len(drawn) < run.steps and not diverged:
-        units = sampler.draw(records.available, run.train_records, streams.subsampling)
-        index, sizes = records.members(units)
-        inputs, targets = records.inputs(index, device), records.targets(index, device)
-        total, _ = engine.weighted_sum(model, inputs, targets, trainer.transform, chunk, sizes)
-        noise = _standard_normal(weights, streams.noise) * (run.noise_multiplier * trainer.transform.bound)
-        ran[sampler.event(records=run.train_records, noise_multiplier=run.noise_multiplier)] += 1
-        state, direction = trainer.update.direction(state, (total + noise) / sampler.batch_size)
-        weights -= trainer.lr * run.schedule.factor(len(drawn), run.steps) * direction
-        drawn.append(len(units))
-        diverged = not bool(weights.isfinite().all())
-        if on_step is not None:
-            on_step(len(drawn))
+    here = _begin(run, model.to(device)) if since is None else _go_on(since, model.to(device))
+    started = perf_counter() - here.seconds
+    diverged = stopping = False
+    while here.step < run.steps and not (diverged or stopping):
+        for _ in range(journal.begin(run.steps - here.step)):
+            units = sampler.draw(records.available, run.train_records, streams.subsampling)
+            index, sizes = records.members(units)
+            inputs, targets = records.inputs(index, device), records.targets(index, device)
+            total, _ = engine.weighted_sum(model, inputs, targets, trainer.transform, chunk, sizes)
+            noise = _standard_normal(here.weights, streams.noise) * (run.noise_multiplier * trainer.transform.bound)
+            here.ran[run.step_event] += 1
+            here.state, direction = trainer.update.direction(here.state, (total + noise) / sampler.batch_size)
+            here.weights -= trainer.lr * run.schedule.factor(here.step, run.steps) * direction
+            here.drawn[len(units)] += 1
+            here.step += 1
+            diverged = not bool(here.weights.isfinite().all())
+            if on_step is not None:
+                on_step(here.step)
+            stopping = should_stop is not None and should_stop()
+            if diverged or stopping:
+                break
+        here.seconds = perf_counter() - started
+        if here.step < run.steps and not diverged:
+            journal.keep(here)
     return Outcome(
-        event=compose(repeat(event, count) for event, count in ran.items()),
-        steps=len(drawn),
+        event=compose(repeat(event, count) for event, count in here.ran.items()),
+        steps=here.step,
         diverged=diverged,
-        seconds=perf_counter() - started,
-        batch_sizes=BatchSizes(smallest=min(drawn), mean=sum(drawn) / len(drawn), largest=max(drawn)),
+        stopped=here.step < run.steps and not diverged,
+        seconds=here.seconds,
+        batch_sizes=here.batch_sizes,
     )
+
+
+def _begin(run: Run, model: nn.Module) -> Progress:
+    weights = _as_one_vector(model)
+    return Progress(weights=weights, fixed=_fixed(model), state=run.trainer.update.start(weights))
+
+
+def _go_on(since: Progress, model: nn.Module) -> Progress:
+    """The earlier session's progress with this model for its own, whose initial weights it overwrites."""
+    weights, fixed = _as_one_vector(model), _fixed(model)
+    for mine, kept in zip((weights, *fixed), (since.weights, *since.fixed), strict=True):
+        mine.copy_(kept)
+    return replace(since, weights=weights, fixed=fixed, ran=since.ran.copy(), drawn=since.drawn.copy())
+
+
+def _fixed(model: nn.Module) -> tuple[Tensor, ...]:
+    """The tensors that training leaves alone: they too may have been drawn where the model was made."""
+    frozen = (parameter.detach() for parameter in model.parameters() if not parameter.requires_grad)
+    return *frozen, *model.buffers()
 
 
 def _as_one_vector(model: nn.Module) -> Tensor:

@@ -14,7 +14,10 @@ State = TypeVar("State")
 
 
 class Update(Protocol[State]):
-    """A rule that turns the private gradients seen so far into the next direction; it never sees the data."""
+    """A rule that turns the private gradients seen so far into the next direction; it never sees the data.
+
+    A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold.
+    """
 
     def start(self, gradient: Tensor) -> State:
         """The state before the first step, for gradients shaped like this one."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from accounting.fingerprint import Content
     from trainers.data.official import Official
 
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
@@ -64,6 +65,7 @@ COLUMNS = (
     "hours-per-week",
     "native-country",
 )
+PRIVATE_FILE, PUBLIC_FILE = "adult.data", "adult.test"
 INCOMES = ("<=50K", ">50K")
 WIDTH = len(NUMBERS) + sum(map(len, CATEGORIES.values()))
 
@@ -99,14 +101,14 @@ class Adult:
         """Find adult.data and adult.test in the user's folder or download them."""
         self.files.locate(self.name, folder)
 
-    def verify(self, folder: Path | None) -> None:
-        """Check both files against their official checksums."""
-        self.files.read(self.name, folder)
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check both files against their official checksums; adult.data is private."""
+        return self.files.verify(self.name, folder, (PRIVATE_FILE,))
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The complete rows of adult.data as private records, those of adult.test as public ones."""
         contents = self.files.read(self.name, folder)
-        return self._records(contents, "adult.data"), self._records(contents, "adult.test")
+        return self._records(contents, PRIVATE_FILE), self._records(contents, PUBLIC_FILE)
 
     def _records(self, contents: Mapping[str, bytes], file: str) -> Records:
         import torch

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from accounting.fingerprint import Content
     from trainers.data.official import Official
 
 TRAIN_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -54,9 +55,9 @@ class Cifar10:
         """Find the six batches or the archive in the user's folder, or download the archive."""
         self.files.locate(self.name, folder)
 
-    def verify(self, folder: Path | None) -> None:
-        """Check the six batches against their official checksums."""
-        self.files.read(self.name, folder)
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check the six batches against their official checksums; the five training batches are private."""
+        return self.files.verify(self.name, folder, TRAIN_BATCHES)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The five training batches as private records, the test batch as public ones."""

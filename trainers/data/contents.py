@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from accounting.errors import BadInput
+from accounting.fingerprint import Content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
 
@@ -22,19 +23,35 @@ def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str]) -> dict[str, 
     Guarantee: each has its checksum; nothing has been parsed before.
     Errors: `BadInput`, one sentence that names the file.
     """
-    contents: dict[str, bytes] = {}
+    return dict(_verified(paths, md5))
+
+
+def verify_contents(paths: tuple[Path, ...], md5: Mapping[str, str], private: Collection[str]) -> tuple[Content, ...]:
+    """What each of the `private` files holds, read once and not kept.
+
+    Guarantee: every file named in `md5`, private or not, has its checksum; nothing has been parsed.
+    Errors: `BadInput`, one sentence that names the file.
+    """
+    for name in private:
+        if name not in md5:
+            raise BadInput(f"Expected a checksum of {name}, which holds private records.")
+    return tuple(Content.of((content,)) for name, content in _verified(paths, md5) if name in private)
+
+
+def _verified(paths: tuple[Path, ...], md5: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """The names and contents, file after file; whoever takes them all has met every file named in `md5`."""
+    missing = dict.fromkeys(md5)
     for path in paths:
         try:
             for name, content in _members(path):
                 if name in md5:
                     _verify(content, md5[name], name, path)
-                    contents[name] = content
+                    missing.pop(name, None)
+                    yield name, content
         except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
             raise BadInput(f"{path} cannot be read, it may be cut off ({error}): fetch it again.") from error
-    for name in md5:
-        if name not in contents:
-            raise BadInput(f"Expected {name} in {', '.join(map(str, paths))}.")
-    return contents
+    for name in missing:
+        raise BadInput(f"Expected {name} in {', '.join(map(str, paths))}.")
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -9,6 +9,7 @@ from trainers.validation import positive_int
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from accounting.fingerprint import Content
     from trainers.data.records import Records
 
 
@@ -57,11 +58,14 @@ class DataSet(Protocol):
         Errors: `BadInput`, one sentence that says which file to put where.
         """
 
-    def verify(self, folder: Path | None) -> None:
-        """Check the files against their checksums, parsing nothing: a damaged file must not cost budget.
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check the files against their checksums, parsing no record: a damaged file must not cost budget.
 
+        Returns what each file with private records holds, by which the data set is recognised. A file whose records
+        are all public is checked and left out: two data sets that share one are not one.
         Errors: `BadInput`, one sentence that names the file.
         """
+        ...
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private records and the public test records, verified.

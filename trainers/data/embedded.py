@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.contents import read_contents
+from trainers.data.contents import read_contents, verify_contents
 from trainers.data.dataset import check_declaration
 from trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from accounting.fingerprint import Content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +56,10 @@ class EmbeddedImages:
         """Find the distribution's file; the user's folder plays no part."""
         self._path()
 
-    def verify(self, folder: Path | None) -> None:
-        """Check the distribution's file against its checksum."""
-        self._content()
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check the distribution's file against its checksum; it is private."""
+        path = self._path()
+        return verify_contents((path,), {path.stem: self.md5}, (path.stem,))
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All images as private records; there are no public ones."""

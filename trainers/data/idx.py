@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from accounting.fingerprint import Content
     from trainers.data.official import Official
 
 
@@ -49,9 +50,9 @@ class IdxImages:
         """Find the four idx files in the user's folder or download them."""
         self.files.locate(self.name, folder)
 
-    def verify(self, folder: Path | None) -> None:
-        """Check the four files against their official checksums."""
-        self.files.read(self.name, folder)
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check the four files against their official checksums; the training images and labels are private."""
+        return self.files.verify(self.name, folder, _files("train"))
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The training images as private records, the test images as public ones."""
@@ -61,7 +62,7 @@ class IdxImages:
     def _records(self, contents: Mapping[str, bytes], part: str) -> Records:
         import torch
 
-        images_file, labels_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
+        images_file, labels_file = _files(part)
         images = parse_idx(contents[images_file], images_file, self.shape[-2:])
         labels = parse_idx(contents[labels_file], labels_file, ())
         if len(labels) != len(images):
@@ -73,6 +74,11 @@ class IdxImages:
             labels=torch.from_numpy(labels.astype(np.int64)),
             scaling=Scaling(scale=self.scale, mean=self.mean, std=self.std),
         )
+
+
+def _files(part: str) -> tuple[str, str]:
+    """The names of a part's images and labels."""
+    return f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
 
 
 def parse_idx(content: bytes, file: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accounting.errors import BadInput
-from trainers.data.contents import read_contents
+from trainers.data.contents import read_contents, verify_contents
 from trainers.data.fetch import cache_folder, download
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from accounting.fingerprint import Content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,13 @@ class Official:
             )
         except OSError as error:
             raise BadInput(self._advice(name, folder, error)) from error
+
+    def verify(self, name: str, folder: Path | None, private: Collection[str]) -> tuple[Content, ...]:
+        """What each of the `private` files of data set `name` holds, after all files met their official checksums.
+
+        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        """
+        return verify_contents(self.locate(name, folder), self.contents, private)
 
     def read(self, name: str, folder: Path | None) -> dict[str, bytes]:
         """The decompressed contents of every file of data set `name`, each with its official checksum.

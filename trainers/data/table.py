@@ -10,12 +10,14 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accounting.errors import BadInput
+from accounting.fingerprint import Content
 from trainers.data.columns import Column, public_bounds
 from trainers.data.dataset import check_declaration
 from trainers.data.records import Records
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Row = Sequence[str]
+
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +80,20 @@ class Table:
         if not path.is_file():
             raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
 
-    def verify(self, folder: Path | None) -> None:
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check that the file can be read and has the declared columns; there is no checksum to check."""
         with self._open(folder) as (header, _):
-            for column in self._columns:
-                if header.count(column) != 1:
-                    raise BadInput(
-                        f"Expected one column {column} in the header of {self.file}, got {header.count(column)}."
-                    )
+            self._check_header(header)
+        try:
+            with self._path(folder).open("rb") as stream:
+                return (Content.of(iter(partial(stream.read, _CHUNK), b"")),)
+        except OSError as error:
+            raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, each unit's capped; there are no public ones."""
         import torch
 
-        self.verify(folder)
         columns = self._read(folder)
         features = np.column_stack([columns[name].scaled(bounds) for name, bounds in self.bounds.items()])
         records = Records(
@@ -106,9 +110,17 @@ class Table:
         whose = () if self.unit_column is None else (self.unit_column,)
         return (self.label, *whose, *self.bounds)
 
+    def _check_header(self, header: Sequence[str]) -> None:
+        for column in self._columns:
+            if header.count(column) != 1:
+                raise BadInput(
+                    f"Expected one column {column} in the header of {self.file}, got {header.count(column)}."
+                )
+
     def _read(self, folder: Path | None) -> dict[str, Column]:
         """The columns that are used, each row by the line that it ends in."""
         with self._open(folder) as (header, rows):
+            self._check_header(header)
             cells: dict[str, dict[int, str]] = {column: {} for column in self._columns}
             places = {column: header.index(column) for column in self._columns}
             for line, row in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import math
 import subprocess
@@ -18,6 +19,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
+from accounting.fingerprint import Content
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
@@ -45,6 +47,7 @@ DATA_SETS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(file), OPEN.get(file.stem, {})))
     for file in sorted(CONF.glob("dataset/*.yaml"))
 }
+OFFICIAL = [name for name, conf in DATA_SETS.items() if "files" in conf["dataset"]]
 GRIDS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
 }
@@ -104,7 +107,9 @@ def test_the_official_files_hold_what_is_declared(name: str, request: pytest.Fix
         dataset.locate(folder)
     except BadInput as absent:
         pytest.skip(str(absent))
-    dataset.verify(folder)
+    begun = time.perf_counter()
+    assert dataset.verify(folder)
+    assert time.perf_counter() - begun < SECONDS
     begun = time.perf_counter()
     private, public = dataset.load(folder)
     assert time.perf_counter() - begun < SECONDS
@@ -118,7 +123,41 @@ def test_the_official_files_hold_what_is_declared(name: str, request: pytest.Fix
         assert inputs.max() <= 1
 
 
-@pytest.mark.parametrize("name", [name for name in DATA_SETS if "files" in DATA_SETS[name]["dataset"]])
+def holding(folder: Path, name: str, contents: dict[str, bytes]) -> Any:
+    """A data set of conf/dataset, of these files instead of the official ones, which its YAML takes for official."""
+    for file, content in contents.items():
+        (folder / file).write_bytes(content)
+    sums = {file: hashlib.md5(content).hexdigest() for file, content in contents.items()}
+    conf: Any = DATA_SETS[name]
+    dataset = instantiate(conf["dataset"])
+    return dataclasses.replace(dataset, files=dataclasses.replace(dataset.files, contents=sums, folders=()))
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_a_data_set_is_recognised_by_its_private_files_alone(name: str, tmp_path: Path) -> None:
+    conf: Any = DATA_SETS[name]
+    contents = {
+        file: f"the contents of {file}, which nobody parses".encode() for file in conf["dataset"]["files"]["contents"]
+    }
+    private = [content for file, content in contents.items() if "test" not in file and "t10k" not in file]
+    assert 0 < len(private) < len(contents)
+    held = holding(tmp_path, name, contents).verify(tmp_path)
+    assert sorted(content.digest for content in held) == sorted(Content.of([one]).digest for one in private)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_a_damaged_file_is_found_before_anything_is_charged(name: str, tmp_path: Path) -> None:
+    conf: Any = DATA_SETS[name]
+    contents = {file: file.encode() for file in conf["dataset"]["files"]["contents"]}
+    dataset = holding(tmp_path, name, contents)
+    for file in contents:
+        (tmp_path / file).write_bytes(b"damaged")
+        with pytest.raises(BadInput, match=rf"of the contents of {tmp_path}/{file}, got"):
+            dataset.verify(tmp_path)
+        (tmp_path / file).write_bytes(contents[file])
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
 def test_absent_and_offline_is_one_sentence_with_the_next_step(name: str, tmp_path: Path, nowhere: str) -> None:
     conf: Any = DATA_SETS[name]
     if any(Path(folder).is_dir() for folder in conf["dataset"]["files"]["folders"] if folder.startswith("/")):

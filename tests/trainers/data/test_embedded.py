@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+from importlib.metadata import distribution
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from accounting.errors import BadInput
+from accounting.fingerprint import Content
 from trainers.data.embedded import EmbeddedImages, parse_table
 
 DIGITS = EmbeddedImages(
@@ -49,6 +53,11 @@ def test_pooling_averages_squares_of_each_image_alone(pool: int) -> None:
         for column in range(side):
             square = raw[:, row * pool : (row + 1) * pool, column * pool : (column + 1) * pool]
             assert (pooled[:, 0, row, column].numpy() == square.mean((1, 2))).all()
+
+
+def test_all_the_images_are_private_and_recognised_decompressed() -> None:
+    file = Path(str(distribution("scikit-learn").locate_file(DIGITS.file)))
+    assert DIGITS.verify(None) == (Content.of([gzip.decompress(file.read_bytes())]),)
 
 
 def test_a_file_with_another_checksum_is_refused_before_it_is_parsed() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from accounting.errors import BadInput
+from accounting.fingerprint import Content
 from trainers.data.official import Official
 
 FILES = {"train.txt": b"one\ntwo\nthree\n" * 50, "test.txt": b"four\n" * 50}
@@ -98,6 +100,35 @@ def test_gzip_files_compressed_by_others_are_the_same_contents(tmp_path: Path, n
         (tmp_path / name).unlink()
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1, mtime=1))
     assert official(nowhere).read("tiny", tmp_path) == FILES
+
+
+@pytest.mark.parametrize("layout", ["plain", "gzipped", "gzipped by others", "archive"])
+def test_a_file_is_recognised_however_it_is_kept(tmp_path: Path, nowhere: str, layout: str) -> None:
+    source = in_an_archive(nowhere) if layout == "archive" else official(nowhere)
+    if layout == "archive":
+        (tmp_path / "tiny.tar.gz").write_bytes(ARCHIVE)
+    else:
+        put(tmp_path / "tiny", "" if layout == "plain" else ".gz")
+    if layout == "gzipped by others":
+        for name, content in FILES.items():
+            (tmp_path / "tiny" / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1, mtime=1))
+    assert source.verify("tiny", tmp_path, ("train.txt",)) == (Content.of([FILES["train.txt"]]),)
+
+
+def test_a_private_file_without_a_checksum_is_refused(tmp_path: Path, nowhere: str) -> None:
+    put(tmp_path)
+    with pytest.raises(BadInput, match=r"^Expected a checksum of more\.txt, which holds private records\.$"):
+        official(nowhere).verify("tiny", tmp_path, ("train.txt", "more.txt"))
+
+
+@pytest.mark.parametrize("read", [Official.read, lambda *where: Official.verify(*where, private=())])
+def test_every_file_is_checked_whoever_asks(tmp_path: Path, nowhere: str, read: Any) -> None:
+    (tmp_path / "tiny.tar.gz").write_bytes(ARCHIVE)
+    source = in_an_archive(nowhere)
+    with pytest.raises(BadInput, match=r"^Expected md5=0+ of the contents of test\.txt in .*tiny\.tar\.gz, got "):
+        read(dataclasses.replace(source, contents={**source.contents, "test.txt": "0" * 32}), "tiny", tmp_path)
+    with pytest.raises(BadInput, match=r"^Expected more in .*tiny\.tar\.gz\.$"):
+        read(dataclasses.replace(source, contents={**source.contents, "more": "0" * 32}), "tiny", tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["none", "empty"])
@@ -192,19 +223,6 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path, nowhere: str, size: i
     (tmp_path / "tiny.tar.gz").write_bytes(ARCHIVE[:size])
     with pytest.raises(BadInput, match=r"tiny\.tar\.gz cannot be read|in .*tiny\.tar\.gz"):
         in_an_archive(nowhere).read("tiny", tmp_path)
-
-
-def test_an_archive_without_a_file_is_one_sentence(tmp_path: Path, nowhere: str) -> None:
-    (tmp_path / "tiny.tar.gz").write_bytes(ARCHIVE)
-    source = in_an_archive(nowhere)
-    more = Official(
-        url=nowhere,
-        folders=("tiny",),
-        downloads=source.downloads,
-        contents={**source.contents, "more": "0" * 32},
-    )
-    with pytest.raises(BadInput, match=r"^Expected more in .*tiny\.tar\.gz\.$"):
-        more.read("tiny", tmp_path)
 
 
 def test_a_declaration_without_files_is_refused() -> None:

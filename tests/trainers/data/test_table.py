@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
+from accounting.fingerprint import Content
 from trainers.data.table import Table
 
 HEADER = "patient,weight,ill,age,note"
@@ -79,6 +80,17 @@ def test_an_absent_file_is_one_sentence_with_the_next_step(tmp_path: Path) -> No
     for look in (TABLE.locate, TABLE.verify, TABLE.load):
         with pytest.raises(BadInput, match=rf"^visits needs {tmp_path}/visits\.csv: put it there, or say DATA="):
             look(tmp_path)
+
+
+def test_the_whole_file_is_recognised_under_any_name(tmp_path: Path) -> None:
+    rows = [f"P{row},50,yes,18,{'a long note ' * 10}" for row in range(20_000)]
+    content = (written(tmp_path, *rows) / "visits.csv").read_bytes()
+    (tmp_path / "copy.csv").write_bytes(content)
+    renamed = dataclasses.replace(TABLE, name="stays", file="copy.csv", records=7)
+    assert len(content) > 2 << 20
+    assert TABLE.verify(tmp_path) == renamed.verify(tmp_path) == (Content.of([content]),)
+    (tmp_path / "copy.csv").write_bytes(content + b"\n")
+    assert renamed.verify(tmp_path) != TABLE.verify(tmp_path)
 
 
 def test_the_header_is_checked_without_reading_a_record(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""A trained model as a file: named tensors and nothing else, the same bytes for the same weights.
+
+The weights are what training was paid for; where a rule hides losers, only the winner's may leave.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from safetensors.torch import load_file, save
+
+from accounting.result import MODEL_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+
+def save_model(model: nn.Module, folder: Path) -> None:
+    """Puts the model's parameters and buffers into a folder, for its owner alone, in one rename."""
+    partial = folder / f".{MODEL_FILE}.{os.getpid()}.partial"
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
+        stream.write(save(tensors))
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(folder / MODEL_FILE)
+
+
+def load_model(model: nn.Module, folder: Path) -> nn.Module:
+    """The same model with the weights that `save_model` put there; raises RuntimeError where they do not fit it."""
+    model.load_state_dict(load_file(folder / MODEL_FILE))
+    return model
