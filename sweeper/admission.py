@@ -1,24 +1,26 @@
 """Plan to charge, or refusal: what is still to be run, and that it is paid for before any of it is.
 
-An attempt is *finished* when its result file says so, *killed* when the ledger says that it started and no result file
-says how it ended, also when somebody deleted the folder. Finished attempts are neither run nor charged again; points
-that never started run on the charge they have; killed ones are a new charge, or are refused.
+An attempt is *finished* when its result file says so, *interrupted* when it may go on from a checkpoint, *killed* when
+the ledger says that it started and nothing says how it ended, also when somebody deleted the folder. Finished attempts
+are neither run nor charged again; interrupted ones go on, and points that never began run, on the charge that they
+have; killed ones take a spare attempt, are a new charge, or are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from accounting import events
+from accounting.account import Attempts
 from accounting.errors import BadInput, BudgetRefused
-from accounting.ledger import Ledger, Statement, refusal
+from accounting.events import PlanEvent
+from accounting.ledger import Ledger, refusal
 from accounting.plan import Plan, Trial
 from accounting.price import Quote
-from accounting.result import Status, TrialResult
+from accounting.receipt import Receipt
 from sweeper.advice import advice
+from sweeper.attempts import Stage, Standing, stage_of
 from sweeper.compose import PricedPlan
 from sweeper.folder import SweepFolder
 
@@ -28,110 +30,108 @@ class Retry(StrEnum):
 
     KILLED = "killed"
     FAILED = "failed"
+    ALL = "all"
     NONE = "none"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """The trials of a plan by what became of them."""
-
-    finished: tuple[Trial, ...]
-    failed: tuple[Trial, ...]
-    killed: tuple[Trial, ...]
-    fresh: tuple[Trial, ...]
-
-
-def standing(plan: Plan, folder: SweepFolder, statement: Statement) -> Standing:
-    """Where each trial stands, by the ledger first and the result files second."""
-    sorted_: dict[str, list[Trial]] = {"finished": [], "failed": [], "killed": [], "fresh": []}
-    for trial in plan.trials:
-        started = statement.started(plan.id, trial.id)
-        result = TrialResult.read(folder.trial(trial.id)) if started else None
-        sorted_[_kind(started, result)].append(trial)
-    return Standing(**{kind: tuple(trials) for kind, trials in sorted_.items()})
-
-
-def _kind(started: int, result: TrialResult | None) -> str:
-    if not started:
-        return "fresh"
-    if result is None or result.attempt != started:
-        return "killed"
-    return "failed" if result.status is Status.FAILED else "finished"
+def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tuple[Trial, Stage]]:
+    """Where each trial stands, by the ledger first and the files second."""
+    for trial in folder.runs(plan):
+        started = attempts.started[trial.id]
+        yield trial, stage_of(folder.trial(trial.id), trial, started) if started else Stage.FRESH
 
 
 def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> tuple[Trial, ...]:
-    """Charges what is not yet charged and returns the points to run, or raises `BudgetRefused`.
+    """Charges what is not yet charged and returns the runs that are due, or raises `BudgetRefused`.
 
-    The first time, the whole plan is one charge; later, attempts to repeat are another one.
+    The first time, the whole plan is one charge; later, attempts to repeat are another one, unless spare ones are left
+    or a repetition that was paid for never began.
     """
     plan = priced.plan
-    statement = ledger.open(plan.account, plan.budget)
-    _refuse_strangers(plan, folder, statement)
-    if not any(entry.plan == plan.id for entry in statement.charges):
-        charge(ledger, priced, plan.trials, priced.quote, "plan")
-        return plan.trials
-    where = standing(plan, folder, statement)
-    again = {Retry.KILLED: where.killed, Retry.FAILED: where.killed + where.failed, Retry.NONE: ()}[retry]
-    unpaid = [trial for trial in again if _uncovered(statement, plan, trial)]
-    if unpaid:
-        charge(ledger, priced, unpaid, quote_for(priced, unpaid), "repeat")
-    return where.fresh + again
+    open_account(priced, ledger)
+    attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    _refuse_strangers(plan, folder, attempts)
+    if not attempts.charges:
+        names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
+        spares = len(plan.paid) - len(names)
+        charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
+        return folder.runs(plan)
+    where = Standing.of(stages(plan, folder, attempts))
+    asked = {
+        Retry.KILLED: where.killed,
+        Retry.FAILED: where.killed + where.failed,
+        Retry.ALL: where.killed + where.failed + where.finished,
+        Retry.NONE: (),
+    }[retry]
+    ended = where.killed + where.failed + where.finished
+    paid = [trial for trial in ended if attempts.started[trial.id] < attempts.covered[trial.id]]
+    again = tuple(trial for trial in ended if trial in asked or trial in paid)
+    unpaid = [trial for trial in again if trial not in paid]
+    if beyond := unpaid[_free(plan, attempts) :]:
+        event = priced.rule.event([trial.event for trial in beyond])
+        quote = priced.panel.quote(event, plan.delta, plan.adjacency, plan.unit)
+        charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
+    return where.fresh + where.interrupted + again
 
 
-def _refuse_strangers(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
+def open_account(priced: PricedPlan, ledger: Ledger) -> None:
+    """Opens the account where it is new; a budget that the user typed must be the account's."""
+    plan = priced.plan
+    (ledger.use if priced.budget_given else ledger.find)(plan.account, plan.budget)
+
+
+def _free(plan: Plan, attempts: Attempts) -> int:
+    """The spare attempts that no turn to come needs."""
+    turns = 0 if plan.proposed is None else plan.proposed.trials - len(+attempts.started)
+    return attempts.spares - turns
+
+
+def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
     """Attempts that this ledger never started were charged elsewhere, or nowhere."""
-    for trial in plan.trials:
-        attempts = statement.started(plan.id, trial.id) + 1
-        if (folder.trial(trial.id) / f"claim-{attempts}").exists():
+    for trial in folder.runs(plan):
+        attempt = attempts.started[trial.id] + 1
+        if Receipt.claimed(folder.trial(trial.id), attempt):
             raise BadInput(
-                f"Expected {folder.root} to hold no attempts but those of the ledger {statement.account} is kept in; "
-                f"attempt {attempts} at trial {trial.id} is not in it. Use the ledger that it was run with "
+                f"Expected {folder.root} to hold no attempts but those of the ledger {plan.account} is kept in; "
+                f"attempt {attempt} at trial {trial.id} is not in it. Use the ledger that it was run with "
                 "(DPSWEEP_LEDGER), or another hydra.sweep.dir."
             )
-
-
-def quote_for(priced: PricedPlan, trials: Sequence[Trial]) -> Quote:
-    """The price of one more attempt at each of these trials."""
-    event = priced.rule.event([trial.event for trial in trials])
-    return priced.panel.quote(event, priced.plan.delta, priced.plan.adjacency, priced.plan.unit)
-
-
-def _uncovered(statement: Statement, plan: Plan, trial: Trial) -> bool:
-    return statement.started(plan.id, trial.id) >= statement.covered(plan.id, trial.id)
 
 
 def charge(
     ledger: Ledger,
     priced: PricedPlan,
     trials: Sequence[Trial],
+    event: PlanEvent,
     quote: Quote,
     reason: str,
-    names: Sequence[str] | None = None,
+    names: Sequence[str],
+    spares: int = 0,
 ) -> None:
-    """Takes the price of a search over these points out of the account, or says what would fit.
+    """Takes the price of `event`, a search over these points, out of the account, or says what would fit.
 
-    `names` are what the ledger is to start one attempt at each of; None: the points.
+    `names` are what the ledger is to start one attempt at each of; `spares` are attempts at whatever is started.
     """
     plan = priced.plan
     try:
         ledger.charge(
             plan.account,
             plan=plan.id,
-            trials=[trial.id for trial in trials] if names is None else names,
+            trials=names,
             cost=quote.guarantee,
-            record=_record(priced, trials, quote, reason),
+            record=_record(priced, quote, reason),
+            event=event,
+            spares=spares,
         )
     except BudgetRefused:
-        statement = ledger.statement(plan.account)
+        statement = ledger.statement(plan.account, plan.id)
         raise BudgetRefused(f"{refusal(statement, quote.guarantee)} {advice(priced, trials, statement)}") from None
 
 
-def _record(priced: PricedPlan, trials: Sequence[Trial], quote: Quote, reason: str) -> Mapping[str, Any]:
-    event = priced.rule.event([trial.event for trial in trials])
+def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
     return {
         "reason": reason,
         "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
-        "event": {name: events.to_json(part) for name, part in event.parts.items()},
         "claimed_by": quote.claimed_by,
         "bounds": dict(quote.bounds),
         "refusals": dict(quote.refusals),

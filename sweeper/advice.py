@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from accounting.calibration import largest_count
+from accounting.account import Statement
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import PlanEvent, worst
-from accounting.ledger import Statement
 from accounting.offers import Offer, price_list
 from accounting.plan import Trial
+from accounting.policy import DELTA, EPSILON
 from accounting.selection import SelectionRule
 from sweeper.compose import PricedPlan
 from sweeper.declaration import declare
-from sweeper.solve import Terms
+from sweeper.points import Point
+from sweeper.room import Room
+from sweeper.solve import Terms, trials_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The least noise at which a whole search under a rule fits, and what one run alone costs at that noise."""
+    """The least noise at which a whole search under a rule fits, what it may cost then, and what one run alone does."""
 
     noise_multiplier: float
+    epsilon: float
     single_run: float
 
 
@@ -30,66 +33,119 @@ def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
     """What the plan's search would cost under each rule that could have been chosen."""
     plan = priced.plan
     return price_list(
-        priced.offers, priced.events, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
+        priced.offers, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
     )
 
 
-def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], epsilon: float) -> Fit | None:
-    """The noise that a search over these trials needs to cost at most `epsilon`; None where no noise is enough.
+def admits(priced: PricedPlan, offer: Offer, room: Room) -> bool:
+    """Whether the account admits the plan's search under the rule of an offer."""
+    if offer.quote is None:
+        return False
+    event = offer.rule.event(priced.plan.paid)
+    return room.balance.admits(room.balance.policy.takes(offer.quote.guarantee, event))
+
+
+def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: Room) -> Fit | None:
+    """The noise that a search over these trials needs to be admitted; None where no noise is enough.
 
     The held-out records' scores follow: their noise is chosen so that they cost no more.
     """
+    if room.empty:
+        return None
     terms = _terms(priced, rule)
     declared = [declare(trial.config) for trial in trials]
 
-    def trials_at(noise: float) -> list[PlanEvent]:
-        return [PlanEvent(training=one.training(noise)) for one in declared]
+    def training(noise: float) -> PlanEvent:
+        return terms.event(PlanEvent(training=one.training(noise)) for one in declared)
+
+    def whole(noise: float) -> PlanEvent:
+        return terms.event(trial.event for trial in trials_of(_with_noise(trials, noise), terms, None))
 
     try:
-        noise = terms.noise(trials_at, epsilon)
+        noise = room.noise(training)
+        event = training(noise)
+        if not room.by_claim(event):  # scores follow training in epsilon, not in what this policy counts
+            noise = room.noise(whole, start=noise)
+            event = whole(noise)
     except (BadInput, UnsupportedEvent):
         return None
-    run = worst(trial.training for trial in trials_at(noise))
+    run = PlanEvent(training=worst(one.training(noise) for one in declared))
     return Fit(
         noise_multiplier=noise,
-        single_run=terms.panel.epsilon(PlanEvent(training=run), terms.delta, terms.adjacency),
+        epsilon=float(room.left[EPSILON]) if room.by_claim(event) else _price(terms, event),
+        single_run=_price(terms, run),
     )
 
 
 def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
     """What would fit instead, or how to go on."""
-    epsilon, delta = statement.left
-    command = f"dpsweep budget raise dataset={priced.plan.account} budget.epsilon=..."
-    raise_it = f"`{command}` raises the budget on the record."
-    if delta < priced.plan.delta:
-        return f"What would fit: privacy.delta={delta:g}, if that is above 0. {raise_it}"
-    if epsilon <= 0:
+    room = Room.of(priced, statement)
+    takes = room.takes(_terms(priced, priced.rule).event(trial.event for trial in trials))
+    raise_it = _raise_it(room, takes, priced.plan.account)
+    if DELTA in takes and room.left[DELTA] < takes[DELTA]:
+        return f"What would fit: privacy.delta={float(room.left[DELTA]):g}, if that is above 0. {raise_it}"
+    if not room.open(takes):
         return f"Nothing more fits. {raise_it}"
-    noisier = fit(priced, priced.rule, trials, epsilon)
-    return f"{what_fits(priced, trials, epsilon, offers_of(priced), noisier)} {raise_it}"
+    noisier = fit(priced, priced.rule, trials, room)
+    return f"{what_fits(priced, trials, room, offers_of(priced), noisier)} {raise_it}"
 
 
 def what_fits(
-    priced: PricedPlan, trials: Sequence[Trial], epsilon: float, offers: Sequence[Offer], noisier: Fit | None
+    priced: PricedPlan, trials: Sequence[Trial], room: Room, offers: Sequence[Offer], noisier: Fit | None
 ) -> str:
-    """Each way to come down to `epsilon`, in one sentence; `noisier` is the plan's own fit where it is known."""
-    return f"What would fit: {', or '.join(_ways(priced, trials, epsilon, offers, noisier))}."
+    """Each way to come down to what is left, in one sentence; `noisier` is the plan's own fit where it is known."""
+    return f"What would fit: {', or '.join(_ways(priced, trials, room, offers, noisier))}."
 
 
 def _ways(
-    priced: PricedPlan, trials: Sequence[Trial], epsilon: float, offers: Sequence[Offer], noisier: Fit | None
+    priced: PricedPlan, trials: Sequence[Trial], room: Room, offers: Sequence[Offer], noisier: Fit | None
 ) -> Iterator[str]:
     terms, events = _terms(priced, priced.rule), [trial.event for trial in trials]
-    fewer = largest_count(lambda count: terms.epsilon(events[:count]), epsilon, most=len(events) - 1)
-    yield f"{fewer or 'not one'} of these {len(events)} runs at this noise"
+    runs = len(events) if terms.turns is None else terms.turns
+
+    def fewer(count: int) -> PlanEvent:
+        return terms.event(events[:count]) if terms.turns is None else replace(terms, turns=count).event(events)
+
+    yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
     if noisier is not None:
-        asked = f" (privacy.epsilon={math.floor(epsilon * 1000) / 1000:g})" if priced.plan.target_epsilon else ""
+        target = math.floor(noisier.epsilon * 1000) / 1000
+        asked = f" (privacy.epsilon={target:g})" if priced.plan.target_epsilon else ""
         yield f"the whole grid with a noise multiplier of at least {noisier.noise_multiplier:g}{asked}"
     for offer in offers:
-        if offer.rule != priced.rule and offer.epsilon <= epsilon:
+        if offer.rule != priced.rule and admits(priced, offer, room):
             yield f"tuning={offer.label} at epsilon {math.ceil(offer.epsilon * 1000) / 1000:g}"
+
+
+def _with_noise(trials: Sequence[Trial], noise: float) -> list[Point]:
+    """The points of these trials at another noise, the one of their scores left open where it can be."""
+    points = []
+    for trial in trials:
+        score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
+        privacy = {**trial.config["privacy"], "noise_multiplier": noise}
+        config = {**trial.config, "score": score, "privacy": privacy}
+        points.append(Point(method=trial.method, axes=trial.axes, config=config))
+    return points
+
+
+def _price(terms: Terms, event: PlanEvent) -> float:
+    return terms.panel.epsilon(event, terms.delta, terms.adjacency)
+
+
+def _raise_it(room: Room, takes: Mapping[str, float], account: str) -> str:
+    """How to raise the budget, where that makes room for such a charge."""
+    if not room.rises(takes):
+        return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
+    return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."
 
 
 def _terms(priced: PricedPlan, rule: SelectionRule) -> Terms:
     """The plan's own terms under another rule."""
-    return Terms(rule=rule, panel=priced.panel, delta=priced.plan.delta, adjacency=priced.plan.adjacency)
+    plan = priced.plan
+    return Terms(
+        rule=rule,
+        panel=priced.panel,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        spares=plan.spares,
+        turns=None if plan.proposed is None else plan.proposed.trials,
+    )

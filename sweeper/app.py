@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput, DpsweepError, ExitCode
+from sweeper.stopping import AGAIN, REPEAT_ALL, same_command
 from sweeper.trial import run_block
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -20,7 +23,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
-    sys.argv = [sys.argv[0], *arguments]
+    sys.argv = [sys.argv[0], *(REPEAT_ALL if word == AGAIN else word for word in arguments)]
     _refuse_spaces(arguments)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_block)()
 
@@ -36,14 +39,24 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra hands exceptions over instead of printing them
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, SystemExit):
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is written: Ctrl-C while Python shuts down just ends it
+        if error is None:
+            return
+        if isinstance(error, SystemExit):
+            if isinstance(error.code, ExitCode):
+                _say(error.code)
             return
         sentence, code = _explain(error)
         if self._full or code is ExitCode.BUG:
             traceback.print_exception(error)
         print(sentence, file=sys.stderr)
-        print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
+        _say(code)
         sys.exit(code)
+
+
+def _say(code: ExitCode) -> None:
+    print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
 
 
 def _explain(error: BaseException) -> tuple[str, ExitCode]:
@@ -52,11 +65,17 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return (
-            "Stopped. What had started stays charged; the same command goes on with the rest.",
+            f"Stopped at once. What had started stays charged; the same command goes on: {same_command()}",
             ExitCode.STOPPED,
         )
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return _first_sentence(str(error)), ExitCode.BAD_INPUT
+    if isinstance(error, OSError):
+        return (
+            f"A file cannot be written or read: {error}. Once that is mended, the same command goes on: "
+            f"{same_command()}",
+            ExitCode.DISK_FAILED,
+        )
     return f"{type(error).__name__}: {error}", ExitCode.BUG
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from accounting.account import Attempts, Ended
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
 from accounting.result import TrialResult
-from sweeper.admission import Retry, Standing, admit, standing
+from accounting.steps import steps_spent
+from sweeper.admission import Retry, admit, stages
+from sweeper.attempts import Stage, Standing, stage_of, unused_receipt
 from sweeper.compose import PricedPlan
 from sweeper.folder import SweepFolder
 
@@ -22,28 +25,46 @@ class Book(Protocol):
         """Marks attempts as started before they are launched, and gives out a receipt for each that may be."""
         ...
 
-    def settle(self, receipts: Sequence[Receipt]) -> None:
-        """Records how these attempts ended, once no job is at work."""
+    def settle(self) -> None:
+        """Records how all attempts ended that have ended."""
         ...
 
     def standing(self) -> Standing:
         """Where everything that the sweep runs stands."""
         ...
 
+    def runs(self) -> tuple[Trial, ...]:
+        """Everything that the sweep runs, as far as it is known."""
+        ...
+
+
+def nothing_more(many: int) -> tuple[Trial, ...]:
+    """What follows where all that runs is due from the beginning."""
+    return ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """All that a plan runs, what of it is due now and paid for, the book that it is kept in, and words for the user.
+    """How many runs a plan has, what is due now and paid for, the book that it is kept in, and words for the user.
 
-    `notice` is said before anything runs, `idle` where nothing is due, `losses` about runs that failed or were killed.
+    `more` gives what is due after that, for so many at once, from what came out; nothing in most sweeps. `notice` is
+    said before anything runs, `idle` where nothing is due, `losses` about runs that failed or were killed. `in_turn`
+    says that what is due next depends on what came out.
     """
 
-    runs: tuple[Trial, ...]
+    total: int
     due: tuple[Trial, ...]
     book: Book
     notice: str
     idle: str
     losses: str
+    in_turn: bool = False
+    more: Callable[[int], tuple[Trial, ...]] = nothing_more
+
+    @property
+    def runs(self) -> tuple[Trial, ...]:
+        """Everything that runs, as far as it is known."""
+        return self.book.runs()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,36 +76,64 @@ class EveryRun:
     ledger: Ledger
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
-        """Starts one attempt at each trial in the ledger."""
-        return self.ledger.start(self.plan.account, plan=self.plan.id, trials=[trial.id for trial in trials])
+        """An attempt at each trial: the one that waits to be taken, the one that goes on, or one more."""
+        attempts = self._attempts()
+        waiting, interrupted, more = {}, [], []
+        for trial in trials:
+            attempt, place = attempts.started[trial.id], self.folder.trial(trial.id)
+            if attempt and (receipt := unused_receipt(place, attempt)) is not None:
+                waiting[trial.id] = receipt
+            elif attempt and stage_of(place, trial, attempt) is Stage.INTERRUPTED:
+                interrupted.append(trial.id)
+            else:
+                more.append(trial.id)
+        account, plan = self.plan.account, self.plan.id
+        resumed = self.ledger.resume(account, plan=plan, trials=interrupted) if interrupted else ()
+        started = self.ledger.start(account, plan=plan, trials=more) if more else ()
+        receipts = waiting | {receipt.trial: receipt for receipt in (*resumed, *started)}
+        return tuple(receipts[trial.id] for trial in trials)
 
-    def settle(self, receipts: Sequence[Receipt]) -> None:
-        """Writes into the ledger what each attempt did."""
-        for receipt in receipts:
-            self.ledger.settle(
-                receipt.account,
-                plan=receipt.plan,
-                trial=receipt.trial,
-                attempt=receipt.attempt,
-                realised=self._realised(receipt),
-            )
+    def settle(self) -> None:
+        """Writes into the ledger what each attempt did that has ended and was not written down before."""
+        trials = {trial.id: trial for trial in self.runs()}
+        attempts = self._attempts()
+        ended = []
+        for trial, attempt, resume in attempts.unsettled():
+            last = attempt == attempts.started[trial]
+            realised = self._realised(trials[trial], attempt) if last else {"status": Stage.KILLED.value}
+            if realised:
+                ended.append(Ended(trial=trial, attempt=attempt, resume=resume, realised=realised))
+        if ended:
+            self.ledger.settle(self.plan.account, plan=self.plan.id, ended=ended)
 
     def standing(self) -> Standing:
-        """By the ledger first and the result files second."""
-        return standing(self.plan, self.folder, self.ledger.statement(self.plan.account))
+        """By the ledger first and the files second."""
+        return Standing.of(stages(self.plan, self.folder, self._attempts()))
 
-    def _realised(self, receipt: Receipt) -> dict[str, Any]:
-        result = TrialResult.read(self.folder.trial(receipt.trial))
-        if result is None or result.attempt != receipt.attempt:
-            return {"status": "killed"}
-        return {"status": result.status.value, "steps": result.steps, "event": result.event}
+    def runs(self) -> tuple[Trial, ...]:
+        """The plan's points, or what was proposed of them so far."""
+        return self.folder.runs(self.plan)
+
+    def _attempts(self) -> Attempts:
+        return self.ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
+
+    def _realised(self, trial: Trial, attempt: int) -> dict[str, Any]:
+        """What the last attempt at a trial did; nothing where it has not ended."""
+        place = self.folder.trial(trial.id)
+        stage = stage_of(place, trial, attempt)
+        if stage in (Stage.FRESH, Stage.WORKING) or unused_receipt(place, attempt) is not None:
+            return {}
+        result = TrialResult.read(place)
+        if result is not None and result.attempt == attempt:
+            return {"status": result.status.value, "steps": result.steps, "event": result.event}
+        return {"status": stage.value, "steps": steps_spent(place, trial, attempt)}
 
 
 def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
     """The work of a plan that runs every point once, admitted."""
     due = admit(priced, ledger, folder, retry)
     return Work(
-        runs=priced.plan.trials,
+        total=len(priced.plan.trials),
         due=due,
         book=EveryRun(plan=priced.plan, folder=folder, ledger=ledger),
         notice="",

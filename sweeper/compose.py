@@ -19,9 +19,10 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.plan import Block, Plan, digest
+from accounting.plan import Block, Plan, Proposed, digest
 from accounting.price import Panel, Quote
-from accounting.selection import Disclosure, Search, SelectionRule, rule_from_config
+from accounting.selection import Disclosure, Proposals, Search, SelectionRule, rule_from_config
+from sweeper import samplers
 from sweeper.declaration import build
 from sweeper.points import Point, Request
 from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
@@ -34,7 +35,8 @@ SOLVED = ("noise", "steps", "points")
 class PricedPlan:
     """A plan with its price, and what its dearest run alone would have been quoted at: not the price of the search.
 
-    `offers` are the other rules that could have been chosen, by the names that `tuning=` takes.
+    `offers` are the other rules that could have been chosen, by the names that `tuning=` takes. `budget_given` says
+    that the user typed a budget, which then must be the account's.
     """
 
     plan: Plan
@@ -43,6 +45,7 @@ class PricedPlan:
     quote: Quote
     single_run: Quote
     offers: Mapping[str, SelectionRule]
+    budget_given: bool = False
 
     @property
     def events(self) -> tuple[PlanEvent, ...]:
@@ -60,19 +63,23 @@ def compose_plan(
 
     `offered` are the configurations of the rules that `tuning=auto` may take.
     """
-    privacy, dataset, tuning = (_plain(config, name) for name in ("privacy", "dataset", "tuning"))
+    privacy, dataset, tuning, search = (_plain(config, name) for name in ("privacy", "dataset", "tuning", "search"))
     budget = read_budget(config)
     delta = positive("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
+    proposed = _proposed(search, config.repeats)
+    asked = Search(proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED, pruning="pruner" in search)
     distinct, notes = _distinct(_repeated(points, config.repeats))
     rules = {label: _with_final(rule, config.final) for label, rule in offered.items()}
-    offers = {label: rule_from_config(rule) for label, rule in rules.items()}
+    offers = {label: rule_from_config(rule) for label, rule in rules.items() if _covers(rule_from_config(rule), asked)}
     terms = Terms(
         rule=Composition(),
         panel=build(_plain(config, "accountant"), "accountant"),
         delta=delta,
         adjacency=budget.adjacency,
+        spares=_spares(config.plan.spare_attempts),
+        turns=None if proposed is None else proposed.trials,
     )
     target = _target(privacy, distinct, request, config.solve)
     if "_target_" in tuning:
@@ -81,12 +88,12 @@ def compose_plan(
         rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
         notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
     terms = replace(terms, rule=rule_from_config(rule))
-    terms.rule.check(Search())
+    _check_search(terms, asked, search)
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
-    event = terms.rule.event([trial.event for trial in trials])
+    event = terms.event(trial.event for trial in trials)
     alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
-    if len(alone) > 1 and Disclosure.ALL_SCORES not in terms.rule.discloses:
+    if len(alone) > 1 and (proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
         notes = (*notes, f"The points differ in what they cost; {terms.rule.name} charges the worst at every order.")
     plan = Plan(
         account=_account(dataset["name"]),
@@ -96,6 +103,8 @@ def compose_plan(
         blocks=tuple(Block(trials=(trial,)) for trial in trials),
         event=event,
         target_epsilon=target,
+        proposed=proposed,
+        spares=terms.spares,
         notes=notes,
     )
     dearest = max(alone.values(), key=lambda one: terms.panel.epsilon(one, delta, budget.adjacency))
@@ -106,6 +115,7 @@ def compose_plan(
         quote=terms.panel.quote(event, delta, budget.adjacency, budget.unit),
         single_run=terms.panel.quote(dearest, delta, budget.adjacency, budget.unit),
         offers=offers,
+        budget_given=not request.keys.isdisjoint({"budget.epsilon", "budget.delta"}),
     )
 
 
@@ -130,6 +140,49 @@ def read_budget(config: DictConfig) -> Guarantee:
     )
 
 
+def _spares(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
+    return value
+
+
+def _proposed(search: Mapping[str, Any], repeats: object) -> Proposed | None:
+    """How many runs are proposed, and by which sampler; None where none are."""
+    if "_target_" not in search:
+        if strange := [key for key in search if key != "pruner"]:
+            raise BadInput(f"Expected search.{strange[0]} to come with a sampler, as in search=tpe.")
+        return None
+    if repeats != 1:
+        raise BadInput(f"Expected repeats={repeats} to be 1 where a sampler proposes points: it repeats what it likes.")
+    sampler = {key: value for key, value in search.items() if key not in ("trials", "pruner")}
+    samplers.check_sampler(sampler)
+    return Proposed(trials=search.get("trials", 0), sampler=sampler)
+
+
+def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any]) -> None:
+    """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
+    terms.rule.check(asked)
+    if asked.pruning:
+        raise BadInput(
+            f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "
+            "begins, so ending it early because of others' scores would save time alone, and is not done."
+        )
+    if terms.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected plan.spare_attempts={terms.spares} to be 0 under {terms.rule.name}: a try that died is never "
+            "replaced, since another one would depend on how the first went. Choose tuning=composition."
+        )
+
+
+def _covers(rule: SelectionRule, search: Search) -> bool:
+    """Whether a rule's theorem covers such a search."""
+    try:
+        rule.check(search)
+    except BadInput:
+        return False
+    return True
+
+
 def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
     """The points without repetitions, and a note that says how many were dropped."""
     kept: dict[str, Point] = {}
@@ -142,10 +195,19 @@ def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
 
 
 def _finite(point: Point) -> Mapping[str, Any]:
-    for key, value in point.axes.items():
+    for key, value in (*point.axes.items(), *_leaves(point.config)):
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput(f"Expected {key}={value} to be finite.")
     return point.config
+
+
+def _leaves(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a configuration, by their keys."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _repeated(points: Iterable[Point], repeats: object) -> Iterator[Point]:

@@ -30,6 +30,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """How many steps lie between the checkpoints of a trial, and how often it may lose so many and go on."""
+
+    every: int | None
+    resumes: int
+
+    def __post_init__(self) -> None:
+        if self.every is not None and (not _is_integer(self.every) or self.every < 1):
+            raise BadInput(f"Expected checkpoint.every={self.every!r} to be null or an integer >= 1.")
+        if not _is_integer(self.resumes) or self.resumes < 0:
+            raise BadInput(f"Expected checkpoint.resumes={self.resumes!r} to be an integer >= 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Declaration:
     """What one trial declares, without its noise, which a plan may still have to calibrate."""
 
@@ -39,10 +53,11 @@ class Declaration:
     schedule: LearningRate
     score: Score
     steps: int
+    checkpoints: Checkpoints
     adjacency: Adjacency
 
     def __post_init__(self) -> None:
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int):
+        if not _is_integer(self.steps):
             raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
         if self.steps < 1:
             raise BadInput(f"Expected steps={self.steps} >= 1.")
@@ -57,10 +72,21 @@ class Declaration:
         """The declared nominal number of training units: the public constant in the sample rate."""
         return self.score.train_records(nominal_units(self.dataset))
 
+    @property
+    def stretch(self) -> int | None:
+        """The steps between two checkpoints, None where there are none before the end."""
+        every = self.checkpoints.every
+        return None if every is None or every >= self.steps else every
+
+    @property
+    def priced_steps(self) -> int:
+        """All steps of the run, and the stretch that is lost and run again where a killed trial goes on."""
+        return self.steps + self.checkpoints.resumes * (self.stretch or 0)
+
     def training(self, noise_multiplier: float) -> DpEvent:
-        """What training does to the training records."""
+        """What training may do to the training records at most."""
         step = self.sampler.event(records=self.train_records, noise_multiplier=noise_multiplier)
-        return events.repeat(step, self.steps)
+        return events.repeat(step, self.priced_steps)
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """Training and scoring, each for its own records."""
@@ -77,13 +103,31 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
     names = ("dataset", "trainer", "sampler", "schedule", "score")
     parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
-    declaration = Declaration(steps=config["steps"], adjacency=Adjacency(privacy["adjacency"]), **parts)
+    declaration = Declaration(
+        steps=config["steps"],
+        checkpoints=_checkpoints(config["checkpoint"]),
+        adjacency=Adjacency(privacy["adjacency"]),
+        **parts,
+    )
     try:
         declaration.score.check(declaration.dataset.test_records)
-        declaration.training(noise_multiplier=1.0)
+        accesses = events.flatten(declaration.training(noise_multiplier=1.0))
     except ValueError as cause:
         raise BadInput(str(cause)) from cause
+    if sum(count for _, count in accesses) != declaration.priced_steps:
+        raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step.")
     return declaration
+
+
+def _checkpoints(config: Any) -> Checkpoints:
+    try:
+        return Checkpoints(**config)
+    except TypeError:
+        raise BadInput(f"Expected checkpoint={config!r} to have every and resumes, and nothing else.") from None
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @lru_cache(maxsize=4096)

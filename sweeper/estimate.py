@@ -38,10 +38,11 @@ def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def plan_seconds(plan: Plan, per_step: Mapping[str, float], workers: int) -> float:
-    """Wall time of the whole plan: the tries that its rule expects times a point's mean time, shared among workers."""
+    """Wall time of the whole plan: the runs that it pays for or expects, times a point's mean time, among workers."""
     points = len(plan.trials)
+    runs = plan.proposed.trials if plan.proposed else rule_from_config(plan.rule).expected_tries(points)
     all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in plan.trials)
-    return all_points * rule_from_config(plan.rule).expected_tries(points) / points / max(1, workers)
+    return all_points * runs / points / max(1, workers)
 
 
 def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from accounting.execution import (
     read_tries,
     tries_of,
 )
-from accounting.plan import Block, Plan
+from accounting.plan import Block, Plan, Trial
+from accounting.proposals import PROPOSALS_FILE, read_proposals, runs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,11 @@ class SweepFolder:
         return self.root / ENDED
 
     @property
+    def proposals(self) -> Path:
+        """The points that were proposed, in their turns."""
+        return self.root / PROPOSALS_FILE
+
+    @property
     def command(self) -> Path:
         """The configuration of the whole sweep, as Hydra's own sweepers write it."""
         return self.root / "multirun.yaml"
@@ -56,6 +63,11 @@ class SweepFolder:
     def lock(self) -> Path:
         """Held by the one coordinator of this folder."""
         return self.root / ".lock"
+
+    @property
+    def stop(self) -> Path:
+        """While it is there, no trial begins, and those at work write a checkpoint and leave."""
+        return self.root / "stop"
 
     @property
     def study(self) -> Path:
@@ -75,18 +87,40 @@ class SweepFolder:
         """The tries of the stored draw as they stand."""
         return read_tries(plan, stored, self.root)
 
+    def runs(self, plan: Plan) -> tuple[Trial, ...]:
+        """What may be run here so far: the plan's points, what was proposed, or the tries of the stored draw."""
+        return _RUNS[execution_of(plan)](self, plan)
+
     def blocks(self, plan: Plan) -> tuple[Block, ...]:
-        """What jobs may be started here: the plan's blocks, or one for each try of the stored draw."""
-        if execution_of(plan) is Execution.EVERY_POINT:
+        """What jobs may be started here: the plan's blocks, or one for each run."""
+        execution = execution_of(plan)
+        if execution is Execution.EVERY_POINT:
             return plan.blocks
-        stored = read_draw(plan, self.draw)
-        return () if stored is None else tuple(Block(trials=(trial,)) for trial in tries_of(plan, stored.draw))
+        return tuple(Block(trials=(trial,)) for trial in _RUNS[execution](self, plan))
 
     def block(self, plan: Plan, block_id: str) -> Block:
         """The block of that id, or a refusal."""
-        if execution_of(plan) is Execution.EVERY_POINT:
-            return plan.block(block_id)
-        found = {block.id: block for block in self.blocks(plan)}
-        if block_id not in found:
-            raise BadInput(f"Expected block={block_id} to be a try of the draw that plan {plan.id} was charged for.")
-        return found[block_id]
+        for block in self.blocks(plan):
+            if block.id == block_id:
+                return block
+        raise BadInput(f"Expected block={block_id} to be among what plan {plan.id} runs in {self.root}.")
+
+
+def _points(folder: SweepFolder, plan: Plan) -> tuple[Trial, ...]:
+    return plan.trials
+
+
+def _proposed(folder: SweepFolder, plan: Plan) -> tuple[Trial, ...]:
+    return runs_of(plan, read_proposals(plan, folder.proposals))
+
+
+def _tries(folder: SweepFolder, plan: Plan) -> tuple[Trial, ...]:
+    stored = read_draw(plan, folder.draw)
+    return () if stored is None else tries_of(plan, stored.draw)
+
+
+_RUNS: Mapping[Execution, Callable[[SweepFolder, Plan], tuple[Trial, ...]]] = {
+    Execution.EVERY_POINT: _points,
+    Execution.PROPOSED: _proposed,
+    Execution.DRAWN_TRIES: _tries,
+}

@@ -29,6 +29,7 @@ IDENTITY = (
     "score",
     "engine",
     "steps",
+    "checkpoint",
     "privacy",
     "seed",
 )
@@ -179,7 +180,8 @@ def _check_axis(override: Override) -> None:
     key = override.key_or_group
     if not override.is_discrete_sweep():
         raise BadInput(
-            f"Expected {override.input_line} to list its values: a continuous interval has no price; write {key}=a,b,c."
+            f"Expected {override.input_line} to list its values: a continuous interval has no points to declare and "
+            f"check before the charge. Write {key}=a,b,c, as finely as you like: search=tpe pays for its trials alone."
         )
     if not any(key == root or key.startswith(f"{root}.") for root in SWEEPABLE):
         raise BadInput(

@@ -9,11 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from accounting.ledger import Statement
+from accounting.account import Statement
 from accounting.offers import Offer, cheapest
 from accounting.selection import Disclosure
-from sweeper.advice import Fit, what_fits
+from accounting.steps import steps_priced
+from sweeper.advice import Fit, admits, what_fits
 from sweeper.compose import PricedPlan
+from sweeper.room import Room
 
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",
@@ -31,7 +33,7 @@ _SHORT = {
 def show_offers(
     priced: PricedPlan,
     offers: Sequence[Offer],
-    statement: Statement | None,
+    room: Room,
     fits: Mapping[str, Fit | None],
     wanted: str,
 ) -> None:
@@ -52,10 +54,10 @@ def show_offers(
         table.add_row(
             f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}{'' if offer.runs else '-'}".rstrip(),
             f"{offer.expected_tries:.4g}",
-            f"{offer.chance_of_best:.0%}",
+            f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
             "none" if offer.quote is None else ceil(offer.epsilon),
             _SHORT[shown(offer.rule.discloses)],
-            _whether(priced, offer, statement),
+            "yes" if admits(priced, offer, room) else "no",
             *(_fit(fits[offer.label]) if fits else ()),
             style="bold" if taken else None,
         )
@@ -83,8 +85,15 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
     methods = sorted({trial.method for trial in plan.trials})
     count = {method: sum(trial.method == method for trial in plan.trials) for method in methods}
     table.add_row("points", f"{len(plan.trials)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
+    if plan.proposed is not None:
+        chosen = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
+        table.add_row("runs", f"{plan.proposed.trials}, {chosen}")
+    if plan.spares:
+        table.add_row("spare attempts", f"{plan.spares}, paid for like the dearest run, for what is killed")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
-    table.add_row("steps of a run", ", ".join(map(str, steps)))
+    lost = sorted({steps_priced(trial) - trial.config["steps"] for trial in plan.trials} - {0})
+    again = f", and {' or '.join(map(str, lost))} that a crash may make run twice" if lost else ""
+    table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
     table.add_row(
         "the whole search",
@@ -104,19 +113,12 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         console.print(note)
 
 
-def show_what_fits(
-    priced: PricedPlan, offers: Sequence[Offer], statement: Statement | None, fits: Mapping[str, Fit | None]
-) -> None:
+def show_what_fits(priced: PricedPlan, offers: Sequence[Offer], room: Room, fits: Mapping[str, Fit | None]) -> None:
     """Prints what would fit instead, where the plan itself does not."""
-    left = left_of(priced, statement)
-    if not _admits(priced, priced.quote.epsilon, statement) and left > 0:
+    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    if room.open(takes) and not room.balance.admits(takes):
         own = next((fits.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
-        Console(highlight=False).print(what_fits(priced, priced.plan.trials, left, offers, own))
-
-
-def left_of(priced: PricedPlan, statement: Statement | None) -> float:
-    """The epsilon that the account has left."""
-    return priced.plan.budget.epsilon if statement is None else statement.left[0]
+        Console(highlight=False).print(what_fits(priced, priced.plan.trials, room, offers, own))
 
 
 def shown(discloses: frozenset[Disclosure]) -> str:
@@ -158,23 +160,23 @@ def _scores(priced: PricedPlan) -> str:
 
 
 def _budget(priced: PricedPlan, statement: Statement | None) -> str:
-    budget = priced.plan.budget
+    room = Room.of(priced, statement)
+    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     if statement is None:
-        fits = priced.quote.guarantee.fits(budget)
-        return f"the account opens with epsilon {budget.epsilon:g}, delta {budget.delta:g}: {_fits(fits)}"
+        budget = priced.plan.budget
+        fits = _fits(room.balance.admits(takes))
+        return f"the account opens with epsilon {budget.epsilon:g}, delta {budget.delta:g}: {fits}"
+    left = _left(room, takes)
     if any(entry.plan == priced.plan.id for entry in statement.charges):
-        return f"already charged; epsilon {statement.left[0]:.4g} of {statement.budget.epsilon:g} is left"
-    spent = f"epsilon {statement.reserved[0]:.4g} spent before, {statement.left[0]:.4g} of {statement.budget.epsilon:g}"
-    return f"{spent} and delta {statement.left[1]:.3g} left: {_fits(statement.admits(priced.quote.guarantee))}"
+        return f"already charged; {left}"
+    return f"{left}: {_fits(room.balance.admits(takes))}"
 
 
-def _admits(priced: PricedPlan, epsilon: float, statement: Statement | None) -> bool:
-    enough_delta = priced.plan.delta <= (priced.plan.budget.delta if statement is None else statement.left[1])
-    return epsilon <= left_of(priced, statement) and enough_delta
-
-
-def _whether(priced: PricedPlan, offer: Offer, statement: Statement | None) -> str:
-    return "yes" if _admits(priced, offer.epsilon, statement) else "no"
+def _left(room: Room, takes: Mapping[str, float]) -> str:
+    """What is left of all that such a plan takes."""
+    if room.balance.closed:
+        return "the account was closed"
+    return f"{room.balance.room(takes)} left ({room.balance.policy.name})"
 
 
 def _fits(fits: bool) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from itertools import islice
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from accounting.ledger import Statement
+from accounting.account import Statement
 from accounting.plan import Trial
 from accounting.result import RESULT_FILE, Status, TrialResult
 from sweeper.folder import SweepFolder
@@ -18,17 +19,22 @@ from sweeper.pricelist import ceil, duration
 
 SECONDS = 0.5
 
+AHEAD = 128
+"""Trials that are looked at each time: they begin in order, so those at work are among the first that wait."""
+
 
 class Display:
     """Watches the sweep's folder from a thread of its own, so that any launcher can do the work.
 
-    `trials` are the ones about to be run, `total` counts those of the whole plan.
+    `trials` are the ones about to be run, more of which `expect` makes known; of the whole plan's `total`, `done` are
+    over.
     """
 
     def __init__(
         self,
         trials: Sequence[Trial],
         total: int,
+        done: int,
         folder: SweepFolder,
         statement: Statement,
         seconds: float | None,
@@ -37,9 +43,9 @@ class Display:
         self._budget = f"epsilon reserved {ceil(statement.reserved[0])}, left {statement.left[0]:.4g}"
         self._seconds = seconds
         self._waiting = {trial.id: self._stamp(trial.id) for trial in trials}
-        self._total, self._done, self._failed = total, total - len(trials), 0
+        self._total, self._done, self._failed = total, done, 0
         self._started, self._here = time.monotonic(), 0
-        self._stop = threading.Event()
+        self._stop, self._looking = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._console = Console(highlight=False)
         self._progress = Progress(
@@ -63,15 +69,25 @@ class Display:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._look()
+        self._look(len(self._waiting))
         self._progress.stop()
+
+    def expect(self, trials: Sequence[Trial]) -> None:
+        """Watches these too, which are about to be run."""
+        with self._looking:
+            self._waiting |= {trial.id: self._stamp(trial.id) for trial in trials}
 
     def _watch(self) -> None:
         while not self._stop.wait(SECONDS):
             self._look()
 
-    def _look(self) -> None:
-        for trial in [trial for trial, before in self._waiting.items() if self._stamp(trial) not in (None, before)]:
+    def _look(self, ahead: int = AHEAD) -> None:
+        with self._looking:
+            self._count_and_show(ahead)
+
+    def _count_and_show(self, ahead: int) -> None:
+        first = list(islice(self._waiting.items(), ahead))
+        for trial in [trial for trial, before in first if self._stamp(trial) not in (None, before)]:
             result = TrialResult.read(self._folder.trial(trial))
             if result is not None:
                 del self._waiting[trial]
@@ -102,7 +118,7 @@ class Display:
     def _running(self) -> list[str]:
         """Steps done by the trials that are at work."""
         found = []
-        for trial in self._waiting:
+        for trial in islice(self._waiting, AHEAD):
             try:
                 found.append((self._folder.trial(trial) / "progress").read_text())
             except FileNotFoundError:

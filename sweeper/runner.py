@@ -1,32 +1,51 @@
-"""Runs the trials of an admitted plan through Hydra's launcher, a wave at a time.
+"""Runs the trials of an admitted plan through Hydra's launcher.
 
-Every attempt is marked as started before it is launched, so a wave holds no more jobs than the launcher
-runs at once: what was never launched never counts as started. Results come back as files, so a lost worker costs no
-finished trial.
+Every attempt is marked as started before it is launched, and jobs are handed over by the batch: the launcher queues
+them. What was launched and never taken by a worker has touched nothing, so when a launcher loses jobs, those whose
+receipts are still unused are launched again. It does no harm when a job that was thought lost turns up: one of the two
+finds the receipt used. Results come back as files, so a lost worker costs no finished trial.
 """
 
 from __future__ import annotations
 
-import os
+import copy
+import io
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from accounting.errors import ContractBroken, DpsweepError
 from accounting.plan import Block, Plan, Trial
+from accounting.receipt import RECEIPT_FILE, Receipt
 from accounting.result import RESULT_FILE, TrialResult
 from sweeper.books import Book
 from sweeper.folder import SweepFolder
+from sweeper.locks import at_work
+
+JOB = "job"
+"""The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
+
+ENVIRONMENT = "hydra.job.env_"
+"""What of Hydra's own overrides jobs are told too: variables of their environment."""
+
+LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A plan, its folder and book, and the launcher that Hydra was configured with."""
+    """A plan, its folder and book, and the launcher that Hydra was configured with.
+
+    `threads` is what each job may use, `batch` how many jobs are handed over at once.
+    """
 
     plan: Plan
     folder: SweepFolder
@@ -34,62 +53,90 @@ class Runner:
     context: HydraContext
     task: TaskFunction
     config: DictConfig
-    wave: int
+    threads: int
+    batch: int
 
     def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
-        """Runs one attempt at each trial and returns what launchers complained of; trials of one block run together."""
+        """Runs one attempt at each trial, or fewer where a stop is asked for; returns what went wrong around jobs.
+
+        Trials of one block run together. Raises `ContractBroken` where a job refused a block that nobody else took.
+        """
         wanted = {trial.id for trial in trials}
         blocks = [block for block in self.folder.blocks(self.plan) if any(trial.id in wanted for trial in block.trials)]
-        OmegaConf.update(self.config, "hydra.sweep.dir", str(self.folder.root))
         launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=self.context, task_function=self.task, config=self.config
+            hydra_context=self.context, task_function=self.task, config=self._launch_config()
         )
         complaints: list[str] = []
-        for start in range(0, len(blocks), self.wave):
-            complaints += self._launch(launcher, blocks[start : start + self.wave], start)
-        return tuple(complaints)
+        for first in range(0, len(blocks), self.batch):
+            if not self.folder.stop.exists():
+                complaints += self._start(launcher, blocks[first : first + self.batch], first)
+        return tuple(dict.fromkeys(complaints))
 
-    def _launch(self, launcher: Any, blocks: Sequence[Block], first: int) -> list[str]:
+    def _start(self, launcher: Any, blocks: Sequence[Block], first: int) -> list[str]:
+        """Launches these blocks until each was taken by a worker, or nobody took any."""
         receipts = self.book.start([trial for block in blocks for trial in block.trials])
-        started = {receipt.trial for receipt in receipts}
-        blocks = [block for block in blocks if all(trial.id in started for trial in block.trials)]
-        if not blocks:
-            return []
         for receipt in receipts:
             place = self.folder.trial(receipt.trial)
             _put_aside(place, receipt.attempt - 1)
             receipt.write(place)
-        complaints = []
-        try:
-            for job in launcher.launch([self._overrides(block) for block in blocks], initial_job_idx=first):
-                _ = job.return_value
-        except DpsweepError as refusal:
+        held = {receipt.trial: receipt for receipt in receipts}
+        waiting = [block for block in blocks if all(trial.id in held for trial in block.trials)]
+        complaints: list[str] = []
+        errors: dict[str, Exception] = {}
+        taken = True
+        while waiting and taken and not self.folder.stop.exists():
+            errors = self._launch(launcher, waiting, first)
+            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
+            left = [block for block in waiting if not self._is_taken(block, held)]
+            taken, waiting = len(left) < len(waiting), left
+            self._require_there(left)
+        self.book.settle()
+        for refusal in (errors[block.id] for block in waiting if isinstance(errors.get(block.id), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
-        except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
-            complaints.append(f"{type(cause).__name__}: {cause}".splitlines()[0])
-        self.book.settle(receipts)
         return complaints
+
+    def _require_there(self, blocks: Sequence[Block]) -> None:
+        """Raises `OSError` where what these blocks need, and what was there when they were launched, is gone."""
+        for trial in (trial for block in blocks for trial in block.trials):
+            self.folder.plan.stat()
+            (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
+
+    def _launch(self, launcher: Any, blocks: Sequence[Block], first: int) -> dict[str, Exception]:
+        """What went wrong, by block; what a launcher itself complains of concerns them all."""
+        try:
+            jobs = launcher.launch([self._overrides(block) for block in blocks], initial_job_idx=first)
+        except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
+            self._wait(blocks)
+            return {block.id: cause for block in blocks}
+        ended = {block.id: _error(job) for block, job in zip(blocks, jobs, strict=True)}
+        return {block: error for block, error in ended.items() if error is not None}
+
+    def _wait(self, blocks: Sequence[Block]) -> None:
+        """Waits for the jobs that go on though their launcher gave up."""
+        for trial in (trial for block in blocks for trial in block.trials):
+            while at_work(self.folder.trial(trial.id)):
+                time.sleep(LOOK_SECONDS)
+
+    def _is_taken(self, block: Block, receipts: Mapping[str, Receipt]) -> bool:
+        return any(receipts[trial.id].used(self.folder.trial(trial.id)) for trial in block.trials)
+
+    def _launch_config(self) -> DictConfig:
+        """The launcher's own settings, and the configuration that its jobs start from."""
+        config = copy.deepcopy(self.config)
+        config.hydra.sweep.dir = str(self.folder.root)
+        config.hydra.job.config_name = JOB
+        config.hydra.overrides.hydra = [one for one in config.hydra.overrides.hydra if one.startswith(ENVIRONMENT)]
+        return config
 
     def _overrides(self, block: Block) -> list[str]:
         """What a job needs to find its block; everything about the trial itself stands in the plan."""
+        data = self.config.data and str(Path(self.config.data).expanduser().absolute())
         compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
         return overrides(
-            {
-                "plan": self.plan.id,
-                "block": block.id,
-                "hydra.sweep.dir": str(self.folder.root),
-                "data": self.config.data,
-                **compute,
-            }
+            {"block": block.id, "hydra.sweep.dir": str(self.folder.root), "data": data}
+            | compute
+            | {"compute.threads": self.threads}
         )
-
-
-def wave_size(config: DictConfig, max_batch_size: int | None) -> int:
-    """How many jobs to launch at once: the given number, or the launcher's workers."""
-    if max_batch_size is not None:
-        return max(1, max_batch_size)
-    workers = config.hydra.launcher.get("n_jobs", 1) or 1
-    return workers if workers > 0 else os.cpu_count() or 1
 
 
 def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
@@ -98,7 +145,21 @@ def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, 
     return tuple(result for result in read if result is not None)
 
 
-def _put_aside(place: Any, attempt: int) -> None:
+def _error(job: JobReturn) -> Exception | None:
+    """What ended a job that did not end well; asking prints its overrides, which tell a user nothing."""
+    try:
+        with redirect_stderr(io.StringIO()):
+            _ = job.return_value
+    except Exception as error:  # noqa: BLE001 - it is handed on
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _put_aside(place: Path, attempt: int) -> None:
     """Keeps the result of an earlier attempt beside the new one."""
     if (place / RESULT_FILE).exists():
         (place / RESULT_FILE).rename(place / f"result-{attempt}.json")

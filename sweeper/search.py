@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
 
-from accounting.errors import BadInput, ContractBroken
+from accounting.account import Ended, Kind, Statement
+from accounting.errors import BadInput
 from accounting.execution import Outcome, StoredDraw, Try, check_draw, end_mark, read_draw, scores_of
-from accounting.ledger import Ledger, Statement
+from accounting.ledger import Ledger, receipt_of
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
-from accounting.result import Status
-from sweeper.admission import Retry, Standing, charge
+from sweeper.admission import Retry, charge, open_account
+from sweeper.attempts import Stage, Standing, stage_of
 from sweeper.books import Work
 from sweeper.compose import PricedPlan
 from sweeper.folder import SweepFolder
@@ -39,19 +40,19 @@ class OneSearch:
     receipt: Receipt
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
-        """A receipt for each of the tries that has not begun and could still win; the ledger hears nothing of it."""
-        wanted = {trial.id for trial in trials} & {trial.id for trial in self.standing().fresh}
-        return tuple(replace(self.receipt, trial=trial.id) for trial in trials if trial.id in wanted)
+        """A receipt for each of the tries that may begin or go on and could still win; the ledger hears nothing."""
+        where = self.standing()
+        able = {trial.id for trial in where.fresh + where.interrupted}
+        return tuple(self._receipt(trial) for trial in trials if trial.id in able)
 
-    def settle(self, receipts: Sequence[Receipt]) -> None:
-        """Marks what has begun as over and, after the last try, writes down who won; the ledger hears nothing of it."""
-        tries = self.tries()
-        for one in tries:
-            if one.begun:
+    def settle(self) -> None:
+        """Marks what has ended as over and, after the last try, writes down who won; the ledger hears nothing of it."""
+        for one in self.tries():
+            if self._stage(one) in (Stage.FINISHED, Stage.FAILED, Stage.KILLED):
                 mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
                 mark.parent.mkdir(mode=0o700, exist_ok=True)
                 mark.touch(mode=0o600)
-        scores = scores_of(tries)
+        scores = scores_of(self.tries())
         if not self.stored.draw.over(scores):
             return
         known = Outcome.read(self.folder.outcome)
@@ -62,30 +63,44 @@ class OneSearch:
     def standing(self) -> Standing:
         """By what has begun and the results; tries that can no longer win stand nowhere."""
         tries = self.tries()
-        found: dict[str, list[Trial]] = {"finished": [], "failed": [], "killed": [], "fresh": []}
         over = self.stored.draw.over(scores_of(tries))
-        for one in tries:
-            if one.begun or not over:
-                found[_kind(one)].append(one.trial)
-        return Standing(**{kind: tuple(trials) for kind, trials in found.items()})
+        return Standing.of((one.trial, self._stage(one)) for one in tries if one.begun or not over)
+
+    def runs(self) -> tuple[Trial, ...]:
+        """The trials of all tries."""
+        return tuple(one.trial for one in self.tries())
 
     def tries(self) -> tuple[Try, ...]:
         """All tries of the draw as they stand."""
         return self.folder.tries(self.plan, self.stored)
 
+    def _stage(self, one: Try) -> Stage:
+        """A try that was marked as over without a result was killed, whatever is left of its folder."""
+        if not one.begun:
+            return Stage.FRESH
+        if one.ended and one.result is None:
+            return Stage.KILLED
+        return stage_of(self.folder.trial(one.trial.id), one.trial, self.stored.attempt)
+
+    def _receipt(self, trial: Trial) -> Receipt:
+        sessions = Receipt.sessions(self.folder.trial(trial.id), self.stored.attempt)
+        return replace(self.receipt, trial=trial.id, resume=sessions)
+
 
 def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
     """The work of a plan that runs the tries of a secret draw, admitted."""
     book = admit_search(priced, ledger, folder, retry)
+    where = book.standing()
     return Work(
-        runs=tuple(one.trial for one in book.tries()),
-        due=book.standing().fresh,
+        total=len(book.tries()),
+        due=where.fresh + where.interrupted,
         book=book,
         notice=f"{priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it takes and "
         f"all of {folder.root} but release/ are for the curator only.",
         idle="This search is over; nothing more is run or charged.",
         losses="tries failed or were killed: they score worst, stay charged with the search, and are never repeated. "
         "Their logs are in {folder}.",
+        in_turn=book.stored.draw.threshold is not None,
     )
 
 
@@ -95,12 +110,14 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     Raises `BudgetRefused` where it does not fit, `BadInput` where tries should be repeated.
     """
     plan = priced.plan
-    if retry is Retry.FAILED:
+    if retry in (Retry.FAILED, Retry.ALL):
         raise BadInput(
             f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under {priced.rule.name} a "
-            "try that failed scores worst and is never repeated, since its price is that of tries made without looking."
+            "try that ended is never repeated, since its price is that of tries made without looking. Another search "
+            "is another charge: give it another hydra.sweep.dir."
         )
-    statement = ledger.open(plan.account, plan.budget)
+    open_account(priced, ledger)
+    statement = ledger.statement(plan.account, plan.id)
     stored = read_draw(plan, folder.draw)
     if stored is None:
         stored = _new_draw(priced, ledger, folder, retry)
@@ -109,16 +126,15 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     if stored.attempt > statement.started(plan.id, plan.id):
         ledger.start(plan.account, plan=plan.id, trials=[plan.id])
     receipt = _receipt(plan, ledger, stored)
-    ledger.settle(
-        plan.account, plan=plan.id, trial=plan.id, attempt=receipt.attempt, realised={"status": "kept from the ledger"}
-    )
+    kept = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
+    ledger.settle(plan.account, plan=plan.id, ended=[kept])
     return OneSearch(plan=plan, folder=folder, stored=stored, receipt=receipt)
 
 
 def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> StoredDraw:
     """Draws, charges unless a charge waits to be used, and stores the draw; a refused charge leaves none behind."""
     plan = priced.plan
-    statement = ledger.statement(plan.account)
+    statement = ledger.statement(plan.account, plan.id)
     attempt = statement.started(plan.id, plan.id) + 1
     if any(folder.trials.glob(f"*/claim-{attempt}")):
         raise _stranger(folder, statement)
@@ -130,7 +146,8 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
                 f"Expected {folder.draw} to hold the draw of the search that was charged: it is lost, and with "
                 f"hydra.sweeper.retry={retry} another search is not paid for."
             )
-        charge(ledger, priced, plan.trials, priced.quote, "plan" if attempt == 1 else "repeat", [plan.id])
+        reason = "plan" if attempt == 1 else "repeat"
+        charge(ledger, priced, plan.trials, plan.event, priced.quote, reason, [plan.id])
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.root.chmod(0o700)  # how many folders trials/ holds is as secret as the draw
     stored.write(folder.draw)
@@ -138,16 +155,11 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
 
 
 def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
-    charges = [entry for entry in ledger.statement(plan.account).charges if entry.plan == plan.id]
-    if not stored.attempt <= len(charges):
-        raise ContractBroken(f"Attempt {stored.attempt} at the search {plan.id} is covered by no charge.")
-    return Receipt(
-        account=plan.account,
-        plan=plan.id,
-        trial=plan.id,
-        attempt=stored.attempt,
-        charge=charges[stored.attempt - 1].digest,
-    )
+    """The receipt of the search as a whole, from the entry of its start."""
+    statement = ledger.statement(plan.account, plan.id)
+    charge = statement.attempts(plan.id).charge_of(plan.id, stored.attempt).digest
+    starts = [entry for entry in statement.entries if entry.kind == Kind.START]
+    return receipt_of(starts[stored.attempt - 1], charge)
 
 
 def _stranger(folder: SweepFolder, statement: Statement) -> BadInput:
@@ -155,11 +167,3 @@ def _stranger(folder: SweepFolder, statement: Statement) -> BadInput:
         f"Expected {folder.root} to hold no search but those of the ledger {statement.account} is kept in. Use the "
         "ledger that it was run with (DPSWEEP_LEDGER), or another hydra.sweep.dir."
     )
-
-
-def _kind(one: Try) -> str:
-    if not one.begun:
-        return "fresh"
-    if one.result is None:
-        return "killed"
-    return "failed" if one.result.status is Status.FAILED else "finished"

@@ -14,7 +14,7 @@ from accounting.events import DpEvent, PlanEvent, flatten, gaussian, nothing
 from accounting.execution import can_run
 from accounting.guarantee import Adjacency
 from accounting.offers import SHOWN, cheapest, price_list
-from accounting.plan import Trial
+from accounting.plan import Trial, paid_for
 from accounting.price import Panel
 from accounting.rdp import Rdp
 from accounting.selection import SelectionRule
@@ -26,16 +26,29 @@ MOST_STEPS = 10**7
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours."""
+    """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours.
+
+    `turns` is the number of runs where their points are proposed one after another, `spares` that of spare attempts.
+    """
 
     rule: SelectionRule
     panel: Panel
     delta: float
     adjacency: Adjacency
+    spares: int = 0
+    turns: int | None = None
+
+    def event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
+        """What a whole search over these trials does, its spare attempts included."""
+        return self.rule.event(self.paid(trials))
+
+    def paid(self, trials: Iterable[PlanEvent]) -> tuple[PlanEvent, ...]:
+        """What the rule is priced over."""
+        return paid_for(list(trials), spares=self.spares, turns=self.turns)
 
     def epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """The claim for a whole search over these trials."""
-        return self.panel.epsilon(self.rule.event(list(trials)), self.delta, self.adjacency)
+        return self.panel.epsilon(self.event(trials), self.delta, self.adjacency)
 
     def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`."""
@@ -46,7 +59,7 @@ class Terms:
         """About that noise, by Renyi curves alone, which are cheap."""
 
         def rough(noise: float) -> float:
-            event = self.rule.event(list(trials_at(noise)))
+            event = self.event(trials_at(noise))
             return plan_epsilon(Rdp(), event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
 
         try:
@@ -70,7 +83,9 @@ def cheapest_rule(
     else:
         noise = terms.rough_noise(lambda noise: _training(declared, [noise] * len(declared)), target)
         trials = _training(declared, [noise] * len(declared))
-    found = cheapest(price_list(able, trials, terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted)
+    found = cheapest(
+        price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted
+    )
     if found is None:
         raise BadInput(f"Expected one of {', '.join(able)} to have a finite price for this search.")
     return found.label
@@ -82,6 +97,10 @@ def solve_for(points: list[Point], terms: Terms, target: float | None, solve: st
         return points, target
     noises = given_noise(points)
     if solve == "points":
+        if terms.turns is not None:
+            raise BadInput(
+                f"Expected solve=points to be noise or steps: search.trials={terms.turns} says how many runs there are."
+            )
         trials = _training([declare(point.config) for point in points], noises)
         fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(points))
         if not fitting:
@@ -125,7 +144,7 @@ def _refuse_open_noise(
 ) -> None:
     """Where a rule charges nothing, no price can choose a noise."""
     open_score = any(point.config["score"].get("noise_std", 0) is None for point in points)
-    event = terms.rule.event(_training(declared, [1.0] * len(declared)))
+    event = terms.event(_training(declared, [1.0] * len(declared)))
     if (target is not None or open_score) and not any(flatten(part) for part in event.parts.values()):
         raise BadInput(
             f"{terms.rule.name} charges nothing, so no price chooses the noise: give privacy.noise_multiplier, and "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from accounting.plan import Plan, digest, write_json
+from accounting.plan import Plan, Trial, digest, write_json
 from accounting.result import TrialResult
 from sweeper.estimate import kind_of
 
@@ -29,9 +29,9 @@ class Speeds:
         complete = {kind: seconds for kind, seconds in found.items() if seconds is not None}
         return complete if len(complete) == len(found) else None
 
-    def record(self, plan: Plan, results: Sequence[TrialResult]) -> None:
-        """Keeps the median of what these results took."""
-        kinds = {trial.id: kind_of(trial.config) for trial in plan.trials}
+    def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
+        """Keeps the median of what these results of these trials took."""
+        kinds = {trial.id: kind_of(trial.config) for trial in trials}
         taken: dict[str, list[float]] = {}
         for result in results:
             if result.steps:

@@ -1,49 +1,76 @@
-"""The sweep as an Optuna study, for optuna-dashboard and for whoever thinks in studies: the one door to Optuna.
+"""The record of what ran, as an Optuna study: for optuna-dashboard, or in a database of the user's.
 
-Optuna records what was run; it never decides how many runs happen, and its own retries, which would touch the data
-unasked, are not used.
+Optuna keeps it and nothing more: its own retries, which would touch the data unasked, are not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from accounting.errors import BadInput
 from accounting.plan import Plan, Trial
 from accounting.result import Status, TrialResult
 from sweeper.folder import SweepFolder
+from sweeper.samplers import METHOD
 
 if TYPE_CHECKING:
     import optuna
 
 
-def record(plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult]) -> None:
+def record(
+    plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult], storage: str | None = None
+) -> None:
     """Adds the results of these runs that the study does not hold yet; the same result is never added twice."""
+    study = open_study(plan, folder, storage)
+    space = _space(plan)
+    trials = {trial.id: trial for trial in runs}
+    with _reached(folder, storage):
+        known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
+        for result in results:
+            if (result.trial, result.attempt) not in known:
+                axes = {METHOD: trials[result.trial].method, **trials[result.trial].axes}
+                study.add_trial(_frozen(result, axes, space))
+
+
+def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> optuna.Study:
+    """The plan's record in `storage`, an Optuna address; None: a file in the sweep's folder, for optuna-dashboard."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        study_name=f"{plan.account}-{plan.id}",
-        storage=f"sqlite:///{folder.study}",
-        direction="maximize",
-        load_if_exists=True,
-    )
-    known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
-    space = _space(plan)
-    trials = {trial.id: trial for trial in runs}
-    for result in results:
-        if (result.trial, result.attempt) not in known:
-            study.add_trial(
-                _frozen(result, {"method": trials[result.trial].method, **trials[result.trial].axes}, space)
-            )
+    with _reached(folder, storage):
+        return optuna.create_study(
+            study_name=f"{plan.account}-{plan.id}",
+            storage=f"sqlite:///{folder.study}" if storage is None else storage,
+            direction="maximize",
+            load_if_exists=True,
+        )
+
+
+@contextmanager
+def _reached(folder: SweepFolder, storage: str | None) -> Iterator[None]:
+    """One sentence, without a password, where a study's database says no."""
+    try:
+        yield
+    except Exception as cause:
+        reason = f"{cause}".partition("\n")[0]
+        if storage is None:
+            raise BadInput(
+                f"Expected {folder.study} to be a study that can be written: {reason}. Once it is removed, the same "
+                "command writes it anew."
+            ) from cause
+        shown = re.sub(r"//[^/]*@", "//", storage)
+        raise BadInput(f"Expected hydra.sweeper.study={shown} to be a study that can be written: {reason}") from cause
 
 
 def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
     """Every axis with its values over the whole plan: Optuna wants one distribution per name."""
     space: dict[str, dict[Any, None]] = {}
     for trial in plan.trials:
-        for key, value in {"method": trial.method, **trial.axes}.items():
+        for key, value in {METHOD: trial.method, **trial.axes}.items():
             space.setdefault(key, {})[value] = None
     return {key: tuple(values) for key, values in space.items()}
 

@@ -6,33 +6,40 @@ before the charge.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
+from accounting.account import Statement
 from accounting.errors import BadInput, ExitCode
 from accounting.execution import Execution, execution_of
-from accounting.ledger import Ledger, Statement
-from accounting.plan import Plan, digest, write_json
+from accounting.fingerprint import Content
+from accounting.ledger import Ledger
+from accounting.plan import Plan, write_json
 from sweeper import estimate, pricelist, study
-from sweeper.admission import Retry
+from sweeper.admission import Retry, open_account
 from sweeper.advice import fit, offers_of
+from sweeper.attempts import Standing
 from sweeper.books import Work, every_point
 from sweeper.compose import PricedPlan, compose_plan
 from sweeper.folder import SweepFolder
+from sweeper.locks import held
 from sweeper.points import offered_rules, points, read_request
 from sweeper.progress import Display
-from sweeper.runner import Runner, results, wave_size
+from sweeper.proposals import proposed_runs
+from sweeper.recognition import changed_since, fingerprint_of, foresee, news, read_contents
+from sweeper.room import Room
+from sweeper.runner import Runner, results
 from sweeper.search import drawn_tries
 from sweeper.speeds import Speeds
+from sweeper.stopping import graceful, same_command
+from sweeper.workers import Workers, cores
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -45,6 +52,7 @@ class Command:
     verb: str
     max_batch_size: int | None
     retry: str
+    study: str | None
     context: HydraContext
     task: TaskFunction
     config: DictConfig
@@ -69,12 +77,14 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
     with _per_step(command, priced.plan) as per_step:
         statement = _statement(priced.plan)
         offers = offers_of(priced)
-        left = pricelist.left_of(priced, statement)
-        wanted = offers if command.config.fit and left > 0 else ()
-        fits = {offer.label: fit(priced, offer.rule, priced.plan.trials, left) for offer in wanted}
-        pricelist.show_offers(priced, offers, statement, fits, command.config.show)
-        pricelist.show_what_fits(priced, offers, statement, fits)
+        room = Room.of(priced, statement)
+        wanted = offers if command.config.fit else ()
+        fits = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in wanted}
+        pricelist.show_offers(priced, offers, room, fits, command.config.show)
+        pricelist.show_what_fits(priced, offers, room, fits)
         pricelist.show(priced, statement, _seconds(priced.plan, per_step(), command), _where(command))
+    if said := foresee(priced.plan, _data(command), Ledger(Ledger.locate())):
+        print(said)
     try:
         if not folder.plan.exists():
             priced.plan.write(folder.plan)
@@ -97,7 +107,9 @@ def _per_step(command: Command, plan: Plan) -> Iterator[Callable[[], dict[str, f
 
 def _speeds(command: Command) -> Speeds:
     return Speeds(
-        path=Ledger.locate().parent / "speeds.json", device=command.config.compute.device, threads=_threads(command)
+        path=Ledger(Ledger.locate()).beside / "speeds.json",
+        device=command.config.compute.device,
+        threads=_threads(command),
     )
 
 
@@ -105,48 +117,95 @@ def sweep(command: Command, arguments: list[str]) -> ExitCode:
     """Plans, prices, charges, runs what is missing, and reports; the last line printed is the report's path."""
     priced = _price(command, arguments)
     execution_of(priced.plan)
-    ledger = Ledger(Ledger.locate())
-    with _alone(ledger, priced.plan):
-        return _sweep(command, priced, ledger)
+    ledger, folder = Ledger(Ledger.locate()), _folder(command, priced.plan)
+    with _alone(ledger, folder, priced.plan):
+        return _sweep(command, priced, ledger, folder)
 
 
-def _sweep(command: Command, priced: PricedPlan, ledger: Ledger) -> ExitCode:
-    from reports.page import write_report
-
-    plan, folder = priced.plan, _folder(command, priced.plan)
-    seconds = _seconds(plan, _preflight(priced, command), command)
+def _sweep(command: Command, priced: PricedPlan, ledger: Ledger, folder: SweepFolder) -> ExitCode:
+    plan = priced.plan
+    _check_study(command, plan, folder)
+    contents, per_step = _preflight(priced, command)
+    seconds = _seconds(plan, per_step, command)
     ledger.verify()
     pricelist.show(priced, _statement(plan), seconds, _where(command))
+    data = fingerprint_of(contents, ledger)
+    news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
+    open_account(priced, ledger)
+    if said := ledger.recognise(plan.account, data):
+        priced = replace(priced, plan=replace(plan, notes=(*plan.notes, said)))
+        print(said, file=sys.stderr)
     work = _WORKS[execution_of(plan)](priced, ledger, folder, _retry(command.retry))
     _store(command, priced, folder)
     if work.notice:
         print(work.notice)
-    _run(command, plan, folder, work, ledger.statement(plan.account), seconds)
-    found = results(work.runs, folder)
-    study.record(plan, folder, work.runs, found)
-    if execution_of(plan) is Execution.EVERY_POINT:  # the file is shared, and which tries were drawn is secret
-        _speeds(command).record(plan, found)
-    page = write_report(folder.root, ledger)
+    stopped = _run(command, plan, folder, work, ledger.statement(plan.account), seconds)
+    if said := changed_since(data, plan, _data(command), ledger):
+        print(said, file=sys.stderr)
     where = work.book.standing()
+    if stopped and _open(where, work):
+        print(
+            f"Stopped with {_rest(where, work)}. What began stays charged; the same command goes on: {same_command()}"
+        )
+        return ExitCode.STOPPED
+    return _report(command, plan, ledger, folder, work, where)
+
+
+def _report(command: Command, plan: Plan, ledger: Ledger, folder: SweepFolder, work: Work, where: Standing) -> ExitCode:
+    """Writes down what came out, and says what is missing."""
+    from reports.page import write_report
+
+    found = results(work.runs, folder)
+    try:
+        study.record(plan, folder, work.runs, found, command.study)
+    except BadInput as cause:
+        print(f"The study was not written. {cause}", file=sys.stderr)
+    if execution_of(plan) is not Execution.DRAWN_TRIES:  # the file is shared, and which tries were drawn is secret
+        _speeds(command).record(work.runs, found)
+    folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
+    page = write_report(folder.root, ledger)
     if troubled := len(where.failed) + len(where.killed):
         losses = work.losses.format(folder=folder.trials)
-        print(f"{troubled} of {len(work.runs)} {losses}", file=sys.stderr)
-    if where.fresh:
-        print(
-            f"{len(where.fresh)} of {len(work.runs)} were never begun; the same command begins them.", file=sys.stderr
-        )
+        print(f"{troubled} of {work.total} {losses}", file=sys.stderr)
+    if _open(where, work):
+        print(f"The sweep is left with {_rest(where, work)}; the same command goes on with them.", file=sys.stderr)
     print(page)
-    return ExitCode.DONE_WITH_FAILURES if troubled or where.fresh else ExitCode.DONE
+    return ExitCode.DONE_WITH_FAILURES if troubled or _open(where, work) else ExitCode.DONE
+
+
+def _open(where: Standing, work: Work) -> int:
+    """How many runs are not over."""
+    return len(where.fresh + where.interrupted + where.working) + _unknown(work)
+
+
+def _unknown(work: Work) -> int:
+    """How many runs are still to be proposed."""
+    return work.total - len(work.runs)
+
+
+def _rest(where: Standing, work: Work) -> str:
+    """What is not over, in words."""
+    counts = (
+        (where.fresh, "not begun"),
+        (where.interrupted, "waiting at a checkpoint"),
+        (where.working, "still at work"),
+    )
+    said = [f"{len(trials)} {how}" for trials, how in counts if trials]
+    said += [f"{_unknown(work)} not proposed"] if _unknown(work) else []
+    return f"{', '.join(said)} of {work.total} trials"
 
 
 def _run(
     command: Command, plan: Plan, folder: SweepFolder, work: Work, statement: Statement, seconds: float | None
-) -> None:
-    """Runs what is due, if anything is."""
-    if not work.due:
-        work.book.settle(())
-        print(work.idle)
-        return
+) -> bool:
+    """Runs what is due, if anything is; returns whether a stop was asked for."""
+    if not work.due and not _unknown(work):
+        work.book.settle()
+        if not _open(work.book.standing(), work):
+            print(work.idle)
+        return False
+    workers = _workers(command)
+    at_once = min(workers.jobs, command.max_batch_size or workers.jobs)
     runner = Runner(
         plan=plan,
         folder=folder,
@@ -154,50 +213,73 @@ def _run(
         context=command.context,
         task=command.task,
         config=command.config,
-        wave=wave_size(command.config, command.max_batch_size),
+        threads=_threads(command),
+        batch=max(1, command.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
     )
-    with Display(work.due, len(work.runs), folder, statement, seconds):
-        complaints = runner.run(work.due)
-    for complaint in complaints:
+    complaints: list[str] = []
+    done = len(work.runs) - len(work.due)
+    with graceful(folder.stop), Display((), work.total, done, folder, statement, seconds) as display:
+        due = work.due or work.more(at_once)
+        while due:
+            display.expect(due)
+            complaints += runner.run(due)
+            due = work.more(at_once)
+    for complaint in dict.fromkeys(complaints):
         print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
+    return folder.stop.exists()
 
 
 _WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], Work]] = {
     Execution.EVERY_POINT: every_point,
+    Execution.PROPOSED: proposed_runs,
     Execution.DRAWN_TRIES: drawn_tries,
 }
 
 
 def _price(command: Command, arguments: list[str]) -> PricedPlan:
+    if "policy" in command.config:
+        raise BadInput("Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set.")
     loader = command.context.config_loader
     request = read_request(arguments, loader)
     offered = offered_rules(request, command.config, loader)
     return compose_plan(points(request, command.config, loader), request, command.config, offered)
 
 
-def _preflight(priced: PricedPlan, command: Command) -> dict[str, float]:
+def _preflight(priced: PricedPlan, command: Command) -> tuple[tuple[Content, ...], dict[str, float]]:
     """Everything that could fail by a mistake, tried before the charge: files, checksums, models, shapes."""
-    from sweeper.declaration import declare
     from sweeper.trial import Machine
 
-    machine = Machine.of(command.config, workers=_workers(command))
-    declared = {digest(trial.config["dataset"]): trial.config for trial in priced.plan.trials}
-    for config in declared.values():
-        dataset = declare(config).dataset
-        dataset.locate(machine.data)
-        dataset.verify(machine.data)
+    machine = replace(Machine.of(command.config), threads=_threads(command))
+    contents = read_contents(priced.plan, machine.data)
     shapes = estimate.shapes_of(priced.plan)
     try:
         taken = estimate.seconds_per_step(list(shapes.values()), machine.device, machine.threads)
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
-    return dict(zip(shapes, taken, strict=True))
+    return contents, dict(zip(shapes, taken, strict=True))
+
+
+def _check_study(command: Command, plan: Plan, folder: SweepFolder) -> None:
+    """Raises `BadInput` where others may look into the study and the rule hides what it tells, or none opens."""
+    if command.study is None:
+        return
+    if execution_of(plan) is Execution.DRAWN_TRIES:
+        raise BadInput(
+            f"Expected hydra.sweeper.study={command.study} to be null under a rule that hides its losers: whoever may "
+            "look into the study sees how many tries there were, and how each did."
+        )
+    study.open_study(plan, folder, command.study)
+
+
+def _data(command: Command) -> Path | None:
+    """The user's folder with the official files."""
+    return Path(command.config.data).expanduser() if command.config.data else None
 
 
 def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
     """Writes what is about to be run: the plan, the rule's draw (readable by its owner only), the configuration."""
     priced.plan.write(folder.plan)
-    if not folder.draw.exists():
+    if execution_of(priced.plan) is Execution.EVERY_POINT and not folder.draw.exists():
         draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
         write_json(folder.draw, draw.to_json(), mode=0o600)
     OmegaConf.save(command.config, folder.command)
@@ -205,7 +287,7 @@ def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
 
 def _folder(command: Command, plan: Plan) -> SweepFolder:
     """The sweep's folder, refused where it holds another plan."""
-    command.config.plan = plan.id
+    command.config.plan.id = plan.id
     folder = SweepFolder(root=Path(command.config.hydra.sweep.dir).expanduser().absolute())
     if folder.plan.exists() and (there := Plan.read(folder.plan).id) != plan.id:
         raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {there}.")
@@ -213,27 +295,18 @@ def _folder(command: Command, plan: Plan) -> SweepFolder:
 
 
 @contextmanager
-def _alone(ledger: Ledger, plan: Plan) -> Iterator[None]:
-    """Holds the lock that one coordinator of a plan may hold; beside the ledger, so that it holds for any folder."""
-    path = ledger.path.parent / "locks" / f"{plan.account}-{plan.id}.lock"
-    path.parent.mkdir(exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BadInput(f"Another process is running plan {plan.id} on {plan.account}; nothing was started.") from None
-    try:
+def _alone(ledger: Ledger, folder: SweepFolder, plan: Plan) -> Iterator[None]:
+    """Held by the one coordinator of a folder, and of a plan on a ledger, in whichever folder."""
+    name, what = f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
+    of_plan = ledger.hold(name, what) if ledger.path is None else held(ledger.beside / "locks" / f"{name}.lock", what)
+    with of_plan, held(folder.lock, f"The sweep in {folder.root}"):
         yield
-    finally:
-        lock.release()
 
 
 def _statement(plan: Plan) -> Statement | None:
     """The account as it stands, None where it is not open yet; creates nothing."""
-    path = Ledger.locate()
-    if not path.exists() or plan.account not in (ledger := Ledger(path)).accounts():
-        return None
-    return ledger.statement(plan.account)
+    ledger = Ledger(Ledger.locate())
+    return ledger.statement(plan.account, plan.id) if plan.account in ledger.accounts() else None
 
 
 def _retry(value: str) -> Retry:
@@ -242,19 +315,19 @@ def _retry(value: str) -> Retry:
     return Retry(value)
 
 
-def _workers(command: Command) -> int:
-    return wave_size(command.config, None)
+def _workers(command: Command) -> Workers:
+    return Workers.of(command.config.hydra.launcher, cores())
 
 
 def _threads(command: Command) -> int:
-    return command.config.compute.threads or max(1, (os.cpu_count() or 1) // _workers(command))
+    return command.config.compute.threads or _workers(command).threads
 
 
 def _seconds(plan: Plan, per_step: Mapping[str, float] | None, command: Command) -> float | None:
-    return None if per_step is None else estimate.plan_seconds(plan, per_step, _workers(command))
+    return None if per_step is None else estimate.plan_seconds(plan, per_step, _workers(command).jobs)
 
 
 def _where(command: Command) -> str:
-    workers = _workers(command)
+    workers = _workers(command).jobs
     device = {"auto": "the device found"}.get(command.config.compute.device, command.config.compute.device)
     return f"{device}, {workers} worker{'s' if workers > 1 else ''}"

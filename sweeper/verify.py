@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from accounting import events
+from accounting.account import Statement
 from accounting.errors import BadInput, ContractBroken
 from accounting.execution import Execution, Outcome, execution_of, read_draw
-from accounting.ledger import Ledger, Statement
+from accounting.ledger import Ledger
+from accounting.lines import End
 from accounting.plan import Plan, Trial
+from accounting.proposals import turns_of
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import rule_from_config
+from accounting.steps import is_charged
 from sweeper.folder import SweepFolder
 
 
@@ -21,9 +25,11 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
 
     Checked are: the plan's own hash, that its event is the rule's event over its trials, that the ledger charged this
     event, that every attempt with a result was started and paid for, and that what ran is what was declared. Where a
-    secret draw says what is tried, nothing else may have run.
+    secret draw or a sampler says what is tried, nothing else may have run.
     """
     folder = SweepFolder(root=root)
+    if not folder.plan.is_file():
+        raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")
     plan = Plan.read(folder.plan)
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
@@ -31,7 +37,7 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
         return f"{root}: plan {plan.id} was only made; nothing was charged or run."
     if not charges:
         raise ContractBroken(f"Plan {plan.id} in {root} was never charged on {plan.account}.")
-    event = rule_from_config(plan.rule).event([trial.event for trial in plan.trials])
+    event = rule_from_config(plan.rule).event(plan.paid)
     recorded = {name: events.from_json(part) for name, part in charges[0].body["event"].items()}
     if event.parts.keys() != recorded.keys() or not all(
         events.same(part, recorded[name]) and events.same(part, plan.event.parts[name])
@@ -42,17 +48,36 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     return f"{root}: plan {plan.id} is what was charged; {found}"
 
 
-def _verify_points(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
+def remembered_ends(root: Path) -> frozenset[End]:
+    """How the ledger's chain ended when the attempts in a sweep folder began, by their receipts."""
+    places = SweepFolder(root=root).trials.glob("*")
+    receipts = [receipt for place in places if (receipt := Receipt.read(place)) is not None]
+    return frozenset(End(entries=receipt.entries, head=receipt.head) for receipt in receipts)
+
+
+def _verify_runs(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
+    runs = folder.runs(plan)
     checked = 0
-    for trial in plan.trials:
+    for trial in runs:
         result = TrialResult.read(folder.trial(trial.id))
         if result is None:
             continue
-        if not result.attempt <= statement.started(plan.id, trial.id) <= statement.covered(plan.id, trial.id):
+        if not result.attempt <= statement.started(plan.id, trial.id):
             raise ContractBroken(f"Attempt {result.attempt} at trial {trial.id} was not started on a charge.")
         _verify_result(trial, result)
         checked += 1
-    return f"{checked} of {len(plan.trials)} results are there, all paid."
+    return f"{checked} of {len(runs)} results are there, all paid."
+
+
+def _verify_proposed(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
+    """Every run is of a point that was proposed at its turn, and there are no more attempts than were charged."""
+    known = {run.id for run in folder.runs(plan)}
+    for place in folder.trials.iterdir() if folder.trials.exists() else ():
+        if Receipt.claimed(place, 1) and place.name not in known:
+            raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
+    if statement.attempts(plan.id).spares < 0:
+        raise ContractBroken(f"More runs of plan {plan.id} were started than were charged.")
+    return f"{len(known)} of {turns_of(plan)} runs were proposed; {_verify_runs(plan, folder, statement)}"
 
 
 def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
@@ -83,11 +108,13 @@ def _verify_result(trial: Trial, result: TrialResult) -> None:
         return
     if result.event is None:
         raise BadInput(f"Expected the result of trial {trial.id} to say what ran.")
-    if not events.same(events.from_json(dict(result.event)), trial.event.training):
+    realised = events.from_json(dict(result.event))
+    if not is_charged(realised, trial.event.training, least=trial.config["steps"]):
         raise ContractBroken(f"Trial {trial.id} ran something else than was charged.")
 
 
 _VERIFY: Mapping[Execution, Callable[[Plan, SweepFolder, Statement], str]] = {
-    Execution.EVERY_POINT: _verify_points,
+    Execution.EVERY_POINT: _verify_runs,
+    Execution.PROPOSED: _verify_proposed,
     Execution.DRAWN_TRIES: _verify_tries,
 }

@@ -22,10 +22,10 @@ DOORS = {
     "opacus": {"trainers/engines/opacus.py"},
     "prv_accountant": {"accounting/prv.py"},
     "dp_accounting": {"accounting/vocabulary.py", "accounting/pld.py"},
-    "optuna": {"sweeper/study.py"},
+    "optuna": {"sweeper/study.py", "sweeper/samplers.py"},
     "seaborn": {"reports/heatmap.py"},
     "pooch": {"trainers/data/fetch.py"},
-    "sqlalchemy": {"accounting/ledger.py"},
+    "sqlalchemy": {"accounting/chain.py"},
 }
 
 

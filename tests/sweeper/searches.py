@@ -12,7 +12,7 @@ from accounting.execution import StoredDraw
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
-from accounting.result import Status, TrialResult
+from accounting.result import MODEL_FILE, Status, TrialResult
 from accounting.selection import Draw
 from reports.release import write_release
 from sweeper.admission import Retry
@@ -38,6 +38,9 @@ SELECTION = (*GRID, "tuning=private_selection", "tuning.mean=3")
 POISSON = (*GRID, "tuning=poisson_selection", "tuning.mean=2")
 THRESHOLD = (*GRID, "tuning=threshold", "tuning.threshold=0.8")
 STOPPING = (*GRID, "tuning=random_stopping", "tuning.gamma=0.5")
+
+ONCE = ("charge", "start", "settle")
+"""What the ledger hears of such a search, whatever becomes of its tries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +81,11 @@ def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
             receipt.write(folder)
             Receipt.claim(folder, plan=book.plan.id, trial=receipt.trial)
             if (fate := fates[place]) is not None:
+                (folder / MODEL_FILE).write_text(f"trained at {dict(one.trial.axes)}")
                 result_of(one.trial, fate, receipt.attempt).write(folder)
             begun.append(place)
-        book.settle(receipts)
-    book.settle(())
+        book.settle()
+    book.settle()
     return begun
 
 
@@ -110,7 +114,9 @@ def released(place: Place) -> dict[str, bytes]:
 
 
 def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
-    return [(entry.seq, entry.kind, entry.plan, entry.body) for entry in ledger.statement("digits").entries]
+    """All that the entries say but their times, and the digest of a charge, which its time is part of."""
+    entries = ledger.statement("digits").entries
+    return [(entry.seq, entry.kind, entry.plan, {**entry.body, "charge": None}) for entry in entries]
 
 
 def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:

@@ -55,6 +55,9 @@ def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_p
     assert complete("bu") == ["budget"]
     assert set(complete("sweep trainer=")) == {"trainer=dpadam", "trainer=dpnsgd", "trainer=dpsgd"}
     assert "privacy.epsilon=" in complete("plan dataset=mnist privacy.eps")
+    assert complete("budget ra") == ["raise"]
+    assert set(complete("budget open policy=")) == {"policy=addition", "policy=renyi"}
+    assert complete("budget close dataset=dig") == ["dataset=digits"]
 
 
 def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
@@ -91,8 +94,8 @@ def charged(ledger: Ledger) -> Ledger:
 
 def test_budget_shows_what_is_reserved_and_left(program: Program, charged: Ledger) -> None:
     table = program("budget", module="sweeper.cli").stdout
-    assert "2.5000" in table
-    assert "21.5000" in table
+    assert "2.500" in table
+    assert "21.500" in table
     (account,) = json.loads(program("budget", "dataset=digits", "--json", module="sweeper.cli").stdout)
     assert account["left"] == {"epsilon": 21.5, "delta": 9e-5}
     assert account["charges"][0]["runs"] == 2
@@ -111,7 +114,8 @@ def test_a_budget_is_raised_on_the_record_only(program: Program, charged: Ledger
 
 
 def test_verify_finds_a_damaged_ledger(program: Program, charged: Ledger) -> None:
-    assert "2 entries, the chain is whole" in program("verify", module="sweeper.cli").stdout
+    for verb in (("verify",), ("budget", "verify")):
+        assert "2 entries, the chain is whole" in program(*verb, module="sweeper.cli").stdout
     import sqlite3
 
     connection = sqlite3.connect(charged.path)

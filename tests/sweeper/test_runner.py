@@ -1,14 +1,39 @@
-"""What jobs are told reaches them unchanged."""
+"""What jobs are told reaches them unchanged, and what a launcher loses is launched again."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
 import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import RunMode
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from sweeper.runner import overrides, wave_size
+from accounting.errors import BadInput, ContractBroken, ReceiptUsed
+from accounting.ledger import Ledger
+from accounting.plan import Plan
+from accounting.receipt import Receipt
+from accounting.result import Status
+from sweeper.admission import Retry
+from sweeper.app import CONF
+from sweeper.books import every_point
+from sweeper.folder import SweepFolder
+from sweeper.locks import working
+from sweeper.runner import JOB, Runner, overrides
+from tests.sweeper.searches import GRID, Compose, result_of
+
+Launch = Callable[[list[str]], list[JobReturn]]
 
 
 @pytest.mark.parametrize(
@@ -32,10 +57,201 @@ def test_numbers_and_nothing_keep_their_types() -> None:
     assert [override.value() for override in parsed] == [2, None]
 
 
-@pytest.mark.parametrize(
-    ("launcher", "given_size", "size"),
-    [({}, None, 1), ({"n_jobs": 2}, None, 2), ({"n_jobs": 2}, 5, 5), ({"n_jobs": 3}, 0, 1)],
-)
-def test_a_wave_is_as_large_as_the_launcher(launcher: dict[str, int], given_size: int | None, size: int) -> None:
-    """What is launched counts as started, so no more is launched than runs at once."""
-    assert wave_size(OmegaConf.create({"hydra": {"launcher": launcher}}), given_size) == size
+@dataclass
+class Launcher:
+    """Hands each launch to the next of `launches`, the last of which goes on for ever."""
+
+    launches: list[Launch]
+    launched: list[list[str]] = field(default_factory=list)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+        parser = OverridesParser.create()
+        blocks = [str(parser.parse_overrides(list(job))[0].value()) for job in job_overrides]
+        self.launched.append(blocks)
+        return self.launches[min(len(self.launched), len(self.launches)) - 1](blocks)
+
+
+@dataclass
+class Sweep:
+    """A plan of four points, admitted, and what its jobs do."""
+
+    plan: Plan
+    folder: SweepFolder
+    ledger: Ledger
+    start: Callable[..., tuple[tuple[str, ...], list[list[str]]]]
+
+    def take(self, block: str) -> JobReturn:
+        place = self.folder.trial(block)
+        receipt = Receipt.claim(place, plan=self.plan.id, trial=block)
+        (trial,) = self.plan.block(block).trials
+        result_of(trial, 0.5, receipt.attempt).write(place)
+        return JobReturn(status=JobStatus.COMPLETED)
+
+    def all(self, blocks: list[str]) -> list[JobReturn]:
+        return [self.take(block) for block in blocks]
+
+    def attempts(self) -> list[int]:
+        attempts = self.ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
+        return [attempts.started[trial.id] for trial in self.plan.trials]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    priced = compose_priced(GRID)
+    folder = SweepFolder(root=tmp_path / "sweep")
+    config = OmegaConf.create(
+        {
+            "data": None,
+            "compute": {"device": "cpu", "threads": None, "chunk": None},
+            "hydra": {"sweep": {"dir": "."}, "job": {"config_name": "config"}, "overrides": {"hydra": []}},
+        }
+    )
+    context: Any = None
+    task: Any = None
+
+    def start(*launches: Launch, batch: int = 4, retry: Retry = Retry.NONE) -> tuple[tuple[str, ...], list[list[str]]]:
+        launcher = Launcher(launches=list(launches))
+        monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
+        work = every_point(priced, ledger, folder, retry)
+        priced.plan.write(folder.plan)
+        runner = Runner(
+            plan=priced.plan,
+            folder=folder,
+            book=work.book,
+            context=context,
+            task=task,
+            config=config,
+            threads=1,
+            batch=batch,
+        )
+        return runner.run(work.due), launcher.launched
+
+    return Sweep(plan=priced.plan, folder=folder, ledger=ledger, start=start)
+
+
+def failed(error: Exception) -> JobReturn:
+    return JobReturn(status=JobStatus.FAILED, _return_value=error)
+
+
+def test_all_that_is_due_is_handed_over_by_the_batch(sweep: Sweep) -> None:
+    complaints, launched = sweep.start(sweep.all, batch=3)
+    assert [len(blocks) for blocks in launched] == [3, 1]
+    assert complaints == ()
+    assert sweep.attempts() == [1, 1, 1, 1]
+
+
+def test_jobs_that_a_launcher_lost_are_launched_again_as_the_same_attempts(sweep: Sweep) -> None:
+    def dies(blocks: list[str]) -> list[JobReturn]:
+        sweep.take(blocks[1])
+        raise OSError("a worker died\nin the middle")
+
+    complaints, launched = sweep.start(dies, sweep.all)
+    assert complaints == ("OSError: a worker died",)
+    assert launched[1] == [block for block in launched[0] if block != launched[0][1]]
+    assert sweep.attempts() == [1, 1, 1, 1]
+
+
+def test_a_launcher_that_never_works_is_tried_once_and_costs_no_attempt(sweep: Sweep) -> None:
+    def dies(blocks: list[str]) -> list[JobReturn]:
+        raise OSError("no such queue")
+
+    complaints, launched = sweep.start(dies)
+    assert complaints == ("OSError: no such queue",)
+    assert len(launched) == 1
+    again, launched = sweep.start(sweep.all)
+    assert again == ()
+    assert len(launched[0]) == 4
+    assert sweep.attempts() == [1, 1, 1, 1]
+
+
+def test_a_job_that_died_after_it_began_is_not_launched_again(sweep: Sweep) -> None:
+    def dies(blocks: list[str]) -> list[JobReturn]:
+        Receipt.claim(sweep.folder.trial(blocks[0]), plan=sweep.plan.id, trial=blocks[0])
+        raise OSError("killed")
+
+    _, launched = sweep.start(dies, sweep.all)
+    assert [len(blocks) for blocks in launched] == [4, 3]
+    assert not (sweep.folder.trial(launched[0][0]) / "result.json").exists()
+
+
+def test_a_receipt_that_an_orphan_took_first_is_no_complaint(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
+    def late(blocks: list[str]) -> list[JobReturn]:
+        sweep.all(blocks)
+        return [failed(ReceiptUsed("taken")) for _ in blocks]
+
+    complaints, launched = sweep.start(late)
+    assert complaints == ()
+    assert len(launched) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_refusal_stops_the_sweep_after_its_neighbours_are_settled(sweep: Sweep) -> None:
+    def refuses(blocks: list[str]) -> list[JobReturn]:
+        refused = sweep.plan.blocks[2].id
+        return [failed(BadInput("edited")) if block == refused else sweep.take(block) for block in blocks]
+
+    with pytest.raises(ContractBroken, match="refused its block, which stays charged: edited"):
+        sweep.start(refuses)
+    attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts(sweep.plan.id)
+    assert {trial for trial, _, _ in attempts.unsettled()} == {sweep.plan.blocks[2].id}
+
+
+def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep) -> None:
+    def one_and_stop(blocks: list[str]) -> list[JobReturn]:
+        sweep.folder.stop.touch()
+        return [sweep.take(blocks[0])]
+
+    sweep.start(sweep.all)
+    sweep.start(one_and_stop, batch=1, retry=Retry.ALL)
+    assert sorted(sweep.attempts()) == [1, 1, 1, 2]
+    sweep.folder.stop.unlink()
+    sweep.start(sweep.all)
+    assert sweep.attempts() == [2, 2, 2, 2]
+    assert len(sweep.ledger.statement("digits").charges) == 2
+    sweep.start(sweep.all)
+    assert sweep.attempts() == [2, 2, 2, 2]
+
+
+def test_a_stop_keeps_what_waits_from_being_launched(sweep: Sweep) -> None:
+    def stopped(blocks: list[str]) -> list[JobReturn]:
+        sweep.folder.stop.touch()
+        return [sweep.take(blocks[0]), *(JobReturn(status=JobStatus.COMPLETED) for _ in blocks[1:])]
+
+    complaints, launched = sweep.start(stopped, batch=2)
+    assert complaints == ()
+    assert [len(blocks) for blocks in launched] == [2]
+    assert sorted(sweep.attempts()) == [0, 0, 1, 1]
+
+
+def test_jobs_that_outlive_their_launcher_are_waited_for(sweep: Sweep) -> None:
+    """A queue that loses one job gives up on all of them, and the others go on."""
+    begun, ended = threading.Event(), []
+
+    def work(block: str) -> None:
+        with working(sweep.folder.trial(block)):
+            begun.set()
+            time.sleep(0.8)
+            sweep.take(block)
+            ended.append(block)
+
+    def gives_up(blocks: list[str]) -> list[JobReturn]:
+        threading.Thread(target=work, args=(blocks[3],)).start()
+        begun.wait()
+        raise OSError("one job is gone")
+
+    _, launched = sweep.start(gives_up, sweep.all)
+    assert ended == [launched[0][3]]
+    assert len(launched[1]) == 3
+    result = sweep.folder.trial(ended[0]) / "result.json"
+    assert Status.FINISHED.value in result.read_text()
+
+
+def test_a_job_composes_from_what_it_is_told(tmp_path: Path) -> None:
+    """Overrides of Hydra's own keys are left out, since the job's configuration need not have them."""
+    told = {"block": "00000001", "hydra.sweep.dir": str(tmp_path), "data": None, "compute.device": "cpu"}
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration(JOB, overrides(told | {"compute.threads": 3}), run_mode=RunMode.RUN)
+    assert (config.block, config.compute.threads, config.hydra.sweep.dir) == ("00000001", 3, str(tmp_path))
+    assert config.hydra.output_subdir is None

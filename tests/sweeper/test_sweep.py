@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -19,6 +21,7 @@ from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
 from sweeper.verify import verify_folder
+from tests.databases import Server
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -79,6 +82,11 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
     assert "nothing is run or charged" in again.stdout
     assert ledger.statement("digits").entries == statement.entries
     assert len(_study(folder).trials) == 4
+
+    repeated = program(*FOUR, "--again")
+    assert folder_of(repeated) == folder
+    assert [charge.body["reason"] for charge in ledger.statement("digits").charges] == ["plan", "repeat"]
+    assert {result.attempt for result in results(folder).values()} == {2}
 
 
 def _study(folder: Path):  # type: ignore[no-untyped-def]
@@ -146,13 +154,26 @@ def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledg
     assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
 
 
-def test_a_folder_from_another_ledger_is_refused_before_the_charge(program: Program, ledger: Ledger) -> None:
+def test_a_folder_from_another_ledger_is_refused_before_the_charge(
+    program: Program, environment: dict[str, str], tmp_path: Path
+) -> None:
     folder_of(program(*TWO))
-    ledger.path.unlink()
+    other = Ledger(tmp_path / "elsewhere" / "ledger.sqlite")
+    environment["DPSWEEP_LEDGER"] = str(other.path)
     done = program(*TWO)
     assert done.returncode == 2
     assert "Use the ledger that it was run with" in done.stderr
-    assert ledger.statement("digits").charges == ()
+    assert other.statement("digits").charges == ()
+
+
+def test_a_deleted_ledger_is_no_fresh_budget(program: Program, ledger: Ledger) -> None:
+    folder_of(program(*TWO))
+    assert ledger.path is not None
+    ledger.path.unlink()
+    done = program(*TWO)
+    assert done.returncode == 5
+    assert "Traceback" not in done.stderr
+    assert not ledger.path.exists()
 
 
 def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledger: Ledger) -> None:
@@ -171,7 +192,7 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
     [
         ("hydra.mode=RUN",),
         ("hydra/sweeper=basic", "trainer.lr=1,2"),
-        ("hydra.mode=RUN", "block=abc", "plan=def"),
+        ("hydra.mode=RUN", "block=abc", "plan.id=def"),
     ],
     ids=" ".join,
 )
@@ -188,7 +209,7 @@ def test_a_finished_block_is_not_trained_again_by_hand(program: Program, ledger:
     folder = folder_of(program(*TWO))
     plan = Plan.read(folder / "plan.json")
     before = results(folder)
-    by_hand = ("dataset=digits", "hydra.mode=RUN", f"block='{plan.blocks[0].id}'", f"plan='{plan.id}'")
+    by_hand = ("dataset=digits", "hydra.mode=RUN", f"block='{plan.blocks[0].id}'", f"plan.id='{plan.id}'")
     done = program(*by_hand)
     assert done.returncode == 2
     assert "already used" in done.stderr
@@ -224,7 +245,7 @@ class Spy:
     fail: bool = False
 
     def locate(self, folder): pass
-    def verify(self, folder): pass
+    def verify(self, folder): return self.inner.verify(folder)
     def load(self, folder):
         statement = Ledger(Ledger.locate()).statement(self.name)
         started = [entry for entry in statement.entries if entry.kind == "start"]
@@ -327,26 +348,47 @@ def test_two_workers(program: Program) -> None:
     assert {result.status for result in results(folder).values()} == {Status.FINISHED}
 
 
-def test_a_second_coordinator_is_refused(program: Program, environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.fixture(params=["file", "server"])
+def anywhere(request: pytest.FixtureRequest, environment: dict[str, str]) -> None:
+    if request.param == "server":
+        environment["DPSWEEP_LEDGER"] = request.getfixturevalue("server").place().address
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_second_coordinator_is_refused_in_whichever_folder(
+    program: Program, environment: dict[str, str], tmp_path: Path
+) -> None:
     line = [*TWO, "steps=20000", "privacy.noise_multiplier=60"]
     command = [sys.executable, "-m", "sweeper", *line]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
         _wait(lambda: _open_claims(tmp_path) == 1)
-        second = program(*line)
+        second = program(*line, f"hydra.sweep.dir={tmp_path / 'elsewhere'}")
         os.kill(first.pid, signal.SIGKILL)
     assert second.returncode == 2
-    assert "Another process is running plan" in second.stderr
+    assert re.search(rf"Plan \w+ on digits is being run by process {first.pid} on {gethostname()}", second.stderr)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_ledger_on_a_server_serves_a_sweep(program: Program, environment: dict[str, str], server: Server) -> None:
+    environment["DPSWEEP_LEDGER"] = server.place().address
+    folder = folder_of(program(*TWO))
+    ledger = Ledger(environment["DPSWEEP_LEDGER"])
+    assert "2 of 2 results" in verify_folder(folder, ledger)
+    assert "nothing is run or charged" in program(*TWO).stdout
+    assert len(ledger.statement("digits").charges) == 1
 
 
 def test_ctrl_c_is_130_and_says_how_to_go_on(environment: dict[str, str], tmp_path: Path, ledger: Ledger) -> None:
     command = [sys.executable, "-m", "sweeper", *TWO, "steps=20000", "privacy.noise_multiplier=60"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         _wait(lambda: _open_claims(tmp_path) == 1)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "same command goes on" in errors
+    assert "1 not begun, 1 waiting at a checkpoint of 2 trials" in said
+    assert f"the same command goes on: python -m sweeper {TWO[0]}" in said
+    assert "finish their step and write a checkpoint" in errors
     assert "Traceback" not in errors
     assert len(ledger.statement("digits").charges) == 1

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose as compose_config
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 
 from accounting.errors import BadInput, ContractBroken
 from accounting.events import DpEvent, PlanEvent, compose, flatten, from_json, poisson_gaussian, repeat, same
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
+from accounting.steps import can_resume, steps_spent
+from sweeper.app import CONF
 from sweeper.compose import PricedPlan
-from sweeper.trial import Machine, check_realised, make_model, run_trial
+from sweeper.folder import SweepFolder
+from sweeper.locks import working
+from sweeper.trial import Machine, check_realised, check_scored, make_model, make_streams, run_block, run_trial
+
+Compose = Callable[[Sequence[str]], PricedPlan]
 
 STEP = poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0)
 MACHINE = Machine(device="cpu", threads=1, chunk=None, data=None)
@@ -34,14 +49,30 @@ MACHINE = Machine(device="cpu", threads=1, chunk=None, data=None)
 )
 def test_anything_else_than_what_was_charged_is_refused(realised: DpEvent) -> None:
     with pytest.raises(ContractBroken, match="Something else ran"):
-        check_realised(realised, repeat(STEP, 10), prefix=False)
+        check_realised(realised, repeat(STEP, 10), least=10)
 
 
 def test_what_was_charged_is_accepted_and_a_diverged_run_may_stop_early() -> None:
-    check_realised(compose([STEP] * 10), repeat(STEP, 10), prefix=False)
-    check_realised(repeat(STEP, 3), repeat(STEP, 10), prefix=True)
+    check_realised(compose([STEP] * 10), repeat(STEP, 10), least=10)
+    check_realised(repeat(STEP, 3), repeat(STEP, 10), least=0)
     with pytest.raises(ContractBroken):
-        check_realised(repeat(STEP, 11), repeat(STEP, 10), prefix=True)
+        check_realised(repeat(STEP, 11), repeat(STEP, 10), least=0)
+
+
+def test_a_run_takes_all_of_its_steps_and_of_the_spare_ones_what_it_lost() -> None:
+    for count in (10, 11, 14):
+        check_realised(repeat(STEP, count), repeat(STEP, 14), least=10)
+    for count in (9, 15):
+        with pytest.raises(ContractBroken):
+            check_realised(repeat(STEP, count), repeat(STEP, 14), least=10)
+
+
+def test_no_other_score_is_measured_than_was_charged() -> None:
+    check_scored(STEP, STEP)
+    check_scored(None, None)
+    for measured, charged in ((STEP, None), (None, STEP), (repeat(STEP, 2), STEP)):
+        with pytest.raises(ContractBroken, match="Another score was to be measured"):
+            check_scored(measured, charged)
 
 
 @pytest.mark.parametrize("wrong", [{"threads": 0}, {"threads": "all"}, {"chunk": -1}, {"chunk": 2.5}], ids=str)
@@ -50,29 +81,57 @@ def test_a_machine_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> N
         replace(MACHINE, **wrong)  # type: ignore[arg-type]
 
 
+LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpnsgd", "steps=3")
+VALUES = ("trainer.lr=2", "trainer.regularizer=1")
+
+
 @pytest.fixture
-def trial(compose_priced: Callable[[Sequence[str]], PricedPlan]) -> Trial:
-    line = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpnsgd", "steps=3"]
-    return compose_priced([*line, "trainer.lr=2", "trainer.regularizer=1"]).plan.trials[0]
+def trial(compose_priced: Compose) -> Trial:
+    return compose_priced([*LINE, *VALUES]).plan.trials[0]
+
+
+def receipt_for(trial: Trial, resume: int = 0) -> Receipt:
+    paper = Receipt(account="digits", plan="p", trial=trial.id, attempt=1, charge="c", entries=2, head="h")
+    return replace(paper, resume=resume)
+
+
+def session(
+    trial: Trial, place: Path, resume: int = 0, should_stop: Callable[[], bool] = lambda: False
+) -> TrialResult | None:
+    place.mkdir(exist_ok=True)
+    receipt = receipt_for(trial, resume)
+    receipt.write(place)
+    run_trial(trial, receipt, place, MACHINE, should_stop)
+    return TrialResult.read(place)
 
 
 def run(trial: Trial, place: Path) -> TrialResult:
-    place.mkdir(parents=True)
-    run_trial(trial, Receipt(account="digits", plan="p", trial=trial.id, attempt=1, charge="c"), place, MACHINE)
-    result = TrialResult.read(place)
+    result = session(trial, place)
     assert result is not None
     return result
 
 
-def test_a_trial_that_runs_more_than_its_charge_fails_and_keeps_its_record(trial: Trial, tmp_path: Path) -> None:
-    """A charge for one step less than the configuration runs: the result says what ran and shows no score."""
+def test_a_trial_that_would_run_more_than_its_charge_runs_nothing(trial: Trial, tmp_path: Path) -> None:
+    """A charge for one step less than the configuration runs."""
     ((step, steps),) = flatten(trial.event.training)
     undercharged = replace(trial, event=PlanEvent(training=repeat(step, steps - 1), validation=trial.event.validation))
     result = run(undercharged, tmp_path / "trial")
     assert result.status is Status.FAILED
+    assert (result.score, result.event, result.steps) == (None, None, 0)
+    assert result.error is not None
+    assert result.error.startswith("ContractBroken: Expected 0 steps taken and 3 to come to be at most the 2 priced")
+
+
+def test_a_trial_that_runs_something_else_than_its_charge_fails_and_keeps_its_record(
+    trial: Trial, tmp_path: Path
+) -> None:
+    """A charge at other noise: the result says what ran and shows no score."""
+    other = replace(trial, event=replace(trial.event, training=repeat(STEP, 3)))
+    result = run(other, tmp_path / "trial")
+    assert result.status is Status.FAILED
     assert result.score is None
     assert result.error is not None
-    assert "ContractBroken" in result.error
+    assert result.error.startswith("ContractBroken: Something else ran than was charged")
     assert result.event is not None
     assert same(from_json(dict(result.event)), trial.event.training), "what really ran stands in the record"
 
@@ -95,3 +154,206 @@ def test_initial_weights_depend_on_the_trial_alone(trial: Trial) -> None:
 
     assert torch.equal(weights(trial.id), weights(trial.id))
     assert not torch.equal(weights(trial.id), weights("another"))
+
+
+def test_checkpoints_are_part_of_what_a_trial_is_and_costs(compose_priced: Compose) -> None:
+    def planned(*checkpoint: str) -> Trial:
+        return compose_priced([*LINE, "privacy.noise_multiplier=3", *VALUES, *checkpoint]).plan.trials[0]
+
+    plain, paid = planned(), planned("checkpoint.every=2", "checkpoint.resumes=3")
+    ((step, steps),) = flatten(plain.event.training)
+    assert steps == 3, "nothing is paid for a stop at the user's wish"
+    assert same(paid.event.training, repeat(step, 3 + 3 * 2))
+    assert plain.id != paid.id
+    long = planned("checkpoint.every=3", "checkpoint.resumes=3")
+    assert same(long.event.training, plain.event.training), "there is no checkpoint before the end"
+    assert same(planned("checkpoint.every=1", "checkpoint.resumes=0").event.training, plain.event.training)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["every=0", "every=1.5", "every=true", "every=often", "resumes=-1", "resumes=null", "resumes=1.0"]
+)
+def test_checkpoints_that_make_no_sense_are_refused(compose_priced: Compose, wrong: str) -> None:
+    with pytest.raises(BadInput, match=f"Expected checkpoint.{wrong.partition('=')[0]}="):
+        compose_priced([*LINE, *VALUES, f"checkpoint.{wrong}"])
+
+
+def test_a_checkpoint_is_a_mapping_of_two(compose_priced: Compose) -> None:
+    for wrong in ("checkpoint=5", "+checkpoint.foo=1", "~checkpoint.resumes"):
+        with pytest.raises(BadInput, match="to have every and resumes, and nothing else"):
+            compose_priced([*LINE, *VALUES, wrong])
+
+
+def test_a_stopped_trial_has_no_result_and_another_session_ends_it(trial: Trial, tmp_path: Path) -> None:
+    place = tmp_path / "trial"
+    assert session(trial, place, should_stop=lambda: True) is None
+    assert can_resume(place, trial, 1)
+    assert steps_spent(place, trial, 1) == 1
+    assert not (place / "progress").exists()
+    result = session(trial, place, resume=1)
+    assert result is not None
+    assert result.status is Status.FINISHED, result.error
+    assert result.event is not None
+    assert same(from_json(dict(result.event)), trial.event.training)
+    assert result.steps == 3
+    assert (place / "steps-1").exists()
+    assert not [*place.glob("checkpoint-*"), *place.glob("weights-*")], "nobody goes on from them any more"
+    assert not can_resume(place, trial, 1)
+
+
+def test_a_try_goes_on_with_the_secret_weights_that_it_started_from(trial: Trial, tmp_path: Path) -> None:
+    """Its steps are so short that its weights stay where they started."""
+    one = replace(trial, config={**trial.config, "draw": 0, "trainer": {**trial.config["trainer"], "lr": 1e-12}})
+    place, again = tmp_path / "trial", tmp_path / "again"
+    session(one, place, should_stop=lambda: True)
+    first = kept_weights(place)
+    session(one, place, resume=1, should_stop=lambda: True)
+    assert torch.allclose(kept_weights(place), first)
+    session(one, again, should_stop=lambda: True)
+    assert not torch.allclose(kept_weights(again), first), "another attempt starts elsewhere"
+
+
+def kept_weights(place: Path) -> torch.Tensor:
+    (path,) = place.glob("weights-*")
+    weights = torch.load(path, weights_only=True)["weights"]
+    assert isinstance(weights, torch.Tensor)
+    return weights
+
+
+@pytest.mark.parametrize("damage", ["checkpoint-1.json", "weights-*"])
+def test_a_trial_that_cannot_go_on_fails_in_one_sentence(trial: Trial, tmp_path: Path, damage: str) -> None:
+    place = tmp_path / "trial"
+    session(trial, place, should_stop=lambda: True)
+    (path,) = place.glob(damage)
+    path.write_bytes(path.read_bytes()[:-2])
+    result = session(trial, place, resume=1)
+    assert result is not None
+    assert result.status is Status.FAILED
+    assert result.error is not None
+    assert result.error.startswith("ContractBroken: Expected ")
+    assert "\n" not in result.error
+    assert result.steps >= 1
+
+
+def test_a_receipt_of_another_charge_resumes_nothing(trial: Trial, tmp_path: Path) -> None:
+    place = tmp_path / "trial"
+    session(trial, place, should_stop=lambda: True)
+    run_trial(trial, replace(receipt_for(trial, 1), charge="another"), place, MACHINE)
+    result = TrialResult.read(place)
+    assert result is not None
+    assert result.error is not None
+    assert result.error.startswith("NoReceipt: The checkpoint is one of plan p")
+
+
+def test_an_attempt_that_was_begun_is_not_begun_again(trial: Trial, tmp_path: Path) -> None:
+    """A claim that somebody removed: the marks are still there."""
+    place = tmp_path / "trial"
+    session(trial, place, should_stop=lambda: True)
+    result = session(trial, place)
+    assert result is not None
+    assert result.error is not None
+    assert "File exists" in result.error
+
+
+def test_every_session_of_a_seeded_trial_has_streams_of_its_own(trial: Trial) -> None:
+    seeded = replace(trial, config={**trial.config, "seed": 1})
+
+    def key(attempt: int, resume: int, trial: Trial = seeded) -> tuple[int, ...]:
+        streams = make_streams(trial, replace(receipt_for(trial, resume), attempt=attempt))
+        return tuple(int(word) for word in streams.noise.bit_generator.state["state"]["key"])
+
+    assert key(1, 0) == key(2, 0) == key(1, 0)
+    assert len({key(1, 0), key(1, 1), key(1, 2), key(2, 1), key(2, 2)}) == 5
+    assert key(1, 1) == key(1, 1)
+    assert key(1, 0, trial) != key(1, 0, trial)
+
+
+SCORES = """
+from dataclasses import dataclass
+from trainers.scores import Accuracy, PrivateHoldout
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    held: PrivateHoldout
+    value: float
+    low: float = 0.0
+    high: float = 1.0
+    statement: str = "broken"
+
+    def event(self): return self.held.event()
+    def train_records(self, records): return self.held.train_records(records)
+    def check(self, test_records): pass
+    def split(self, private, test, adjacency): return self.held.split(private, test, adjacency)
+    def measure(self, model, data, rng, device):
+        return Accuracy(value=float(self.value), low=float(self.low), high=float(self.high))
+"""
+
+
+@pytest.mark.parametrize("wrong", [{"value": math.nan}, {"value": 0.5, "high": math.inf}], ids=str)
+def test_a_score_that_is_no_number_is_a_failure(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, float]
+) -> None:
+    (tmp_path / "brokenscores.py").write_text(SCORES)
+    monkeypatch.syspath_prepend(tmp_path)
+    score = {"_target_": "brokenscores.Broken", "held": trial.config["score"]}
+    shown = {name: str(value) for name, value in wrong.items()}  # a configuration is JSON, which has no such numbers
+    result = run(replace(trial, config={**trial.config, "score": score | shown}), tmp_path / "trial")
+    assert result.status is Status.FAILED
+    assert result.score is None
+    assert result.error is not None
+    assert "to be finite" in result.error
+    assert result.event is not None
+    assert same(from_json(dict(result.event)), trial.event.training)
+    assert (tmp_path / "trial" / "steps-1").read_text().endswith("score 3\n"), "it was measured, and is paid for"
+
+
+@pytest.fixture
+def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, Trial, Callable[[], None]]]:
+    """A folder with a charged plan of one long trial, the trial, and the job that Hydra would start for it."""
+    plan = compose_priced([*LINE, *VALUES, "steps=1500", "privacy.noise_multiplier=3", "score.noise_std=3"]).plan
+    (trial,) = plan.trials
+    folder = SweepFolder(root=tmp_path / "sweep")
+    plan.write(folder.plan)
+    replace(receipt_for(trial), plan=plan.id).write(folder.trial(trial.id))
+    GlobalHydra.instance().clear()
+    overrides = ["dataset=digits", f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}"]
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        config = compose_config("config", [*overrides, f"hydra.runtime.cwd={tmp_path}"], return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    yield folder, trial, lambda: run_block(config)
+    HydraConfig.instance().cfg = None
+
+
+def test_a_job_that_shall_stop_claims_nothing(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:
+    folder, trial, run_job = job
+    folder.stop.touch()
+    run_job()
+    assert {path.name for path in folder.trial(trial.id).iterdir()} == {"receipt.json"}
+
+
+@pytest.mark.parametrize("asked_by", ["file", "signal"])
+def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
+    job: tuple[SweepFolder, Trial, Callable[[], None]], asked_by: str
+) -> None:
+    folder, trial, run_job = job
+    place = folder.trial(trial.id)
+
+    def ask() -> None:
+        while not (place / "progress").exists():
+            time.sleep(0.01)
+        folder.stop.touch() if asked_by == "file" else os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    run_job()
+    asking.join()
+    assert TrialResult.read(place) is None
+    assert can_resume(place, trial, 1)
+    assert 0 < steps_spent(place, trial, 1) < 1500
+
+
+def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:
+    folder, trial, run_job = job
+    with working(folder.trial(trial.id)), pytest.raises(BadInput, match="is being run by process"):
+        run_job()
+    assert not Receipt.claimed(folder.trial(trial.id), 1)

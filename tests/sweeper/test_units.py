@@ -173,7 +173,7 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     forgetful = replace(trial, config={**trial.config, "dataset": kept})
     place = tmp_path / "trial"
     place.mkdir()
-    receipt = Receipt(account="visits", plan="p", trial=forgetful.id, attempt=1, charge="c")
+    receipt = Receipt(account="visits", plan="p", trial=forgetful.id, attempt=1, charge="c", entries=3, head="h")
     run_trial(forgetful, receipt, place, Machine(device="cpu", threads=1, chunk=None, data=tmp_path))
     result = TrialResult.read(place)
     assert result is not None

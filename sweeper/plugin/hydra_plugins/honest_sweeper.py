@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 class HonestSweeperConf:
     """The sweeper's own settings.
 
-    `verb`: sweep | plan. `max_batch_size`: jobs launched at once, null for as many as the launcher has workers.
-    `retry`: which attempts a repeated command pays for again: killed | failed | none.
+    `verb`: sweep | plan. `max_batch_size`: jobs handed to the launcher at once, null for many.
+    `retry`: which attempts a repeated command pays for again: killed | failed | all | none. `study`: the Optuna address
+    of the database that results are recorded in, null for a file in the sweep's folder.
     """
 
     _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"
     verb: str = "sweep"
     max_batch_size: int | None = None
     retry: str = "killed"
+    study: str | None = None
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="honest", node=HonestSweeperConf, provider="dpsweep")
@@ -35,10 +37,11 @@ ConfigStore.instance().store(group="hydra/sweeper", name="honest", node=HonestSw
 class HonestSweeper(Sweeper):
     """Plans, prices, charges, and only then launches."""
 
-    def __init__(self, verb: str, max_batch_size: int | None, retry: str) -> None:
+    def __init__(self, verb: str, max_batch_size: int | None, retry: str, study: str | None) -> None:
         self.verb = verb
         self.max_batch_size = max_batch_size
         self.retry = retry
+        self.study = study
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
         """Keeps what a launcher will need; nothing is instantiated before the plan is admitted."""
@@ -57,6 +60,7 @@ class HonestSweeper(Sweeper):
                 verb=self.verb,
                 max_batch_size=self.max_batch_size,
                 retry=self.retry,
+                study=self.study,
                 context=self.hydra_context,
                 task=self.task_function,
                 config=self.config,

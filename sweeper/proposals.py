@@ -1,0 +1,112 @@
+"""A sweep whose points a sampler proposes: one charge for all turns beforehand, then a few proposals at a time.
+
+The charge names no runs, since nobody knows them yet: it is for as many attempts as there are turns, at whichever
+points. The order is
+
+    charge -> proposals.json -> start -> a receipt per run -> results -> the next proposals
+
+and a coordinator that dies anywhere in between goes on from there: what was proposed runs, and the sampler is told anew
+what came of every run. As many proposals are made at once as the launcher runs at once. A run that fails or is killed
+has used its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from accounting.errors import BadInput
+from accounting.ledger import Ledger
+from accounting.plan import Plan, Trial
+from accounting.proposals import read_proposals, run_at, store_proposals, turns_of
+from accounting.result import TrialResult
+from sweeper.admission import Retry, admit, open_account
+from sweeper.attempts import Standing
+from sweeper.books import EveryRun, Work
+from sweeper.compose import PricedPlan
+from sweeper.folder import SweepFolder
+from sweeper.samplers import Seen, propose
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposer:
+    """What proposes the runs of the turns that are left, from the results in the sweep's folder."""
+
+    plan: Plan
+    folder: SweepFolder
+    book: EveryRun
+
+    def more(self, many: int) -> tuple[Trial, ...]:
+        """The runs of the next turns, at most so `many`, stored before any of them begins.
+
+        None once every turn was taken, and none while a run that was proposed before waits: then a launcher does not
+        work, or the sweep is being stopped.
+        """
+        proposals, where = read_proposals(self.plan, self.folder.proposals), self.book.standing()
+        left = min(many, turns_of(self.plan) - len(proposals))
+        if left < 1 or where.fresh or where.interrupted or self.folder.stop.exists():
+            return ()
+        seen = self._seen(proposals, where)
+        for _ in range(left):
+            seen.append(Seen(point=propose(self.plan, seen)))
+        runs = store_proposals(self.plan, self.folder.proposals, [run.point for run in seen])
+        return runs[len(proposals) :]
+
+    def _seen(self, proposals: tuple[int, ...], where: Standing) -> list[Seen]:
+        """Every run so far as the sampler is told of it."""
+        at_work = {run.id for run in where.working}
+        finished = {run.id for run in where.finished}
+        return [
+            Seen(
+                point=point,
+                ended=run.id not in at_work,
+                score=self._score(run) if run.id in finished else None,
+            )
+            for point, run in zip(proposals, self.folder.runs(self.plan), strict=True)
+        ]
+
+    def _score(self, run: Trial) -> float | None:
+        result = TrialResult.read(self.folder.trial(run.id))
+        return None if result is None or result.score is None else result.score["value"]
+
+
+def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
+    """The work of a plan whose points are proposed, admitted."""
+    plan = priced.plan
+    try_out(plan)
+    open_account(priced, ledger)
+    recover(plan, folder, ledger.statement(plan.account, plan.id).attempts(plan.id).started)
+    due = admit(priced, ledger, folder, retry)
+    book = EveryRun(plan=plan, folder=folder, ledger=ledger)
+    return Work(
+        total=turns_of(plan),
+        due=due,
+        more=Proposer(plan=plan, folder=folder, book=book).more,
+        book=book,
+        notice="",
+        idle=f"All {turns_of(plan)} runs of this plan are over; nothing is run or charged.",
+        losses="runs failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "
+        "for the killed ones again and repeats them.",
+    )
+
+
+def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
+    """Stores again what was proposed and begun, by the ledger, where somebody deleted the folder."""
+    proposals = list(read_proposals(plan, folder.proposals))
+    known = len(proposals)
+    for turn in range(known, turns_of(plan)):
+        begun = [point for point in range(len(plan.trials)) if run_at(plan, turn, point).id in started]
+        if not begun:
+            break
+        proposals.append(begun[0])
+    if len(proposals) > known:
+        store_proposals(plan, folder.proposals, proposals)
+
+
+def try_out(plan: Plan) -> None:
+    """Raises `BadInput` unless the sampler proposes something at the last turn, after scores that were made up."""
+    points, turns = len(plan.trials), turns_of(plan)
+    try:
+        propose(plan, [Seen(point=turn % points, ended=True, score=turn % 7 / 7) for turn in range(turns - 1)])
+    except Exception as cause:
+        raise BadInput(f"Expected search to be a sampler that proposes points of this grid: {cause}.") from cause

@@ -1,0 +1,110 @@
+"""A job hears of a stop by the file or by a signal of its own, and leaves a process as it found it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sweeper.interrupts import LOOK_SECONDS, SIGNALS, stop_requests
+
+HANDLED = (*SIGNALS, signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """A worker's handlers, and the ones before them in the end."""
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@contextmanager
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    now = [0.0]
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: now[0])
+        yield now
+
+
+def test_the_file_is_a_request_from_the_first_question_on(tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    with stop_requests(tmp_path / "stop") as should_stop:
+        assert should_stop()
+        (tmp_path / "stop").unlink()
+        assert should_stop(), "a request is never taken back"
+
+
+def test_the_file_is_looked_for_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with clock(monkeypatch) as now, stop_requests(tmp_path / "stop") as should_stop:
+        assert not should_stop()
+        (tmp_path / "stop").touch()
+        now[0] = 0.9 * LOOK_SECONDS
+        assert not should_stop(), "a step may take less than a look"
+        now[0] = LOOK_SECONDS
+        assert should_stop()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_to_a_worker_is_a_request_to_its_job_alone(tmp_path: Path, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with stop_requests(tmp_path / "stop") as should_stop:
+        assert not should_stop()
+        os.kill(os.getpid(), number)
+        assert should_stop()
+    assert signal.getsignal(number) == before
+    with stop_requests(tmp_path / "stop") as should_stop:
+        assert not should_stop()
+
+
+def test_a_worker_is_deaf_to_the_terminal_while_it_works(tmp_path: Path) -> None:
+    with stop_requests(tmp_path / "stop") as should_stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not should_stop()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_in_the_coordinators_process_signals_stay_the_coordinators(tmp_path: Path) -> None:
+    heard: list[int] = []
+    for number in HANDLED:
+        signal.signal(number, lambda number, _: heard.append(number))
+    with stop_requests(tmp_path / "stop") as should_stop:
+        for number in HANDLED:
+            os.kill(os.getpid(), number)
+        assert not should_stop(), "the coordinator makes the file"
+    assert heard == list(HANDLED)
+
+
+def test_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    found: list[object] = []
+
+    def work() -> None:
+        with stop_requests(tmp_path / "stop") as should_stop:
+            found.append((signal.getsignal(signal.SIGINT), should_stop()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [(signal.default_int_handler, False)]
+
+
+def test_a_process_that_was_started_deaf_still_hears_its_own_signals(tmp_path: Path) -> None:
+    """A shell starts what runs in its background with SIGINT ignored."""
+    program = (
+        "import os, signal, pathlib; from sweeper.interrupts import stop_requests\n"
+        "with stop_requests(pathlib.Path('stop')) as should_stop:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM); print(should_stop())"
+    )
+    shell = 'trap "" INT; exec "$0" -c "$1"'
+    done = subprocess.run(["sh", "-c", shell, sys.executable, program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "True\n", done.stderr

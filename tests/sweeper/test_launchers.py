@@ -1,0 +1,190 @@
+"""The same sweep through every launcher that is installed, and what becomes of it when workers or Ctrl-C end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from accounting.ledger import Ledger
+from accounting.plan import Plan
+from accounting.result import Status, TrialResult
+from sweeper.folder import SweepFolder
+from tests.sweeper.searches import Program, folder_of
+
+QUICK = (
+    "dataset=digits",
+    "trainer=dpsgd",
+    "trainer.clip_norm=1",
+    "score.noise_std=30",
+    "accountant=rdp",
+    "accountant.witnesses=[]",
+)
+TWO = (*QUICK, "trainer.lr=1,2", "steps=3", "privacy.noise_multiplier=3", "compute.device=cpu")
+LONG = (*QUICK, "trainer.lr=1,2,3,4", "privacy.noise_multiplier=60", "compute.device=cpu", "compute.threads=1")
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+SUBMITIT = ("hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=1")
+RAY = (
+    "hydra/launcher=ray",
+    "+hydra.launcher.ray.init.num_cpus=2",
+    "+hydra.launcher.ray.init.include_dashboard=false",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """A launcher of two workers: the extra it comes with, and what it makes of a worker that was killed."""
+
+    name: str
+    extra: str
+    overrides: tuple[str, ...]
+    complaint: str | None
+    neighbours_live: bool
+
+    def needs(self) -> None:
+        pytest.importorskip(f"hydra_plugins.hydra_{self.name}_launcher", reason=f"needs dpsweep[{self.extra}]")
+
+
+LAUNCHERS = {
+    "joblib": Launched(
+        name="joblib", extra="parallel", overrides=JOBLIB, complaint="TerminatedWorkerError", neighbours_live=False
+    ),
+    "submitit": Launched(
+        name="submitit", extra="slurm", overrides=SUBMITIT, complaint="UncompletedJobError", neighbours_live=True
+    ),
+    "ray": Launched(name="ray", extra="ray", overrides=RAY, complaint=None, neighbours_live=True),
+}
+
+
+@pytest.fixture
+def launched(name: str, environment: dict[str, str], tmp_path: Path) -> Launched:
+    LAUNCHERS[name].needs()
+    environment["HOME"] = str(tmp_path)  # where Ray leaves a token of its own
+    return LAUNCHERS[name]
+
+
+def results(folder: SweepFolder) -> list[TrialResult]:
+    found = (TrialResult.read(folder.trial(trial.id)) for trial in Plan.read(folder.plan).trials)
+    return [result for result in found if result is not None]
+
+
+def the_folder(place: Path) -> SweepFolder:
+    (folder,) = (SweepFolder(root=path.parent) for path in place.glob("sweeps/*/*/plan.json"))
+    return folder
+
+
+def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", ["joblib", "submitit", pytest.param("ray", marks=pytest.mark.long)])
+def test_trials_come_back_through_every_launcher(launched: Launched, program: Program, ledger: Ledger) -> None:
+    folder = folder_of(program(*TWO, *launched.overrides, timeout=300))
+    assert [result.status for result in results(folder)] == [Status.FINISHED] * 2
+    plan = Plan.read(folder.plan)
+    attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    assert [attempts.started[trial.id] for trial in plan.trials] == [1, 1]
+    assert list(attempts.unsettled()) == []
+
+
+@pytest.fixture
+def begun(
+    launched: Launched, tmp_path: Path, environment: dict[str, str]
+) -> Iterator[Callable[[int], subprocess.Popen[str]]]:
+    """A sweep with two workers at work, in a group of processes of its own as a terminal makes them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(steps: int) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sweeper", *LONG, *launched.overrides, f"steps={steps}"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        wait(lambda: len(list(tmp_path.glob("sweeps/*/*/trials/*/progress"))) == 2)
+        return process
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def a_worker(place: Path) -> int:
+    """The process that is at work on one of the trials."""
+    return int(json.loads(next(place.glob("sweeps/*/*/trials/*/.lock.holder")).read_text())["pid"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
+    begun: Callable[[int], subprocess.Popen[str]], tmp_path: Path, ledger: Ledger
+) -> None:
+    """A terminal sends it to the coordinator and to its workers alike."""
+    with begun(20000) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        said, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "2 not begun, 2 waiting at a checkpoint of 4 trials" in said
+    assert f"python -m sweeper {QUICK[0]}" in said
+    assert "exit code 130" in errors
+    assert "Traceback" not in errors
+    folder = the_folder(tmp_path)
+    assert folder.stop.exists()
+    plan = Plan.read(folder.plan)
+    statement = ledger.statement(plan.account, plan.id)
+    assert len(statement.charges) == 1
+    assert {trial for trial, _, _ in statement.attempts(plan.id).unsettled()} <= {
+        trial.id for trial in plan.trials if not (folder.trial(trial.id) / "claim-1").exists()
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_killed_worker_costs_what_ran_and_nothing_else(
+    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """Where the pool ends with it, its neighbour is killed too; what waited runs as if nothing had happened."""
+    with begun(3000) as process:
+        os.kill(a_worker(tmp_path), signal.SIGKILL)
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 4
+    assert ("The launcher lost jobs" in errors) == (launched.complaint is not None)
+    assert (launched.complaint or "") in errors
+    finished = 3 if launched.neighbours_live else 2
+    assert [result.status for result in results(the_folder(tmp_path))] == [Status.FINISHED] * finished
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["submitit"])
+def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_same_command(
+    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], program: Program, tmp_path: Path, ledger: Ledger
+) -> None:
+    """Slurm's word, two minutes before it ends a job, comes by submitit's signal."""
+    with begun(3000) as process:
+        os.kill(a_worker(tmp_path), signal.SIGUSR2)
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 4
+    assert "left with 1 waiting at a checkpoint of 4 trials" in errors
+    folder = the_folder(tmp_path)
+    assert len(results(folder)) == 3
+    assert folder_of(program(*LONG, *launched.overrides, "steps=3000")).root == folder.root
+    assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
+    plan = Plan.read(folder.plan)
+    assert len(ledger.statement(plan.account, plan.id).charges) == 1

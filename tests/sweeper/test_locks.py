@@ -1,0 +1,89 @@
+"""Who holds a lock is named, a crash lets go of it, and what a crash left written refuses nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import BadInput
+from sweeper.locks import WORK, at_work, held, working
+
+HOLD = "import sys, time; from pathlib import Path; from sweeper.locks import held\n"
+HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(60)"
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_the_refusal_names_process_host_and_time_and_a_crash_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    with holder(path) as process:
+        named = f"The sweep is being run by process {process.pid} on {socket.gethostname()} since 20"
+        with pytest.raises(BadInput, match=re.escape(named)), held(path, "The sweep"):
+            pass
+        process.send_signal(signal.SIGKILL)
+    assert path.with_name("lock.holder").exists(), "killed, so the name is still there"
+    with held(path, "The sweep"):
+        assert f'"pid": {os.getpid()}' in path.with_name("lock.holder").read_text()
+    assert not path.with_name("lock.holder").exists()
+
+
+@pytest.mark.parametrize("note", ["", "[]", "{}", "null", '{"pid": 1}'])
+def test_a_holder_that_cannot_be_read_still_holds(tmp_path: Path, note: str) -> None:
+    path = tmp_path / "lock"
+    with held(path, "It"):
+        path.with_name("lock.holder").write_text(note)
+        with pytest.raises(BadInput, match="by another process; nothing was started"), held(path, "It"):
+            pass
+
+
+def test_a_lock_is_let_go_of_by_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), held(tmp_path / "lock", "It"):
+        raise KeyError
+    with held(tmp_path / "lock", "It"):
+        pass
+
+
+def test_a_trial_is_at_work_while_a_job_holds_it(tmp_path: Path) -> None:
+    assert not at_work(tmp_path / "never")
+    assert not (tmp_path / "never").exists(), "looking makes nothing"
+    with working(tmp_path):
+        assert at_work(tmp_path)
+    assert not at_work(tmp_path)
+
+
+def test_looking_refuses_no_job_that_begins_just_then(tmp_path: Path) -> None:
+    (tmp_path / WORK).touch()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            at_work(tmp_path)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(20):
+            with working(tmp_path):
+                pass
+    finally:
+        over.set()
+        looking.join()
+
+
+def test_no_place_for_a_lock_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="to be a place for a lock"), held(tmp_path / "file" / "lock", "It"):
+        pass

@@ -1,0 +1,150 @@
+"""What would fit, under every policy that an account can have: the advice is admitted, and a little more is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from accounting.account import Statement
+from accounting.calibration import DIGITS
+from accounting.errors import BudgetRefused
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+from accounting.policy import Addition, Policy, RenyiFilter
+from sweeper.advice import advice, fit, offers_of, what_fits
+from sweeper.compose import PricedPlan
+from sweeper.room import Room
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+LIGHT = ("dataset=digits", "trainer=dpnsgd", "steps=3", "accountant=rdp", "accountant.witnesses=[]")
+GRID = (*LIGHT, "trainer.regularizer=0.1,1", "trainer.lr=2,8")
+BUDGET = Guarantee(epsilon=24.0, delta=1e-4)
+FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
+POLICIES = pytest.mark.parametrize("policy", [Addition(), FILTER], ids=["addition", "filter"])
+
+
+def opened(ledger: Ledger, policy: Policy, taken: float = 0.0) -> Statement:
+    """An account with this policy, of which a plan has taken some epsilon by its claim alone."""
+    ledger.open("digits", BUDGET, policy)
+    if taken:
+        ledger.record_outside("digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
+    return ledger.statement("digits")
+
+
+def admitted(priced: PricedPlan, ledger: Ledger) -> bool:
+    """Whether the ledger itself takes the plan."""
+    try:
+        ledger.charge(
+            "digits",
+            plan=priced.plan.id,
+            trials=[trial.id for trial in priced.plan.trials],
+            cost=priced.quote.guarantee,
+            record={"reason": "plan"},
+            event=priced.plan.event,
+        )
+    except BudgetRefused:
+        return False
+    return True
+
+
+@POLICIES
+def test_the_advised_noise_is_admitted_and_one_percent_less_is_not(
+    compose_priced: Compose, ledger: Ledger, policy: Policy
+) -> None:
+    priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
+    found = fit(priced, priced.rule, priced.plan.trials, Room.of(priced, opened(ledger, policy, taken=3.0)))
+    assert found is not None
+    less = found.noise_multiplier * (0.99 - 10 ** (1 - DIGITS))
+    assert not admitted(compose_priced([*GRID, f"privacy.noise_multiplier={less}"]), ledger)
+    assert admitted(compose_priced([*GRID, f"privacy.noise_multiplier={found.noise_multiplier}"]), ledger)
+
+
+@POLICIES
+def test_the_advised_epsilon_is_admitted(compose_priced: Compose, ledger: Ledger, policy: Policy) -> None:
+    priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
+    said = advice(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
+    epsilon = float(said.partition("privacy.epsilon=")[2].partition(")")[0])
+    assert admitted(compose_priced([*GRID, f"privacy.epsilon={epsilon}"]), ledger)
+
+
+@POLICIES
+def test_the_advised_number_of_runs_is_admitted_and_one_more_is_not(
+    compose_priced: Compose, ledger: Ledger, policy: Policy
+) -> None:
+    line = (*LIGHT, "trainer.regularizer=1", "privacy.noise_multiplier=1")
+    priced = compose_priced([*line, f"trainer.lr={_lrs(16)}"])
+    said = advice(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
+    runs = int(said.removeprefix("What would fit: ").partition(" of these 16 runs")[0])
+    assert 1 < runs < 15
+    assert not admitted(compose_priced([*line, f"trainer.lr={_lrs(runs + 1)}"]), ledger)
+    assert admitted(compose_priced([*line, f"trainer.lr={_lrs(runs)}"]), ledger)
+
+
+def _lrs(count: int) -> str:
+    return ",".join(str(lr) for lr in range(1, count + 1))
+
+
+@POLICIES
+def test_other_rules_are_offered_if_the_ledger_would_take_them(
+    compose_priced: Compose, ledger: Ledger, policy: Policy
+) -> None:
+    priced = compose_priced([*GRID, "privacy.epsilon=23.9", "tuning=auto"])
+    offers = offers_of(priced)
+    said = what_fits(priced, priced.plan.trials, Room.of(priced, opened(ledger, policy, taken=3.9)), offers, None)
+    found = {offer.label for offer in offers if f"tuning={offer.label} " in said}
+    for offer in offers:
+        if offer.quote is not None and offer.rule != priced.rule:
+            event = offer.rule.event(priced.events)
+            takes = ledger.statement("digits").admits(offer.quote.guarantee, event)
+            assert (offer.label in found) is takes
+    assert found
+
+
+def test_a_filter_takes_plans_that_a_sum_would_not(compose_priced: Compose, ledger: Ledger) -> None:
+    """Many small plans: each claim holds the cost of its own conversion, and a filter pays for one."""
+    priced = compose_priced([*GRID, "privacy.epsilon=1"])
+    filtered, summed = (
+        Room.of(priced, Statement(account="digits", balance=balance, entries=()))
+        for balance in (
+            replace(opened(ledger, FILTER).balance),
+            replace(opened(Ledger(ledger.path.with_name("other.sqlite")), Addition()).balance),
+        )
+    )
+    assert filtered.share(priced.plan.event) < summed.share(priced.plan.event) / 2
+
+
+def test_a_share_of_one_is_the_last_that_is_admitted(compose_priced: Compose, ledger: Ledger) -> None:
+    priced = compose_priced([*GRID, "privacy.epsilon=3"])
+    exact = replace(BUDGET, epsilon=priced.quote.epsilon)
+    ledger.open("digits", exact)
+    assert Room.of(priced, ledger.statement("digits")).share(priced.plan.event) == 1
+    ledger.record_outside("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
+    assert Room.of(priced, ledger.statement("digits")).share(priced.plan.event) > 1
+
+
+def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_priced: Compose, ledger: Ledger) -> None:
+    ledger.open("digits", BUDGET)
+    ledger.record_outside("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
+    statement = ledger.statement("digits")
+    priced = compose_priced([*GRID, "privacy.epsilon=1"])
+    assert fit(priced, priced.rule, priced.plan.trials, Room.of(priced, statement)) is None
+    assert "privacy.delta=5e-06" in advice(priced, priced.plan.trials, statement)
+
+
+def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, ledger: Ledger) -> None:
+    priced = compose_priced([*GRID, "privacy.epsilon=30"])
+    assert "no raise makes room" in advice(priced, priced.plan.trials, opened(ledger, FILTER))
+    ledger.open("mnist", BUDGET)
+    assert "budget raise" in advice(priced, priced.plan.trials, ledger.statement("mnist"))
+
+
+def test_nothing_fits_a_closed_account(compose_priced: Compose, ledger: Ledger) -> None:
+    opened(ledger, Addition())
+    priced = compose_priced([*GRID, "privacy.epsilon=1"])
+    room = Room.of(priced, ledger.close("digits"))
+    assert room.empty
+    assert fit(priced, priced.rule, priced.plan.trials, room) is None
+    assert room.share(priced.plan.event) > 1

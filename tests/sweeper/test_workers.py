@@ -1,0 +1,51 @@
+"""As many jobs as a launcher runs, and no more threads than cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from accounting.errors import BadInput
+from sweeper.workers import MOST, ROUNDS, Workers
+
+SLURM = {"array_parallelism": 256, "tasks_per_node": 1, "nodes": 1}
+LOCAL = {"tasks_per_node": 1, "nodes": 1}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "jobs", "threads", "batch"),
+    [
+        ({"_target_": "basic"}, 1, 8, 1),
+        ({"n_jobs": 2}, 2, 4, 2 * ROUNDS),
+        ({"n_jobs": 3}, 3, 2, 3 * ROUNDS),
+        ({"n_jobs": 20}, 20, 1, MOST),
+        ({"n_jobs": -1}, 8, 1, 8 * ROUNDS),
+        ({"n_jobs": -3}, 6, 1, 6 * ROUNDS),
+        (SLURM | {"cpus_per_task": 4}, 256, 4, MOST),
+        (SLURM | {"cpus_per_task": None}, 256, 1, MOST),
+        (LOCAL | {"cpus_per_task": 3}, 2, 3, 2),
+        (LOCAL | {"cpus_per_task": None}, 8, 1, 8),
+        ({"ray": {"init": {"num_cpus": 6}, "remote": {"num_cpus": 2}}}, 3, 2, 3 * ROUNDS),
+        ({"ray": {"init": {"address": "auto"}, "remote": {}}}, 8, 1, 8 * ROUNDS),
+        ({"ray": {"init": {"num_cpus": 6}, "remote": {"num_cpus": 0.5}}}, 6, 1, 6 * ROUNDS),
+        ({"_target_": "another", "redis": "there"}, 1, 8, ROUNDS),
+    ],
+)
+def test_a_launchers_settings_say_how_many(launcher: dict[str, Any], jobs: int, threads: int, batch: int) -> None:
+    assert Workers.of(OmegaConf.create(launcher), cores=8) == Workers(jobs=jobs, threads=threads, batch=batch)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 7, 64])
+@pytest.mark.parametrize("launcher", [{"n_jobs": 2}, {"n_jobs": -1}, {"ray": {}}, LOCAL | {"cpus_per_task": 1}])
+def test_workers_of_one_machine_share_its_cores(launcher: dict[str, Any], cores: int) -> None:
+    workers = Workers.of(OmegaConf.create(launcher), cores)
+    assert workers.threads >= 1
+    assert workers.jobs * workers.threads <= max(cores, workers.jobs)
+
+
+@pytest.mark.parametrize("key", ["nodes", "tasks_per_node"])
+def test_several_processes_of_one_job_are_refused(key: str) -> None:
+    with pytest.raises(BadInput, match=f"hydra.launcher.{key}=2 to be 1"):
+        Workers.of(OmegaConf.create(SLURM | {"cpus_per_task": 1, key: 2}), cores=8)
