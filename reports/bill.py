@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from accounting.ledger import Entry
+from accounting.account import Entry
 from reports.table import Sweep
 
 
@@ -76,7 +76,7 @@ def _charge(entry: Entry) -> Charge:
         seq=entry.seq,
         epsilon=body["epsilon"],
         delta=body["delta"],
-        runs=len(body["trials"]),
+        runs=len(body["trials"]) + body.get("spares", 0),
         reason=body.get("reason", "plan"),
         claimed_by=body.get("claimed_by", "unnamed"),
         bounds=body.get("bounds", {}),

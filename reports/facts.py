@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from accounting import events
+from accounting.steps import steps_priced
 from reports import notation
 from reports.bill import Bill
 from reports.table import Alone, State, Sweep
@@ -30,6 +31,7 @@ class Settings:
     sample_rates: tuple[float, ...]
     noise_multipliers: tuple[float, ...]
     steps: tuple[int, ...]
+    lost_steps: tuple[int, ...]
     counts_std: tuple[float, ...]
 
 
@@ -70,7 +72,8 @@ def settings(sweep: Sweep) -> Settings:
     return Settings(
         sample_rates=tuple(sorted({rate for (rate, _), _ in training})),
         noise_multipliers=tuple(sorted({noise for (_, noise), _ in training})),
-        steps=tuple(sorted({count for _, count in training})),
+        steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
+        lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
         counts_std=tuple(sorted(stds)),
     )
 
@@ -103,6 +106,8 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
 def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     yield "points", _whole(len(sweep.plan.trials), PLAN)
     yield "runs", _whole(len(sweep.table), f"{PLAN}, or the draw that is stored beside it")
+    turns = 0 if sweep.plan.proposed is None else sweep.plan.proposed.trials - len(sweep.table)
+    yield "runs_to_come", _whole(turns, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
         many = int((sweep.table["state"] == state).sum())
         yield f"points_{state.name.lower()}", _whole(many, f"{RESULTS} and {LEDGER}: started attempts")
@@ -124,6 +129,7 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         ("sample_rate", found.sample_rates),
         ("noise_multiplier", found.noise_multipliers),
         ("steps", found.steps),
+        ("lost_steps", found.lost_steps),
         ("counts_std", found.counts_std),
     ):
         if values:

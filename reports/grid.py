@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import pandas as pd
@@ -23,13 +23,14 @@ class Mark(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One point in its place; shares of one, None where nothing was scored."""
+    """One point in its place: its only run, or the best of its `runs`; shares of one, None where nothing was scored."""
 
     state: State
     accuracy: float | None
     low: float | None
     high: float | None
     mark: Mark
+    runs: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +149,9 @@ def _panel(
             high=row["accuracy_high"],
             mark=marks.get(int(str(index)), Mark.NONE),
         )
-        if place not in cells or _rank(cell) > _rank(cells[place]):
-            cells[place] = cell
+        known = cells.get(place)
+        best = cell if known is None or _rank(cell) > _rank(known) else known
+        cells[place] = best if known is None else replace(best, runs=known.runs + 1)
     return Panel(
         method=str(first["method"]),
         facet=(

@@ -205,6 +205,8 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
             word = marks.write(axes, x + 0.5, y + 0.5, cell.state.value, SMALL_FONT, marks.word_ink(cell.state))
             if cell.state in marks.HATCHES:
                 word.set_bbox({"facecolor": marks.BLANK, "edgecolor": "none", "pad": 0.8})
+    if cell.runs > 1 and place.annotated:
+        marks.write(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
     if cell.mark is not Mark.NONE:
         marks.frame(axes, x, y, 1, 1, cell.mark)
     if cell.mark is Mark.BEST and place.annotated:

@@ -53,7 +53,8 @@ class Figure:
 class Page:
     """All that a page says; what is empty or None is not there. `records` go into `report.json`.
 
-    `outcome` says that a search gave nothing, `secret` that runs are tries of a secret draw.
+    `outcome` says that a search gave nothing, `secret` that runs are tries of a secret draw, `runs` what
+    they are called.
     """
 
     audience: Audience
@@ -74,6 +75,7 @@ class Page:
     origin: Origin | None = None
     outcome: str = ""
     secret: str = ""
+    runs: str = ""
 
     @property
     def alarms(self) -> tuple[Line, ...]:
@@ -120,6 +122,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         origin=read_origin(sweep),
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
+        runs=sweep.runs.nouns,
     )
     return write(page, folder / FOLDER)
 
@@ -138,7 +141,7 @@ def measure(sweep: Sweep) -> str:
 
 def draw(sweep: Sweep) -> tuple[Picture, ...]:
     """The sweep's maps, the one with all methods first."""
-    return pictures(arrange(sweep.table, sweep.axes), f"{measure(sweep)}, %")
+    return pictures(arrange(sweep.cells, sweep.axes), f"{measure(sweep)}, %")
 
 
 def write(page: Page, folder: Path) -> Path:

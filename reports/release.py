@@ -1,4 +1,4 @@
-"""The only writer of `release/`: a page made of nothing but what the selection rule discloses.
+"""The only writer of `release/`: a page and the winner's model, nothing but what the selection rule discloses.
 
 What always holds: a number goes in only if the sweep's price covers it. So there are no times, no lengths of
 runs, no drawn batch sizes, no error messages, no ledger rows, no digests, no paths; and where the rule hides
@@ -14,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
+from accounting.result import MODEL_FILE
 from accounting.selection import Disclosure
 from reports import facts as numbers
 from reports import page as pages
@@ -37,6 +39,7 @@ DECLARED = (
     "sample_rate",
     "noise_multiplier",
     "steps",
+    "lost_steps",
     "counts_std",
 )
 COLUMNS = ("state", "accuracy", "interval", "gap")
@@ -55,9 +58,24 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
     target, partial = folder / FOLDER, folder / f".{FOLDER}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     pages.write(page, partial)
+    _write_winner(sweep, partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / pages.FILE
+
+
+def _write_winner(sweep: Sweep, target: Path) -> None:
+    """The winner's configuration as its point in the plan has it, and its model: not at which turn it came."""
+    if Disclosure.WINNER not in sweep.rule.discloses or sweep.winner is None:
+        return
+    winner = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner)
+    point = sweep.plan.trials[0].config.keys() & winner.config.keys()
+    config = {key: value for key, value in winner.config.items() if key in point}
+    config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
+    (target / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=True))
+    model = sweep.folder / "trials" / winner.id / MODEL_FILE
+    if model.exists():
+        shutil.copyfile(model, target / MODEL_FILE)
 
 
 def compose(sweep: Sweep) -> Page:
@@ -99,8 +117,10 @@ def _best(sweep: Sweep) -> tuple[Best, ...]:
 
 def _with_all_scores(page: Page, sweep: Sweep) -> Page:
     records = sweep.table[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
-    records.insert(0, "point", range(1, len(records) + 1))
-    return replace(page, pictures=pages.draw(sweep), trials=sheets.trials(sweep, COLUMNS), records=records)
+    records.insert(0, sweep.runs.noun, range(1, len(records) + 1))
+    return replace(
+        page, pictures=pages.draw(sweep), trials=sheets.trials(sweep, COLUMNS), records=records, runs=sweep.runs.nouns
+    )
 
 
 def _without_reasons(sweep: Sweep) -> Sweep:

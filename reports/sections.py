@@ -63,8 +63,7 @@ def outcome(sweep: Sweep) -> str:
 def errors(sweep: Sweep) -> tuple[str, ...]:
     """What failed runs said, in the table's order; for the curator only."""
     said = enumerate(sweep.table["error"], start=1)
-    word = "Try" if sweep.runs.drawn else "Point"
-    return tuple(f"{word} {place}: {error}" for place, error in said if error is not None)
+    return tuple(f"{sweep.runs.noun.capitalize()} {place}: {error}" for place, error in said if error is not None)
 
 
 def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
@@ -96,6 +95,8 @@ def trouble(facts: Mapping[str, Fact]) -> tuple[str, ...]:
         for state, meaning in meanings.items()
         if facts[f"points_{state.name.lower()}"].value
     ]
+    if facts["runs_to_come"].value:
+        found.append(f"{facts['runs_to_come'].text} not proposed yet")
     repeats = facts["repeats_charged"]
     return (*found, f"{repeats.text} charged again to be repeated") if repeats.value else tuple(found)
 
@@ -124,9 +125,15 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in plan)
     known = [number(batch) for batch in batches if batch is not None]
     parts = [
-        f"{count(len(plan), 'point')} of {methods}",
+        f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}",
         notation.listed([model for model in models if model]),
         f"{facts['steps'].text} steps" if "steps" in facts else "",
         f"expected batch size {notation.listed(known)}" if known else "",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _runs(sweep: Sweep) -> str:
+    """How many runs a sampler chooses points for."""
+    proposed = sweep.plan.proposed
+    return "" if proposed is None else f"{count(proposed.trials, 'run')} proposed among "

@@ -73,7 +73,7 @@ def charges(bill: Bill) -> Sheet:
 
 
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
-    """One row per point in the plan's order, or per try in the draw's: swept keys, and the asked-for columns."""
+    """One row per run in the order of the sweep's table: swept keys, and the asked-for columns."""
     titles = [TITLES.get(name, name) for name in columns]
     rows = [
         (
@@ -85,8 +85,8 @@ def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
         for place, (_, row) in enumerate(sweep.table.iterrows(), start=1)
     ]
     return Sheet(
-        caption="All tries" if sweep.runs.drawn else "All points",
-        columns=("try" if sweep.runs.drawn else "point", "method", *(axis_label(key) for key in sweep.axes), *titles),
+        caption=f"All {sweep.runs.nouns}",
+        columns=(sweep.runs.noun, "method", *(axis_label(key) for key in sweep.axes), *titles),
         rows=tuple(rows),
     )
 
@@ -133,4 +133,6 @@ def _cell(cell: Cell | None) -> Item:
     text = notation.percent(cell.accuracy)
     if cell.low is not None and cell.high is not None:
         text += f" ({notation.interval(cell.low, cell.high)})"
+    if cell.runs > 1:
+        text += f", best of {cell.runs} runs"
     return Item(text=f"{text}, best" if cell.mark is Mark.BEST else text, marked=cell.mark is Mark.BEST)

@@ -64,7 +64,7 @@ class Context:
     @property
     def row(self) -> str:
         """What a row of the sweep's table is."""
-        return "try" if self.drawn else "point"
+        return self.sweep.runs.noun
 
     def curator(self, *evidence: str) -> tuple[str, ...]:
         """Evidence that only the curator's page shows."""
@@ -169,7 +169,7 @@ def _sampling(context: Context) -> Line:
     declared = (
         f"Each step takes every training {context.sweep.plan.unit} independently with probability "
         f"{facts['sample_rate'].text} and adds Gaussian noise of multiplier "
-        f"{facts['noise_multiplier'].text}; {facts['steps'].text} steps a run."
+        f"{facts['noise_multiplier'].text}; {facts['steps'].text} steps a run{_lost(facts)}."
         if "sample_rate" in facts
         else "The runs are described by their events in the plan."
     )
@@ -187,6 +187,11 @@ def _sampling(context: Context) -> Line:
         standing=standing,
         evidence=context.curator(*told),
     )
+
+
+def _lost(facts: Mapping[str, Fact]) -> str:
+    """What is paid for so that a run that was killed may go on from a checkpoint."""
+    return f", and up to {facts['lost_steps'].text} more that a crash makes run twice" if "lost_steps" in facts else ""
 
 
 def _accountants(context: Context) -> Line:
@@ -279,12 +284,28 @@ def _covered(context: Context) -> Line:
         standing=Standing.STATED,
         evidence=(
             "Runs that failed, diverged or were killed are paid for like the others.",
+            "A crash shows a part of what was paid for: steps taken twice are paid for twice, with new noise.",
             *(
                 ("How many tries were made, of which points, and how all but the winner did is secret.",)
                 if context.drawn
                 else ()
             ),
+            *_proposed(context),
         ),
+    )
+
+
+def _proposed(context: Context) -> tuple[str, ...]:
+    """Who chose which points were run, and from what."""
+    proposed = context.sweep.plan.proposed
+    if proposed is None:
+        return ()
+    scores = "noisy scores" if context.sweep.scored_privately else "scores on public records"
+    return (
+        f"{proposed.sampler_name} proposed which points were run, from the {scores} of the runs before. Their number, "
+        f"{proposed.trials}, was fixed beforehand, and each is paid for as the dearest point would be (adaptive "
+        "composition, Mironov 2017, Proposition 1; Zhu, Dong, Wang 2022, Theorem 10).",
+        "Where a point was run several times, maps show its best run.",
     )
 
 

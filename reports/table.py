@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,18 @@ from typing import Any
 import pandas as pd
 
 from accounting import events
+from accounting.account import Statement
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
-from accounting.ledger import Ledger, Statement
+from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.pld import Pld
 from accounting.price import Panel
 from accounting.rdp import Rdp
 from accounting.result import Status, TrialResult
 from accounting.selection import SelectionRule, rule_from_config
+from accounting.steps import is_charged
 from reports.runs import Run, Runs, read_runs
 
 _SCORES = {"accuracy": "value", "accuracy_low": "low", "accuracy_high": "high"}
@@ -42,6 +44,7 @@ class State(StrEnum):
     FAILED = "failed"
     KILLED = "killed"
     NOT_RUN = "not run"
+    NOT_TRIED = "not tried"
     NO_RESULT = "no result"
 
 
@@ -60,7 +63,7 @@ class Sweep:
     """One sweep as it stands.
 
     `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
-    verified chain. `table` is tidy: one row per point in the plan's order, or per try in the draw's, one column per
+    verified chain. `table` is tidy: one row per run in the order of the plan, the proposals or the draw, one column per
     swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run,
     seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`.
     """
@@ -83,6 +86,21 @@ class Sweep:
     def axes(self) -> tuple[str, ...]:
         """The swept keys, in order of appearance."""
         return tuple(dict.fromkeys(key for trial in self.plan.trials for key in trial.axes))
+
+    @property
+    def cells(self) -> pd.DataFrame:
+        """What a map of the grid is made of: the table, and a row for each point that was not tried, as planned."""
+        if not self.runs.untried:
+            return self.table
+        untried = tuple(Run(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
+        never = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
+        order = {self._point(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
+        rows = pd.concat([self.table, never], ignore_index=True)
+        places = [order[self._point(str(row["method"]), row)] for _, row in rows.iterrows()]
+        return rows.iloc[sorted(range(len(rows)), key=places.__getitem__)].reset_index(drop=True)
+
+    def _point(self, method: str, values: Mapping[str, Any] | pd.Series[Any]) -> str:
+        return repr((method, *(values.get(key) for key in self.axes)))
 
     @property
     def winner(self) -> str | None:
@@ -223,17 +241,11 @@ def _conduct(trial: Trial, result: TrialResult | None) -> Conduct:
         broken = (result.error or "").startswith("ContractBroken")
         return Conduct.OTHERWISE if broken or result.status is not Status.FAILED else Conduct.UNKNOWN
     realised, declared = events.from_json(dict(result.event)), trial.event.training
-    if events.same(realised, declared):
+    if is_charged(realised, declared, least=trial.config["steps"]):
         return Conduct.AS_DECLARED
-    if result.status is not Status.FINISHED and _within(realised, declared):
+    if result.status is not Status.FINISHED and is_charged(realised, declared, least=0):
         return Conduct.STOPPED_EARLY
     return Conduct.OTHERWISE
-
-
-def _within(realised: DpEvent, declared: DpEvent) -> bool:
-    """Whether one event is a part of another: the same mechanisms, none more often. A part costs no more."""
-    allowed = dict(events.flatten(declared))
-    return all(count <= allowed.get(leaf, 0) for leaf, count in events.flatten(realised))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from accounting import events
+from accounting.account import Ended
 from accounting.composition import Composition
 from accounting.events import PlanEvent
 from accounting.guarantee import Guarantee
@@ -24,7 +25,7 @@ from accounting.plan import Block, Plan, Trial
 from accounting.pld import Pld
 from accounting.price import Panel
 from accounting.rdp import Rdp
-from accounting.result import Status, TrialResult
+from accounting.result import MODEL_FILE, Status, TrialResult
 from accounting.selection import Disclosure, Draw
 from reports.page import write_report
 
@@ -139,8 +140,8 @@ def _charge(ledger: Ledger, plan: Plan, trials: Iterable[Trial], event: PlanEven
         plan=plan.id,
         trials=[trial.id for trial in trials],
         cost=quote.guarantee,
+        event=event,
         record={
-            "event": {name: events.to_json(part) for name, part in event.parts.items()},
             "rule": {"name": "composition"},
             "claimed_by": quote.claimed_by,
             "bounds": dict(quote.bounds),
@@ -184,7 +185,10 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
         versions={"dpsweep": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
         curator={"batch_sizes": {"smallest": 151151, "mean": 180.987654321, "largest": 217217}},
     ).write(folder / "trials" / trial.id)
-    ledger.settle(plan.account, plan=plan.id, trial=trial.id, attempt=1, realised={"status": status.value})
+    if status is Status.FINISHED:
+        (folder / "trials" / trial.id / MODEL_FILE).write_text(f"weights of point {place}")
+    ended = Ended(trial=trial.id, attempt=1, resume=0, realised={"status": status.value})
+    ledger.settle(plan.account, plan=plan.id, ended=[ended])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ def test_the_page_claims_what_the_ledger_charged(troubled: Any) -> None:
     assert facts["honest_delta"] == "2e-5"
     assert float(facts["left_epsilon"]) <= statement.left[0] < float(facts["left_epsilon"]) + 0.002
     assert facts["budget_epsilon"] == "1000"
-    assert (facts["points"], facts["points_finished"]) == ("70", "66")
+    assert (facts["runs"], facts["points_finished"]) == ("70", "66")
     one = Panel(claimants=(Pld(), Rdp())).quote(troubled.plan.trials[0].event, 1e-5, troubled.plan.adjacency)
     assert facts["alone_epsilon"] == epsilon_up(one.epsilon)
     assert one.epsilon < float(facts["honest_epsilon"]) / 5

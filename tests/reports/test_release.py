@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from accounting.errors import BadInput
-from accounting.result import TrialResult
+from accounting.result import MODEL_FILE, TrialResult
 from reports.release import write_release
 
 AXES = {
@@ -77,7 +78,12 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
 
     made = sweep_of(AXES, rule=only_winner, accuracy=accuracy)
     path = write_release(made.folder, made.ledger)
-    assert {file.name for file in path.parent.iterdir()} == {"report.html", "report.json"}
+    names = {"report.html", "report.json", "config.yaml", MODEL_FILE}
+    assert {file.name for file in path.parent.iterdir()} == names
+    assert (path.parent / MODEL_FILE).read_text() == "weights of point 9"
+    config = yaml.safe_load((path.parent / "config.yaml").read_text())
+    assert config["trainer"] == made.plan.trials[9].config["trainer"]
+    assert config["dataset"] == {"name": made.plan.account}
     form = json.loads((path.parent / "report.json").read_text())
     assert form["trials"]["rows"] == []
     html = path.read_text()
