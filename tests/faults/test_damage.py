@@ -1,0 +1,125 @@
+"""Files that were cut short: said by name, never guessed, and the same command goes on once they are gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import ExitCode
+from accounting.plan import Plan
+from tests.faults.ground import CHECKPOINTS, SWEEP, Ground, agree, alike, sentence, studied
+from tests.faults.instants import Stroke
+
+Make = Callable[[tuple[str, ...]], Ground]
+
+
+def cut(ground: Ground, name: str) -> tuple[Path, bytes]:
+    """Takes the last third of a file of the sweep, in the middle of a line; returns what it was."""
+    path = sorted(ground.folder.root.glob(name))[0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 2 * len(whole) // 3])
+    return path, whole
+
+
+def refused(ground: Ground, name: str) -> tuple[Path, bytes]:
+    """Cuts a file: the command names it in its one sentence, and charges and starts nothing."""
+    before = ground.ledger.statement("digits").entries
+    path, whole = cut(ground, name)
+    assert str(path) in sentence(ground.run(), ExitCode.BAD_INPUT)
+    assert ground.ledger.statement("digits").entries == before
+    return path, whole
+
+
+@pytest.mark.parametrize(("name", "charges"), [("plan.json", 1), ("trials/*/result.json", 2)])
+def test_a_cut_plan_or_result_is_refused_and_without_it_the_command_goes_on(
+    finished: Ground, undisturbed: Ground, name: str, charges: int
+) -> None:
+    """A plan follows from the command; where a result is lost, the trial runs again on another charge."""
+    path, _ = refused(finished, name)
+    path.unlink()
+    finished.finish(1)
+    assert finished.charges == charges
+    alike(finished, undisturbed)
+
+
+def test_a_cut_outcome_is_refused_and_without_it_the_draw_says_the_same(searched: Ground) -> None:
+    path, whole = refused(searched, "outcome.json")
+    path.unlink()
+    searched.finish(1)
+    assert path.read_bytes() == whole
+    assert searched.charges == 1
+
+
+def test_a_cut_draw_is_refused_until_it_is_put_back(searched: Ground) -> None:
+    path, whole = refused(searched, "draw.json")
+    path.write_bytes(whole)
+    searched.finish(1)
+    assert searched.charges == 1
+
+
+@pytest.mark.long
+def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged(searched: Ground) -> None:
+    path, whole = refused(searched, "draw.json")
+    path.unlink()
+    done = searched.run()
+    assert done.code == ExitCode.DONE, done.err
+    assert path.read_bytes() != whole
+    assert searched.charges == 2
+    searched.ledger.verify()
+
+
+@pytest.mark.long
+def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_again(searched: Ground) -> None:
+    folder = searched.folder
+    place = json.loads(folder.outcome.read_text())["winner"]
+    path, whole = refused(searched, f"trials/{folder.runs(Plan.read(folder.plan))[place].id}/result.json")
+    path.unlink()
+    looks = searched.looks
+    assert "the result of the try that won" in sentence(searched.run(), ExitCode.BAD_INPUT)
+    assert searched.looks == looks
+    path.write_bytes(whole)
+    searched.finish(1)
+    assert searched.charges == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("trials/*/receipt.json", marks=pytest.mark.long),
+        pytest.param("trials/*/steps-1", marks=pytest.mark.long),
+        "trials/*/checkpoint-1.json",
+        pytest.param("trials/*/weights-*", marks=pytest.mark.long),
+    ],
+)
+def test_an_attempt_whose_papers_were_cut_counts_as_killed_and_its_trial_is_charged_again(
+    interrupted: Ground, undisturbed: Ground, name: str
+) -> None:
+    cut(interrupted, name)
+    interrupted.finish(1)
+    assert interrupted.charges == 2
+    agree(interrupted, undisturbed)
+
+
+def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Ground, undisturbed: Ground) -> None:
+    path, _ = cut(finished, "study.db")
+    done = finished.run()
+    assert done.code == ExitCode.DONE
+    (said,) = done.err.splitlines()
+    assert f"Expected {path} to be a study that can be written" in said
+    assert done.report.exists()
+    path.unlink()
+    finished.finish(1)
+    agree(finished, undisturbed)
+    assert finished.charges == 1
+
+
+def test_a_half_written_study_is_completed(ground: Make, undisturbed: Ground) -> None:
+    struck = ground((*SWEEP, *CHECKPOINTS))
+    struck.run(Stroke.KILL, undisturbed.when("before a commit", 0))
+    assert len(studied(struck.folder)) < 2
+    struck.finish(1)
+    agree(struck, undisturbed)
+    assert struck.charges == 1

@@ -1,0 +1,119 @@
+"""Disks that fill up, can only be read, or vanish: one sentence, no charge lost, and the same command goes on later."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import ExitCode
+from tests.faults.ground import CHECKPOINTS, SHARDS, SWEEP, Ground, agree, sentence, spread
+from tests.faults.instants import Stroke
+
+Make = Callable[[tuple[str, ...]], Ground]
+
+MET = (ExitCode.BAD_INPUT, ExitCode.LEDGER_DAMAGED, ExitCode.DISK_FAILED)
+
+
+@pytest.mark.parametrize(
+    "name", ["os.mkdir books$", "os.fsync .*/steps-1", pytest.param(r"open .*/\.report\.html", marks=pytest.mark.long)]
+)
+def test_a_disk_that_is_full_from_here_on(ground: Make, undisturbed: Ground, name: str) -> None:
+    struck = ground((*SWEEP, *CHECKPOINTS))
+    fill(struck, undisturbed.when(name))
+    agree(struck, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_disk_that_is_full_from_instants_all_over_the_sweep_on(
+    tmp_path: Path, undisturbed: Ground, shard: int
+) -> None:
+    for at in spread(1, len(undisturbed.instants()), 8, shard):
+        struck = Ground.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
+        fill(struck, at)
+        agree(struck, undisturbed)
+
+
+def fill(ground: Ground, at: int) -> None:
+    """Fills the disk at this instant, which is said, and makes room again."""
+    done = ground.run(Stroke.FULL, at)
+    if done.code != ExitCode.DONE:
+        sentence(done, *MET)
+    assert done.code != ExitCode.BAD_INPUT or not (ground.ledger.accounts() and ground.charges), "it says so"
+    ground.check()
+    ground.finish()
+
+
+@pytest.fixture
+def mounted(ground: Make) -> Iterator[Ground]:
+    """A ground whose sweeps lie on a small disk of their own."""
+    struck = ground((*SWEEP, *CHECKPOINTS))
+    place = struck.root / "sweeps"
+    place.mkdir()
+    if _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", place):
+        pytest.skip("needs the right to mount a file system")
+    try:
+        yield struck
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_small_disk_for_the_sweep_and_room_for_the_ledger(mounted: Ground, undisturbed: Ground) -> None:
+    sentence(mounted.run(), *MET)
+    mounted.check()
+    assert _mount("-o", "remount,size=64m", mounted.root / "sweeps") == 0
+    mounted.finish()
+    agree(mounted, undisturbed)
+
+
+def test_a_folder_that_can_only_be_read(mounted: Ground, undisturbed: Ground) -> None:
+    place = mounted.root / "sweeps"
+    assert _mount("-o", "remount,size=64m", place) == 0
+    mounted.run(Stroke.KILL, undisturbed.when("os.fsync .*/steps-1", 2))
+    mounted.check()
+    before = mounted.entries
+    assert _mount("-o", "remount,ro", place) == 0
+    sentence(mounted.run(), *MET)
+    mounted.check()
+    assert mounted.entries == before, "where nothing can be written, nothing is charged or started"
+    assert _mount("-o", "remount,rw", place) == 0
+    mounted.finish()
+    agree(mounted, undisturbed)
+
+
+@pytest.mark.parametrize("name", ["open .*/steps-1", pytest.param(r"open .*/\.result\.json", marks=pytest.mark.long)])
+def test_a_mount_that_vanishes_and_comes_back(ground: Make, undisturbed: Ground, name: str) -> None:
+    """Meanwhile the program may have written where the mount was; that lies hidden below it afterwards."""
+    struck = ground((*SWEEP, *CHECKPOINTS))
+    vanish(struck, undisturbed.when(name))
+    agree(struck, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_mount_that_vanishes_at_instants_all_over_the_runs(tmp_path: Path, undisturbed: Ground, shard: int) -> None:
+    first, last = undisturbed.when("claim-1"), undisturbed.when("os.rename .*result", 2)
+    for at in spread(first, last, 4, shard):
+        struck = Ground.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
+        vanish(struck, at)
+        agree(struck, undisturbed)
+
+
+def vanish(ground: Ground, at: int) -> None:
+    place = ground.root / "sweeps" / "digits"
+    done = ground.run(Stroke.GONE, at, place)
+    if done.code != ExitCode.DONE:
+        sentence(done, ExitCode.DISK_FAILED, ExitCode.DONE_WITH_FAILURES)
+    if place.exists():
+        shutil.rmtree(place)
+    place.with_name("digits elsewhere").rename(place)
+    ground.check()
+    ground.finish()
+
+
+def _mount(*words: str | Path) -> int:
+    return subprocess.run(["mount", *words], check=False, capture_output=True).returncode

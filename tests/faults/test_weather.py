@@ -1,0 +1,81 @@
+"""What machines do to a sweep besides: clocks that jump, scores that are none, memory and ledgers that run out."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from accounting.errors import ExitCode
+from accounting.result import Status
+from tests.faults.ground import CHECKPOINTS, SWEEP, Ground, agree, sentence
+from tests.faults.instants import Stroke
+from tests.faults.programs import CLOCK
+
+Make = Callable[[tuple[str, ...]], Ground]
+
+
+def test_a_clock_that_jumps_by_days_at_every_look_charges_nothing_twice(ground: Make, undisturbed: Ground) -> None:
+    struck = ground((*SWEEP, *CHECKPOINTS))
+    struck.environment = {**struck.environment, CLOCK: "400"}
+    struck.run(Stroke.KILL, undisturbed.when("os.fsync .*/steps-1", 2))
+    struck.check()
+    struck.finish(1)
+    times = [entry.at for entry in struck.entries]
+    assert times != sorted(times), "the clock was really seen to jump"
+    assert struck.charges == 1
+    agree(struck, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [("undefined", "score.value=nan to be finite"), pytest.param("memory", "MemoryError", marks=pytest.mark.long)],
+)
+def test_a_score_that_is_none_fails_its_trial_which_stays_charged_and_is_not_repeated(
+    ground: Make, broken: str, said: str
+) -> None:
+    struck = ground((*SWEEP, *CHECKPOINTS, f"+score.broken={broken}"))
+    struck.status = Status.FAILED
+    for _ in range(2):
+        assert "they stay charged" in sentence(struck.run(), ExitCode.DONE_WITH_FAILURES)
+        struck.check()
+    assert struck.charges == 1
+    for path in struck.folder.trials.glob("*/result.json"):
+        assert said in json.loads(path.read_text())["error"]
+    assert said in (struck.folder.root / "curator" / "report.html").read_text()
+
+
+def test_a_process_that_the_kernel_kills_for_its_memory_loses_the_trial_that_it_was_at_and_no_charge(
+    ground: Make,
+) -> None:
+    """While it measures a score, so that its attempt never goes on, whatever its checkpoint says."""
+    struck = ground((*SWEEP, *CHECKPOINTS, "+score.broken=killed"))
+    assert struck.run().code == -signal.SIGKILL
+    struck.check()
+    struck.finish(1)
+    assert struck.charges == 2
+    assert sum(struck.looks.values()) == (4 + 1) * 3, "one of the two trials ran twice"
+
+
+def test_a_ledger_that_is_too_full_for_a_charge_refuses_it_and_nothing_runs(ground: Make, undisturbed: Ground) -> None:
+    struck = ground((*SWEEP, *CHECKPOINTS, "repeats=200"))
+    said = sentence(struck.run(Stroke.PACKED, undisturbed.when("after a commit")), ExitCode.LEDGER_DAMAGED)
+    assert "is full" in said
+    struck.check()
+    assert struck.charges == 0
+    assert not struck.looks
+
+
+def test_a_ledger_that_fills_up_after_the_charge_stops_the_sweep_which_goes_on_where_there_is_room(
+    ground: Make, undisturbed: Ground
+) -> None:
+    struck = ground((*SWEEP, *CHECKPOINTS))
+    said = sentence(struck.run(Stroke.PACKED, undisturbed.when(r"open .*/\.plan\.json")), ExitCode.LEDGER_DAMAGED)
+    assert "is full" in said
+    struck.check()
+    assert struck.charges == 1
+    struck.finish(1)
+    assert struck.charges == 1
+    agree(struck, undisturbed)

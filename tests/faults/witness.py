@@ -1,0 +1,151 @@
+"""Whoever looks at the records is written down here, by other means than the program's own.
+
+A line is on the disk before the look that it stands for, so that no kill makes a look unseen: a process that dies in
+between has looked less often than is written. Whose look it was is told by the operating system: a process that works
+on a trial holds the log in that trial's folder open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accounting.events import DpEvent
+from accounting.guarantee import Adjacency
+from trainers.sampling import Poisson
+from trainers.scores import Accuracy, PrivateHoldout
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from trainers.data.records import Records
+    from trainers.data.split import Split
+
+PLACE = "FAULTS_WITNESS"
+"""The variable that names the file."""
+
+
+class Look(StrEnum):
+    """At what: the training records of one step, or the held-out records of one score."""
+
+    STEP = "step"
+    SCORE = "score"
+
+
+Looks = Counter[tuple[str, int, Look]]
+
+
+def looks(path: Path) -> Looks:
+    """How often each attempt at each trial looked at what."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return Counter((trial, attempt, Look(look)) for trial, attempt, look in map(json.loads, lines))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Poisson sampling that is seen."""
+
+    batch_size: int
+
+    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        return self._sampler().event(records=records, noise_multiplier=noise_multiplier)
+
+    def draw(self, available: int, records: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        _write_down(Look.STEP)
+        return self._sampler().draw(available, records, rng)
+
+    def _sampler(self) -> Poisson:
+        return Poisson(batch_size=self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A private score that is seen; `broken` says what becomes of it, if not what it should."""
+
+    fraction: float
+    noise_std: float | None = None
+    broken: str | None = None
+
+    @property
+    def statement(self) -> str:
+        return self._score().statement
+
+    def event(self) -> DpEvent:
+        return self._score().event()
+
+    def train_records(self, records: int) -> int:
+        return self._score().train_records(records)
+
+    def check(self, test_records: int) -> None:
+        self._score().check(test_records)
+
+    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        return self._score().split(private, test, adjacency)
+
+    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+        _write_down(Look.SCORE)
+        measured = self._score().measure(model, data, rng, device)
+        return measured if self.broken is None else _BREAKS[self.broken](measured)
+
+    def _score(self) -> PrivateHoldout:
+        return PrivateHoldout(fraction=self.fraction, noise_std=self.noise_std)
+
+
+def _nan(measured: Accuracy) -> Accuracy:
+    return replace(measured, value=float("nan"))
+
+
+def _memory(measured: Accuracy) -> Accuracy:
+    """As where a machine gives a process no more memory than it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 32, hard))
+    try:
+        return replace(measured, value=float(len(bytearray(1 << 40))))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _killed(measured: Accuracy) -> Accuracy:
+    """As the kernel does where memory runs out: no warning, and only once, for the worker that took too much."""
+    try:
+        os.close(os.open(f"{os.environ[PLACE]}.killed", os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return measured
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
+
+
+_BREAKS: Mapping[str, Callable[[Accuracy], Accuracy]] = {"undefined": _nan, "memory": _memory, "killed": _killed}
+
+
+def _write_down(look: Look) -> None:
+    place = _at_work_on()
+    attempt = max(int(claim.name.split("-")[1]) for claim in place.glob("claim-*"))
+    handle = os.open(os.environ[PLACE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(handle, f"{json.dumps([place.name, attempt, look])}\n".encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _at_work_on() -> Path:
+    """The folder of the trial whose log this process holds open."""
+    held = {link.readlink() for link in _links() if link.exists()}
+    (log,) = {path for path in held if path.name == "train.log"}
+    return log.parent
+
+
+def _links() -> list[Path]:
+    return list(Path("/proc/self/fd").iterdir())
