@@ -23,7 +23,7 @@ help: ## this list
 	@echo "Variables:"
 	@grep -hE '^[A-Z_]+ \?=#' $(MAKEFILE_LIST) | sed -E 's/^([A-Z_]+) \?=# *(.*)/  \1\t\2/' | expand -t 20
 	@echo "Exit codes (make turns each into 2 and dpsweep prints it in words): 0 done, 1 bug, 2 bad input,"
-	@echo "  3 budget refused, 4 done with failed trials, 5 ledger damaged, 130 stopped"
+	@echo "  3 budget refused, 4 done with failed trials, 5 ledger damaged, 6 disk failed, 130 stopped"
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpsweep needs Python >= 3.11; set PYTHON=..."; exit 1; }
@@ -43,7 +43,7 @@ plan: $(STAMP) ## what that sweep would cost under every rule, and how long it w
 report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
 
-budget: $(STAMP) ## what is reserved and left on the accounts (DATASET= for one)
+budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET= for one; ARGS=--json)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
 
 test: $(STAMP) ## all tests but the long ones

@@ -1,0 +1,108 @@
+"""What a long ledger takes: 100,000 charges verified, one more charged, and the statement of one plan.
+
+    python benchmarks/ledger.py [CHARGES]
+
+On SQLite, and on PostgreSQL where it is installed. The lines are made by the chain's own function and stored in bulk;
+each carries an event and a record as a sweep of 35 points writes them. Printed are seconds; of short ones the median.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from accounting.account import Balance, Kind
+from accounting.events import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+from accounting.lines import following
+from tests.databases import Place, in_file, programs, served
+
+CHARGES, ACCOUNTS, ROUNDS, POINTS = 100_000, 20, 15, 35
+BUDGET = Guarantee(epsilon=1e9, delta=0.5)
+COST = Guarantee(epsilon=0.1, delta=1e-9)
+TRIALS = [f"{number:012x}" for number in range(POINTS)]
+EVENT = PlanEvent(
+    training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000 * POINTS),
+    validation=repeat(gaussian(noise_multiplier=40.0), POINTS),
+)
+RECORD = {"reason": "plan", "rule": {"name": "composition"}, "claimed_by": "PLD", "bounds": {"PLD": 0.1, "RDP": 0.11}}
+
+
+def fill(ledger: Ledger, place: Place, charges: int) -> None:
+    """The accounts, opened as ever, and then their charges in bulk."""
+    balances: dict[str, Balance] = {}
+    for number in range(ACCOUNTS):
+        balances[f"account{number}"] = ledger.open(f"account{number}", BUDGET).balance
+    body = {
+        "epsilon": COST.epsilon,
+        "delta": COST.delta,
+        "takes": {"epsilon": COST.epsilon, "delta": COST.delta},
+        "trials": TRIALS,
+        "spares": 0,
+        "event": {name: to_json(part) for name, part in EVENT.parts.items()},
+    } | RECORD
+    end = ledger.end()
+    row: dict[str, Any] = {"seq": end.entries, "digest": end.head}
+    rows = []
+    for number in range(charges):
+        account = f"account{number % ACCOUNTS}"
+        balances[account] = balances[account].after(Kind.CHARGE, body)
+        form = balances[account].to_json()
+        row = following(row, account=account, kind=Kind.CHARGE.value, plan=f"{number:012x}", body=body, balance=form)
+        rows.append(tuple(row.values()))
+    columns, marks = ", ".join(row), ", ".join([place.mark] * len(row))
+    with closing(place.connect()) as connection:
+        connection.execute("BEGIN")
+        connection.cursor().executemany(f"INSERT INTO entries ({columns}) VALUES ({marks})", rows)
+        connection.commit()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def measure(name: str, place: Place, charges: int) -> None:
+    ledger = Ledger(place.address)
+    filled = seconds(lambda: fill(ledger, place, charges))
+    verified = seconds(ledger.verify)
+
+    def charge(number: int) -> None:
+        ledger.charge(f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, cost=COST, record=RECORD, event=EVENT)
+
+    charged = statistics.median(seconds(lambda number=number: charge(number)) for number in range(ROUNDS))
+    started = seconds(lambda: ledger.start("account0", plan="more", trials=TRIALS))
+    told = statistics.median(seconds(lambda: ledger.statement("account0", "more")) for _ in range(ROUNDS))
+    print(
+        f"{name:10} {charges} charges made {filled:5.1f}  verified {verified:5.2f}  one more {charged:.4f}  "
+        f"{POINTS} started {started:.4f}  statement of a plan {told:.4f}",
+        flush=True,
+    )
+
+
+@contextmanager
+def places(folder: Path) -> Iterator[dict[str, Place]]:
+    found = programs()
+    with nullcontext() if found is None else served(found) as server:
+        file = {"SQLite": in_file(folder / "ledger.sqlite")}
+        yield file if server is None else file | {"PostgreSQL": server.place()}
+
+
+def main(charges: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, places(Path(folder)) as found:
+        os.environ["XDG_STATE_HOME"] = folder
+        for name, place in found.items():
+            measure(name, place, charges)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else CHARGES)

@@ -1,0 +1,113 @@
+"""docs/scaling.md is true: its commands compose, its settings exist, its numbers are the launchers' own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from accounting.errors import ExitCode
+from sweeper.app import CONF
+from sweeper.workers import MOST, Workers
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "scaling.md").read_text()
+SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
+COMMANDS = [
+    line.removeprefix("$ python -m sweeper ").partition("  #")[0]
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("$ python -m sweeper ")
+]
+
+
+@pytest.fixture
+def loader() -> Iterator[ConfigLoaderImpl]:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        yield GlobalHydra.instance().config_loader()  # type: ignore[misc]
+
+
+def composed(loader: ConfigLoaderImpl, *overrides: str) -> DictConfig:
+    """The configuration; skips where the launcher's extra is not installed."""
+    for launcher in re.findall(r"hydra/launcher=([a-z]+)", " ".join(overrides)):
+        pytest.importorskip(f"hydra_plugins.hydra_{launcher}_launcher", reason="an extra of docs/scaling.md")
+    return loader.load_configuration("config", list(overrides), run_mode=RunMode.MULTIRUN)
+
+
+def test_the_page_has_commands_of_every_launcher() -> None:
+    assert {name for command in COMMANDS for name in re.findall(r"hydra/launcher=(\w+)", command)} == {
+        "joblib",
+        "submitit_slurm",
+        "ray",
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_page_composes_and_tells_how_many_workers(command: str, loader: ConfigLoaderImpl) -> None:
+    config = composed(loader, *shlex.split(command))
+    assert Workers.of(config.hydra.launcher, cores=8).jobs >= 1
+
+
+def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: ConfigLoaderImpl) -> None:
+    four, slurm = (composed(loader, *shlex.split(command)).hydra.launcher for command in COMMANDS[:2])
+    assert (Workers.of(four, cores=8).jobs, Workers.of(four, cores=8).threads) == (4, 2)
+    assert (Workers.of(slurm, cores=8).jobs, Workers.of(slurm, cores=8).threads) == (32, 4)
+    assert f"jobs of one array; at most {MOST}" in PAGE
+
+
+def test_every_setting_of_the_slurm_table_exists_with_the_default_that_is_said(loader: ConfigLoaderImpl) -> None:
+    config = composed(loader, "hydra/launcher=submitit_slurm")
+    keys = set(re.findall(r"`(hydra\.(?:launcher|sweeper)\.\w+)`", SECTIONS["A Slurm site"]))
+    assert len(keys) > 10
+    for key in keys:
+        assert OmegaConf.select(config, key.rpartition(".")[0]).keys() >= {key.rpartition(".")[2]}
+    said = {
+        key: int(number)
+        for key, number in re.findall(
+            r"^\| `hydra\.launcher\.(\w+)` \|.* (\d+) (?:seconds )?where it is not", PAGE, re.M
+        )
+    }
+    assert said.pop("cpus_per_task") == Workers.of(config.hydra.launcher, cores=8).threads
+    assert said == {"timeout_min": 60, "signal_delay_s": 120, "array_parallelism": 256}
+    assert said == {key: config.hydra.launcher[key] for key in said}
+    assert config.hydra.launcher.max_num_timeout == 0
+
+
+def test_every_other_setting_of_the_page_exists(loader: ConfigLoaderImpl) -> None:
+    config = composed(loader)
+    for key in re.findall(r"`((?:compute|checkpoint|hydra\.sweep|hydra\.sweeper)\.\w+)(?:=\w+)?`", PAGE):
+        parent, _, name = key.rpartition(".")
+        assert name in OmegaConf.select(config, parent), key
+
+
+def test_every_extra_of_the_page_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = set(re.findall(r"dpsweep\[(\w+)\]", PAGE))
+    assert named == {"parallel", "slurm", "ray", "postgres"}
+    assert named <= set(extras)
+
+
+def test_the_pages_links_lead_to_headings() -> None:
+    for page, heading in re.findall(r"\]\(([\w.]+)#([\w-]+)\)", PAGE):
+        headings = re.findall(r"^#+ (.*)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+        assert heading in {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
+
+
+def test_the_exit_code_of_the_page_is_the_programs() -> None:
+    assert f"exit code {ExitCode.DONE_WITH_FAILURES.value} and says" in PAGE
+
+
+def test_the_pins_go_together_with_what_the_page_says_of_them() -> None:
+    pins = dict(re.findall(r"^([\w.-]+)==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    assert float(pins["cloudpickle"]) < 3
+    assert tuple(map(int, pins["joblib"].split("."))) < (1, 6)
