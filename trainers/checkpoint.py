@@ -21,7 +21,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from accounting.events import compose, flatten, from_json, repeat, to_json
 from accounting.plan import flush_folder
 from accounting.receipt import Receipt
 from accounting.steps import Header, Steps, remove_tensors
-from trainers.loop import Progress, Run
+from trainers.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
 
@@ -110,7 +110,7 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
         state=_restored(run.trainer.update.start(kept["weights"]), kept["state"]),
         step=header.step,
         ran=ran,
-        drawn=Counter(kept["drawn"]),
+        drawn=Drawn(**kept["drawn"]),
         seconds=kept["seconds"],
     )
 
@@ -125,7 +125,7 @@ def _content(progress: Progress) -> bytes:
             "fixed": [tensor.cpu() for tensor in progress.fixed],
             "state": _plain(progress.state),
             "ran": json.dumps(to_json(ran)),
-            "drawn": dict(progress.drawn),
+            "drawn": asdict(progress.drawn),
             "seconds": progress.seconds,
         },
         buffer,

@@ -1,135 +1,35 @@
-"""The training loop of every method: draw, bound, add noise, step.
+"""The training loop of every method: draw, bound, add noise, step; for one run, or for several at once.
 
-What it returns as `Outcome.event` is what it did, tallied step by step where the batch is drawn and the noise
-is added; the caller compares it with `Run.event`, which was declared and charged beforehand. Sums are divided
-by the sampler's declared batch size, never by the number of units drawn, and an empty batch is a step like
-any other. Drawn and bounded are units: single records, or patients with all of their records.
+What it returns as `Outcome.event` is what it did, tallied step by step where batches are drawn and noise is added; the
+caller compares it with `Run.event`, which was declared and charged beforehand. Sums are divided by the sampler's
+declared batch size, never by the number of units drawn, and an empty batch is a step like any other. Drawn and bounded
+are units: single records, or patients with all of their records.
+
+Runs that are trained together take each step at the same time and are otherwise as if each were alone: batches and
+noise are independent, unless they are told to share their batches.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from accounting.events import DpEvent, compose, repeat
+from accounting.events import compose, repeat
+from trainers.chance import Chance
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
 from trainers.engines.gradients import trainable
 from trainers.engines.isolation import refuse_mixing
 from trainers.entropy import Streams
-from trainers.validation import non_negative, positive_int
-
-if TYPE_CHECKING:
-    from trainers.method import Trainer
-    from trainers.sampling import Sampler
-    from trainers.schedules import LearningRate
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One training run as it is declared; `train_records` is the nominal number of training units."""
-
-    trainer: Trainer
-    sampler: Sampler
-    schedule: LearningRate
-    noise_multiplier: float
-    steps: int
-    train_records: int
-
-    def __post_init__(self) -> None:
-        non_negative("noise_multiplier", self.noise_multiplier)
-        positive_int("steps", self.steps)
-        positive_int("train_records", self.train_records)
-
-    @property
-    def step_event(self) -> DpEvent:
-        """What one step is declared to do to the training records."""
-        return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
-
-    @property
-    def event(self) -> DpEvent:
-        """What the run is declared to do to the training records."""
-        return repeat(self.step_event, self.steps)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchSizes:
-    """How many units the steps drew: private, for the curator's eyes only."""
-
-    smallest: int
-    mean: float
-    largest: int
-
-
-@dataclass(kw_only=True, eq=False)
-class Progress:
-    """How far a run has come: all that its other steps depend on, and what it did so far.
-
-    `weights` is the model itself as one vector and has `step` steps behind it, `fixed` are the tensors that training
-    leaves alone, `state` is the update rule's. `ran` counts every step that touched the records, lost ones too;
-    `drawn`, how often a batch of each size was drawn, and `seconds` are those of the steps that are not lost.
-    """
-
-    weights: Tensor
-    fixed: tuple[Tensor, ...]
-    state: Any
-    step: int = 0
-    ran: Counter[DpEvent] = field(default_factory=Counter)
-    drawn: Counter[int] = field(default_factory=Counter)
-    seconds: float = 0.0
-
-    @property
-    def batch_sizes(self) -> BatchSizes:
-        """The sizes drawn, in three numbers."""
-        units = sum(size * times for size, times in self.drawn.items())
-        return BatchSizes(smallest=min(self.drawn), mean=units / self.drawn.total(), largest=max(self.drawn))
-
-
-class Journal(Protocol):
-    """What is written down about a run that another session may have to go on with.
-
-    *Guarantee*: how long a stretch is stands on record before its first step, whatever dies afterwards.
-    """
-
-    def begin(self, missing: int) -> int:
-        """How many of the missing steps the next stretch has, at least one; raises where none may run."""
-        ...
-
-    def keep(self, progress: Progress) -> None:
-        """Keeps what was reached, also in the middle of a stretch; the run itself goes on changing it."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unrecorded:
-    """The journal of a run that nobody will go on with: one stretch, and nothing kept."""
-
-    def begin(self, missing: int) -> int:
-        """All of them."""
-        return missing
-
-    def keep(self, progress: Progress) -> None:
-        """Keeps nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end."""
-
-    event: DpEvent
-    steps: int
-    diverged: bool
-    stopped: bool
-    seconds: float
-    batch_sizes: BatchSizes
+from trainers.run import Drawn, Journal, Outcome, Progress, Run, Unrecorded
+from trainers.sums import EngineSums, Sums
+from trainers.updates import Directions
 
 
 def train(
@@ -143,7 +43,7 @@ def train(
     chunk: int | None = None,
     on_step: Callable[[int], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    journal: Journal = Unrecorded(),
+    journal: Journal | None = None,
     since: Progress | None = None,
 ) -> Outcome:
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
@@ -152,40 +52,152 @@ def train(
     bound)^2). A run whose parameters cease to be finite stops there and is flagged, not raised. `should_stop` is asked
     after each step; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
     """
-    refuse_mixing(model, tuple(records.features.shape[1:]))
-    trainer, sampler, records = run.trainer, run.sampler, records.to(device)
-    here = _begin(run, model.to(device)) if since is None else _go_on(since, model.to(device))
-    started = perf_counter() - here.seconds
-    diverged = stopping = False
-    while here.step < run.steps and not (diverged or stopping):
-        for _ in range(journal.begin(run.steps - here.step)):
-            units = sampler.draw(records.available, run.train_records, streams.subsampling)
-            index, sizes = records.members(units)
-            inputs, targets = records.inputs(index, device), records.targets(index, device)
-            total, _ = engine.weighted_sum(model, inputs, targets, trainer.transform, chunk, sizes)
-            noise = _standard_normal(here.weights, streams.noise) * (run.noise_multiplier * trainer.transform.bound)
-            here.ran[run.step_event] += 1
-            here.state, direction = trainer.update.direction(here.state, (total + noise) / sampler.batch_size)
-            here.weights -= trainer.lr * run.schedule.factor(here.step, run.steps) * direction
-            here.drawn[len(units)] += 1
-            here.step += 1
-            diverged = not bool(here.weights.isfinite().all())
-            if on_step is not None:
-                on_step(here.step)
-            stopping = should_stop is not None and should_stop()
-            if diverged or stopping:
-                break
-        here.seconds = perf_counter() - started
-        if here.step < run.steps and not diverged:
-            journal.keep(here)
-    return Outcome(
-        event=compose(repeat(event, count) for event, count in here.ran.items()),
-        steps=here.step,
-        diverged=diverged,
-        stopped=here.step < run.steps and not diverged,
-        seconds=here.seconds,
-        batch_sizes=here.batch_sizes,
+    sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
+    (outcome,) = train_together(
+        [run],
+        [model],
+        sums,
+        records,
+        [streams],
+        device=device,
+        on_step=on_step,
+        should_stop=should_stop,
+        journals=None if journal is None else [journal],
+        since=[since],
     )
+    return outcome
+
+
+def train_together(
+    runs: Sequence[Run],
+    models: Sequence[nn.Module],
+    sums: Sums,
+    records: Records,
+    streams: Sequence[Streams],
+    *,
+    device: torch.device | str,
+    share: bool = False,
+    on_step: Callable[[int], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    journals: Sequence[Journal] | None = None,
+    since: Sequence[Progress | None] | None = None,
+) -> tuple[Outcome, ...]:
+    """Trains models of one architecture in place, step by step together; `train` says what a step is.
+
+    The runs must be at the same step and have sampler, schedule and steps in common. Each has its own streams; runs in
+    a row that are given the same ones draw from them side by side. With `share` all have the batches that the first
+    draws. A run that diverges leaves; the others go on.
+    """
+    refuse_mixing(models[0], tuple(records.features.shape[1:]))
+    earlier = since or [None] * len(runs)
+    places = [
+        _begin(run, model.to(device)) if last is None else _go_on(last, model.to(device))
+        for run, model, last in zip(runs, models, earlier, strict=True)
+    ]
+    written = journals or [Unrecorded()] * len(runs)
+    rows = [_Row(*row) for row in zip(range(len(runs)), runs, streams, written, places, strict=True)]
+    _require_alike(rows)
+    session = _Session(sums=sums, available=records.available, share=share, on_step=on_step, should_stop=should_stop)
+    while (going := [row for row in rows if row.goes_on]) and not session.stopping:
+        left = _begin_stretch(going)
+        while going and left and not session.stopping:
+            left -= session.advance(going, left)
+            going = [row for row in going if row.goes_on]
+        for row in going:
+            row.journal.keep(row.progress)
+    return tuple(row.outcome(company=len(rows) if share else 1) for row in rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """One of the runs, with all that is its own."""
+
+    place: int
+    run: Run
+    streams: Streams
+    journal: Journal
+    progress: Progress
+
+    @property
+    def goes_on(self) -> bool:
+        return self.progress.step < self.run.steps and not self.progress.diverged
+
+    def outcome(self, company: int) -> Outcome:
+        here = self.progress
+        return Outcome(
+            event=compose(repeat(event, count) for event, count in here.ran.items()),
+            steps=here.step,
+            diverged=here.diverged,
+            stopped=self.goes_on,
+            seconds=here.seconds,
+            batch_sizes=here.drawn.batch_sizes,
+            company=company,
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class _Session:
+    """What the runs have in common while they are trained."""
+
+    sums: Sums
+    available: int
+    share: bool
+    on_step: Callable[[int], None] | None
+    should_stop: Callable[[], bool] | None
+    stopping: bool = False
+
+    def advance(self, rows: Sequence[_Row], steps: int) -> int:
+        """Takes so many steps, fewer where one of the runs diverges or a stop is asked for; how many it took."""
+        run, places, started = rows[0].run, [row.progress for row in rows], perf_counter()
+        weights = _stacked([here.weights for here in places])
+        chance = Chance.of([row.streams for row in rows], run, self.available, share=self.share)
+        sums = self.sums.over([row.place for row in rows], [row.run.trainer.transform for row in rows])
+        deviations = [row.run.noise_multiplier * row.run.trainer.transform.bound for row in rows]
+        deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
+        directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
+        first, sizes = places[0].step, []
+        for step in range(first, first + steps):
+            batch = chance.batch()
+            sizes.append(batch.sizes)
+            noisy = sums(weights, batch) + chance.noise(weights) * deviation
+            direction = directions(noisy / run.sampler.batch_size)
+            weights -= rate * run.schedule.factor(step, run.steps) * direction
+            if self.on_step is not None:
+                self.on_step(step + 1)
+            self.stopping = self.should_stop is not None and self.should_stop()
+            if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
+                break
+        seconds = (perf_counter() - started) / len(rows)
+        drawn = np.stack(sizes, axis=1)
+        for row, here, vector, state, own in zip(rows, places, weights, directions.states(), drawn, strict=True):
+            here.ran[row.run.step_event] += len(sizes)
+            here.weights.copy_(vector)
+            here.state, here.step = state, first + len(sizes)
+            here.drawn += Drawn.of(own)
+            here.seconds += seconds
+        return len(sizes)
+
+
+def _begin_stretch(rows: Sequence[_Row]) -> int:
+    """How many steps the next stretch has, once every run's journal has it."""
+    missing = rows[0].run.steps - rows[0].progress.step
+    lengths = {row.journal.begin(missing) for row in rows}
+    if len(lengths) != 1:
+        raise ValueError(f"Expected stretches={sorted(lengths)} of runs that are trained together to be alike.")
+    return lengths.pop()
+
+
+def _require_alike(rows: Sequence[_Row]) -> None:
+    """Raises ValueError where runs cannot take their steps together."""
+    for name, values in (
+        ("sampler", [row.run.sampler for row in rows]),
+        ("schedule", [row.run.schedule for row in rows]),
+        ("steps", [row.run.steps for row in rows]),
+        ("train_records", [row.run.train_records for row in rows]),
+        ("step", [row.progress.step for row in rows]),
+    ):
+        if any(value != values[0] for value in values):
+            raise ValueError(f"Expected {name} of runs that are trained together to be alike.")
 
 
 def _begin(run: Run, model: nn.Module) -> Progress:
@@ -198,7 +210,7 @@ def _go_on(since: Progress, model: nn.Module) -> Progress:
     weights, fixed = _as_one_vector(model), _fixed(model)
     for mine, kept in zip((weights, *fixed), (since.weights, *since.fixed), strict=True):
         mine.copy_(kept)
-    return replace(since, weights=weights, fixed=fixed, ran=since.ran.copy(), drawn=since.drawn.copy())
+    return replace(since, weights=weights, fixed=fixed, ran=since.ran.copy())
 
 
 def _fixed(model: nn.Module) -> tuple[Tensor, ...]:
@@ -215,6 +227,10 @@ def _as_one_vector(model: nn.Module) -> Tensor:
     return vector
 
 
-def _standard_normal(like: Tensor, rng: np.random.Generator) -> Tensor:
-    """Independent standard normal noise, drawn in float32 on the CPU."""
-    return torch.from_numpy(rng.standard_normal(like.numel(), dtype=np.float32)).to(like)
+def _stacked(vectors: Sequence[Tensor]) -> Tensor:
+    """The vectors as the rows of a matrix [K, P]; a lone one as a view, so that its model moves along."""
+    return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
+
+
+def _column(values: Sequence[float], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)[:, None].to(like)

@@ -9,6 +9,7 @@ below stands for one unit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,9 @@ from trainers.validation import positive_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_SPREAD = 4  # standard deviations above the mean: a second round of gaps is rare, and only a matter of time
 
 
 class Sampler(Protocol):
@@ -36,8 +40,14 @@ class Sampler(Protocol):
         """One step on a data set of nominal size `records`."""
         ...
 
-    def draw(self, available: int, records: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Which of the `available` records take part in one step: distinct, ascending, perhaps none."""
+    def draw(
+        self, rows: int, available: int, records: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which of the `available` records take part in one step, drawn `rows` times, each time independently.
+
+        The records of the first draw come before those of the second, and so on: distinct, ascending, perhaps none;
+        and how many each draw has [rows].
+        """
         ...
 
 
@@ -57,12 +67,33 @@ class Poisson:
         """One Poisson-sampled Gaussian step at the rate batch_size / records."""
         return poisson_gaussian(sample_rate=self._sample_rate(records), noise_multiplier=noise_multiplier)
 
-    def draw(self, available: int, records: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The records whose coins fell right, one coin each at the rate batch_size / records."""
-        return np.flatnonzero(rng.random(available) < self._sample_rate(records)).astype(np.int64, copy=False)
+    def draw(
+        self, rows: int, available: int, records: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The records whose coins fell right, one coin each at the rate batch_size / records.
+
+        Drawn is how many coins pass from one that falls right to the next, which is geometric: the same law, and work
+        in proportion to the batch, not to the data. The coins of all draws are one sequence.
+        """
+        coins = _fallen_right(rows * available, self._sample_rate(records), rng)
+        ends = np.searchsorted(coins, available * np.arange(1, rows + 1))
+        sizes = np.diff(ends, prepend=0)
+        return coins - np.repeat(available * np.arange(rows), sizes), sizes
 
     def _sample_rate(self, records: int) -> float:
         positive_int("records", records)
         if self.batch_size > records:
             raise ValueError(f"Expected batch_size={self.batch_size} <= records={records}.")
         return self.batch_size / records
+
+
+def _fallen_right(coins: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The positions, ascending, at which a row of so many coins of this rate falls right."""
+    drawn, passed = [np.empty(0, dtype=np.int64)], 0
+    while passed < coins:
+        expected = (coins - passed) * rate
+        gaps = rng.geometric(rate, size=int(expected + _SPREAD * math.sqrt(expected)) + 1)
+        drawn.append(passed - 1 + np.cumsum(gaps, dtype=np.int64))
+        passed = int(drawn[-1][-1]) + 1
+    positions = np.concatenate(drawn)
+    return positions[: np.searchsorted(positions, coins)]

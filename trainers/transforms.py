@@ -6,13 +6,15 @@ for every transform and every norm, also 0, subnormal, huge, infinite and nan:
 
     factor >= 0 is finite, and factor * norm <= bound;  factor == 0 where the norm is not finite.
 
-Factors are computed in float64 and lowered by a few units of float32 rounding, so that the law also holds for
-the float32 product and for a norm that was itself rounded to float32. Lowering a factor is always sound.
+Factors are lowered by eight units of float32 rounding, half of which each of what follows may take: the norm's own
+rounding, the bound's, that of factor and quotient, and that of the product with a gradient. Lowering is always sound.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 from trainers.validation import positive
@@ -36,7 +38,7 @@ class GradientTransform(Protocol):
         ...
 
     def factors(self, norms: Tensor) -> Tensor:
-        """The factors [n] for gradients of these norms [n], in the dtype of the norms; n may be 0."""
+        """The factors [..., n] for gradients of these norms [..., n], in the dtype of the norms; n may be 0."""
         ...
 
 
@@ -59,7 +61,7 @@ class Clip:
 
     def factors(self, norms: Tensor) -> Tensor:
         """min(1, clip_norm / norm)."""
-        return _lowered((self.bound * _ROUNDING / norms.double()).clamp(max=1), norms)
+        return _sound((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +84,39 @@ class Normalize:
 
     def factors(self, norms: Tensor) -> Tensor:
         """1 / (regularizer + norm)."""
-        return _lowered(_ROUNDING / (norms.double() + float(self.regularizer)), norms)
+        factors = _ROUNDING / (norms + self.regularizer)
+        return _sound(factors.clamp_(max=_largest(norms)))
 
 
-def _lowered(factors: Tensor, norms: Tensor) -> Tensor:
-    """The factors in the dtype of the norms, and 0 where subnormal there or the norm is not finite."""
+def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:
+    """One transform for the norms [K, n] of K runs, each row by its own: numbers that differ become columns [K, 1].
+
+    Its `bound` is not to be asked for. Raises ValueError where the transforms differ in more than numbers.
+    """
     import torch
 
-    limits = torch.finfo(norms.dtype)
-    sound = norms.isfinite() & (factors >= limits.tiny)
-    return factors.where(sound, 0).clamp(max=limits.max).to(norms.dtype)
+    first = transforms[0]
+    if all(one == first for one in transforms):
+        return first
+    joined = copy.copy(first)
+    for field in fields(first):  # type: ignore[arg-type]
+        values = [getattr(one, field.name, None) for one in transforms]
+        if any(type(one) is not type(first) for one in transforms) or not all(
+            isinstance(value, (int, float)) for value in values
+        ):
+            raise ValueError(f"Expected transforms={[*transforms]} to differ in numbers alone.")
+        object.__setattr__(joined, field.name, torch.tensor(values, dtype=torch.float64)[:, None].to(like))
+    return joined
+
+
+def _sound(factors: Tensor) -> Tensor:
+    """The factors, and 0 where they are subnormal or no numbers, as those of norms that are not finite are."""
+    import torch
+
+    return factors.where(factors >= torch.finfo(factors.dtype).tiny, 0)
+
+
+def _largest(norms: Tensor) -> float:
+    import torch
+
+    return float(torch.finfo(norms.dtype).max)

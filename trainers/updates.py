@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainers.validation import decay_rate, positive
 
@@ -16,15 +17,16 @@ State = TypeVar("State")
 class Update(Protocol[State]):
     """A rule that turns the private gradients seen so far into the next direction; it never sees the data.
 
-    A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold.
+    A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold. Gradients may be those of
+    several runs that are at the same step, one row for each: what happens to a row depends on it alone.
     """
 
     def start(self, gradient: Tensor) -> State:
-        """The state before the first step, for gradients shaped like this one."""
+        """The state before the first step, for gradients [..., P] shaped like this one."""
         ...
 
     def direction(self, state: State, gradient: Tensor) -> tuple[State, Tensor]:
-        """The next state, and the direction [P] whose multiple by the learning rate is subtracted."""
+        """The next state, and the direction [..., P] whose multiple by the learning rate is subtracted."""
         ...
 
 
@@ -78,3 +80,58 @@ class Adam:
         root = (second / (1 - self.beta2**steps)).sqrt()
         direction = first / (1 - self.beta1**steps) / (root + self.eps)
         return Moments(first=first, second=second, steps=steps), direction
+
+
+class Directions:
+    """The updates of K runs at once: one call for all that have equal ones."""
+
+    def __init__(self, updates: Sequence[Update[Any]], states: Sequence[Any]) -> None:
+        rows: dict[Update[Any], list[int]] = {}
+        for row, update in enumerate(updates):
+            rows.setdefault(update, []).append(row)
+        self._rows = rows
+        self._states = {update: _joined([states[row] for row in own]) for update, own in rows.items()}
+
+    def __call__(self, gradients: Tensor) -> Tensor:
+        """The directions [K, P] for these gradients [K, P]."""
+        if len(self._rows) == 1:
+            (update,) = self._rows
+            self._states[update], direction = update.direction(self._states[update], gradients)
+            return direction
+        directions = gradients.new_empty(gradients.shape)
+        for update, rows in self._rows.items():
+            self._states[update], directions[rows] = update.direction(self._states[update], gradients[rows])
+        return directions
+
+    def states(self) -> list[Any]:
+        """Each run's own state, as it stands."""
+        found: dict[int, Any] = {}
+        for update, rows in self._rows.items():
+            found |= {row: _row(self._states[update], place) for place, row in enumerate(rows)}
+        return [found[row] for row in sorted(found)]
+
+
+def _joined(states: Sequence[Any]) -> Any:
+    """States of runs at the same step as one, each tensor [P] a row of [K, P]."""
+    import torch
+
+    if states[0] is None:
+        return None
+    found: dict[str, Any] = {}
+    for field in fields(states[0]):
+        values = [getattr(state, field.name) for state in states]
+        if isinstance(values[0], torch.Tensor):
+            found[field.name] = torch.stack(values)
+        elif any(value != values[0] for value in values):
+            raise ValueError(f"Expected {field.name}={values} of runs that are trained together to be alike.")
+    return replace(states[0], **found)
+
+
+def _row(state: Any, place: int) -> Any:
+    """One run's own part of a joined state."""
+    import torch
+
+    if state is None:
+        return None
+    values = {field.name: getattr(state, field.name) for field in fields(state)}
+    return replace(state, **{key: value[place] for key, value in values.items() if isinstance(value, torch.Tensor)})

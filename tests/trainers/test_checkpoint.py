@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -30,9 +30,10 @@ from trainers.dpsgd import DpSgd
 from trainers.engines.engine import Engine
 from trainers.engines.opacus import Opacus
 from trainers.entropy import Streams, reproducible_streams, secret_streams
-from trainers.loop import Outcome, Run, train
+from trainers.loop import train
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
+from trainers.run import Outcome, Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
 from trainers.transforms import GradientTransform
@@ -57,6 +58,7 @@ class Killed(BaseException):
 class Spy:
     """The engine, and how many sums over the records it was asked for."""
 
+    stacks: ClassVar[bool] = False
     taken: int = 0
     instant: Callable[[], None] = lambda: None
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from trainers.engines.auto import Auto
 from trainers.engines.chunks import automatic_chunk
+from trainers.engines.fused import Fused
 from trainers.engines.gradients import gradient_norms
 from trainers.engines.opacus import Opacus
 from trainers.models.cnn import cnn
@@ -21,7 +23,7 @@ from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.transforms import Clip, Normalize
 
-ENGINES = [Opacus()]
+ENGINES = [Opacus(), Fused(), Auto()]
 MODELS = [
     (logistic, (1, 8, 8)),
     (logistic, (11,)),
@@ -157,6 +159,16 @@ def test_zero_gradients_sum_to_zero(engine, transform) -> None:
 
 
 SIZES = [(3, 1, 2, 1), (7,), (1, 6), (1,) * 7]
+
+
+@pytest.fixture
+def unit_engine(engine):
+    """An engine that bounds units of several examples; the fused one hands them on."""
+    if isinstance(engine, Fused):
+        pytest.skip("refuses units of several examples by name")
+    return engine
+
+
 each_sizes = pytest.mark.parametrize("sizes", SIZES, ids=repr)
 
 
@@ -167,9 +179,11 @@ def unit_means(gradients: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 @pytest.mark.parametrize(("factory", "shape"), [(logistic, (11,)), (one_hidden, (11,)), (cnn, (1, 16, 16))])
-def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(engine, factory, shape, transform) -> None:
+def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(
+    unit_engine, factory, shape, transform
+) -> None:
     model, inputs, targets = problem(factory, shape, examples=7)
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, 3, SIZES[0])
+    total, norms = unit_engine.weighted_sum(model, inputs, targets, transform, 3, SIZES[0])
     means = unit_means(reference(model, inputs, targets), SIZES[0])
     assert torch.allclose(norms, means.norm(dim=1), rtol=1e-9)
     target = expected(means, transform)
@@ -178,21 +192,21 @@ def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(engine
 
 @each_sizes
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 100, None])
-def test_the_chunk_never_splits_a_units_gradient(engine, sizes, chunk) -> None:
+def test_the_chunk_never_splits_a_units_gradient(unit_engine, sizes, chunk) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7)
     transform = Clip(clip_norm=0.1)
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, chunk, sizes)
+    total, norms = unit_engine.weighted_sum(model, inputs, targets, transform, chunk, sizes)
     means = unit_means(reference(model, inputs, targets), sizes)
     assert torch.allclose(norms, means.norm(dim=1), rtol=1e-9)
     assert float((total - expected(means, transform)).norm()) <= 1e-5 * transform.bound
 
 
-def test_no_more_than_a_chunk_of_examples_is_in_work_at_a_time(engine) -> None:
+def test_no_more_than_a_chunk_of_examples_is_in_work_at_a_time(unit_engine) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=7)
     held: list[int] = []
     watched = nn.Sequential(model, Watch(held))
     for sizes in (None, *SIZES):
-        engine.weighted_sum(watched, inputs, targets, Clip(clip_norm=1), 2, sizes)
+        unit_engine.weighted_sum(watched, inputs, targets, Clip(clip_norm=1), 2, sizes)
         assert max(held) <= 2
         assert sum(held) == 7
         held.clear()
@@ -210,51 +224,72 @@ class Watch(nn.Module):
         return values
 
 
-def test_units_of_one_example_are_examples(engine) -> None:
+def test_units_of_one_example_are_examples(unit_engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7, dtype=torch.float32)
-    plain = engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), 3)
-    single = engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), 3, (1,) * 7)
+    plain = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), 3)
+    single = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), 3, (1,) * 7)
     assert all(torch.allclose(ours, theirs) for ours, theirs in zip(single, plain, strict=True))
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("chunk", [1, 2, 7])
-def test_a_unit_with_one_broken_example_contributes_exactly_zero(engine, poison, chunk) -> None:
+def test_a_unit_with_one_broken_example_contributes_exactly_zero(unit_engine, poison, chunk) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7, dtype=torch.float32)
-    without, _ = engine.weighted_sum(model, inputs[3:], targets[3:], Clip(clip_norm=0.5), 7, (1, 2, 1))
+    without, _ = unit_engine.weighted_sum(model, inputs[3:], targets[3:], Clip(clip_norm=0.5), 7, (1, 2, 1))
     inputs[1] = poison
-    total, norms = engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), chunk, (3, 1, 2, 1))
+    total, norms = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), chunk, (3, 1, 2, 1))
     assert norms.isfinite().tolist() == [False, True, True, True]
     assert torch.allclose(total, without, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 @pytest.mark.parametrize("examples", [1, 400])
-def test_one_unit_moves_the_sum_by_at_most_the_bound_however_many_examples_it_has(engine, transform, examples) -> None:
+def test_one_unit_moves_the_sum_by_at_most_the_bound_however_many_examples_it_has(
+    unit_engine, transform, examples
+) -> None:
     """Bounding each example instead would move it by up to `examples` times the bound."""
     model, inputs, targets = problem(one_hidden, (11,), examples=7)
-    others, _ = engine.weighted_sum(model, inputs, targets, transform, None, (3, 4))
+    others, _ = unit_engine.weighted_sum(model, inputs, targets, transform, None, (3, 4))
     extreme = torch.full((examples, 11), 1e4, dtype=torch.float64)
     joined = torch.cat([inputs[:3], extreme, inputs[3:]])
     labels = torch.cat([targets[:3], targets.new_zeros(examples), targets[3:]])
-    total, norms = engine.weighted_sum(model, joined, labels, transform, None, (3, examples, 4))
+    total, norms = unit_engine.weighted_sum(model, joined, labels, transform, None, (3, examples, 4))
     assert float(norms[1]) > transform.bound
     moved = float((total - others).norm())
     assert 0.99 * transform.bound < moved <= transform.bound * (1 + 1e-9)
 
 
-def test_no_units_sum_to_zero(engine) -> None:
+def test_no_units_sum_to_zero(unit_engine) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=0)
-    total, norms = engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None, ())
+    total, norms = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None, ())
     assert not total.any()
     assert norms.shape == (0,)
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (3, 4, 1), (7, 0), (8, -1), ()], ids=repr)
-def test_sizes_that_are_not_the_batchs_are_refused(engine, sizes) -> None:
+def test_sizes_that_are_not_the_batchs_are_refused(unit_engine, sizes) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=7)
     with pytest.raises(ValueError, match=r"^Expected sizes=.* >= 1, 7 together\.$"):
-        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None, sizes)
+        unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None, sizes)
+
+
+def test_products_that_torch_may_shorten_are_refused(engine) -> None:
+    model, inputs, targets = problem(logistic, (11,), examples=3, dtype=torch.float32)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(ValueError, match=r"^Expected float32_matmul_precision=medium to be highest\.$"):
+            engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_numbers_whose_rounding_would_break_the_bound_are_refused(engine) -> None:
+    model, inputs, targets = problem(one_hidden, (11,), examples=3, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"^Expected model=Sequential to be all .*, got torch\.bfloat16\.$"):
+        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+    model.double()[1].float()
+    with pytest.raises(ValueError, match=r", got torch\.float32, torch\.float64\.$"):
+        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
 
 
 def test_frozen_parameters_do_not_count(engine) -> None:
@@ -333,6 +368,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 def test_a_large_batch_of_resnet20_fits_in_memory(engine) -> None:
     """Some chunks of a batch of 1000; further ones re-use the memory of these."""
+    if isinstance(engine, Auto):
+        pytest.skip("is the fused engine here")
     engine_type = type(engine)
     script = MEMORY.format(file=engine_type.__module__.rsplit(".", 1)[1], engine=engine_type.__name__)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -21,10 +21,11 @@ from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
 from trainers.entropy import Streams, reproducible_streams, secret_streams
-from trainers.loop import BatchSizes, Progress, Run, train
+from trainers.loop import train
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
+from trainers.run import BatchSizes, Progress, Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
 
@@ -72,9 +73,9 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
     weights = flat(fresh_model()).double()
     trainer, first, second = run.trainer, torch.zeros_like(weights), torch.zeros_like(weights)
     for step in range(run.steps):
-        inclusion = streams.subsampling.random(len(records)) < run.sampler.batch_size / run.train_records
+        drawn, _ = run.sampler.draw(1, len(records), run.train_records, streams.subsampling)
         total = torch.zeros_like(weights)
-        for position in np.flatnonzero(inclusion):
+        for position in drawn:
             gradient = gradient_by_hand(weights, records.features[position].double(), int(records.labels[position]))
             norm = float(gradient.norm())
             if isinstance(trainer, DpNsgd):
@@ -133,7 +134,7 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
     run, records = replace(RUN, trainer=trainer, steps=1), some_units(80)
     ours, outcome = trained(run, records, reproducible_streams(1, "trial"), chunk=5)
     streams, weights = reproducible_streams(1, "trial"), flat(fresh_model()).double()
-    drawn = np.flatnonzero(streams.subsampling.random(80) < 30 / NOMINAL)
+    drawn = RUN.sampler.draw(1, 80, NOMINAL, streams.subsampling)[0]
     total = torch.zeros_like(weights)
     for unit in drawn:
         own = np.flatnonzero(records.units.of == unit)
@@ -242,7 +243,7 @@ def test_empty_batches_are_steps_with_noise() -> None:
 
 def test_batch_sizes_are_summarised() -> None:
     streams = reproducible_streams(3, "trial")
-    sizes = [len(RUN.sampler.draw(80, NOMINAL, streams.subsampling)) for _ in range(RUN.steps)]
+    sizes = [len(RUN.sampler.draw(1, 80, NOMINAL, streams.subsampling)[0]) for _ in range(RUN.steps)]
     _, outcome = trained(RUN, some_records(80), reproducible_streams(3, "trial"))
     assert outcome.batch_sizes == BatchSizes(smallest=min(sizes), mean=sum(sizes) / 4, largest=max(sizes))
     assert outcome.seconds > 0
@@ -339,7 +340,7 @@ class Notes:
         return self.stretches[-1]
 
     def keep(self, progress: Progress) -> None:
-        copies = {"weights": progress.weights.clone(), "ran": progress.ran.copy(), "drawn": progress.drawn.copy()}
+        copies = {"weights": progress.weights.clone(), "ran": progress.ran.copy()}
         self.kept.append(replace(progress, **copies))
 
 
@@ -415,7 +416,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(trainer) -> None:
         rest, outcome = trained(run, some_records(80), secret_streams(), since=notes.kept[0])
         assert torch.equal(rest, whole)
         kept = notes.kept[0]
-        assert kept.step == kept.ran.total() == kept.drawn.total() == steps, "whoever goes on with it leaves it alone"
+        assert kept.step == kept.ran.total() == kept.drawn.steps == steps, "whoever goes on with it leaves it alone"
         assert same(outcome.event, run.event)
         assert outcome.steps == 8
         assert outcome.batch_sizes == BatchSizes(smallest=80, mean=80.0, largest=80)

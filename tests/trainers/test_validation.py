@@ -11,9 +11,9 @@ import pytest
 from trainers.dpadam import DpAdam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
-from trainers.loop import Run
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
+from trainers.run import Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
 from trainers.scores import PrivateHoldout

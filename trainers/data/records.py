@@ -64,12 +64,12 @@ class Records:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""
         import torch
 
-        raw = self.features[_native(index)].to(device=device, dtype=torch.float32)
-        return raw.div(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
+        own = _rows(self.features, index).to(device=device, dtype=torch.float32)
+        return own.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The int64 labels [k] of the records at `index`, on `device`."""
-        return self.labels[_native(index)].to(device=device)
+        return _rows(self.labels, index).to(device=device)
 
     def contents(self) -> Iterator[bytes]:
         """Each record's label and stored features as little-endian bytes, alike on every machine."""
@@ -100,6 +100,16 @@ class Records:
     def to(self, device: torch.device | str) -> Records:
         """The same records, stored on `device`."""
         return replace(self, features=self.features.to(device), labels=self.labels.to(device))
+
+
+def _rows(stored: torch.Tensor, index: Index) -> torch.Tensor:
+    """A copy of the rows at `index`: torch gathers rows by position several times faster than by any other index."""
+    import torch
+
+    if isinstance(index, slice):
+        return stored[index].clone()
+    positions = np.flatnonzero(index) if index.dtype == np.bool_ else np.ascontiguousarray(index)
+    return stored.index_select(0, torch.from_numpy(positions).to(stored.device))
 
 
 def _native(index: Index) -> torch.Tensor | slice:

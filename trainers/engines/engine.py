@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -20,8 +20,10 @@ class Engine(Protocol):
     `transform.bound` in norm (up to the rounding of the sum), however many examples it has; one whose gradient is not
     finite, because of any of its examples, contributes exactly zero and leaves the others as they are. The chunk
     bounds memory and changes nothing beyond rounding. The model is returned as it came: no hooks, no gradients, the
-    same mode.
+    same mode. `stacks` says whether models of one architecture may be stacked in its place.
     """
+
+    stacks: ClassVar[bool]
 
     def weighted_sum(
         self,

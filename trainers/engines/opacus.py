@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from opacus import GradSampleModule
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from trainers.engines.chunks import automatic_chunk
-from trainers.engines.gradients import gradient_norms, trainable
+from trainers.engines.gradients import gradient_norms, require_exact_products, trainable
 from trainers.engines.packs import check_sizes, packed
 from trainers.transforms import GradientTransform
 from trainers.validation import positive_int
@@ -26,6 +27,8 @@ class Opacus:
     Source: Yousefpour et al. 2021, Opacus.
     """
 
+    stacks: ClassVar[bool] = False
+
     def weighted_sum(
         self,
         model: nn.Module,
@@ -36,6 +39,7 @@ class Opacus:
         sizes: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
+        require_exact_products()
         parameters = trainable(model)
         total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
         if sizes is not None:

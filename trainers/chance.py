@@ -1,0 +1,65 @@
+"""Where the runs of a session take their batches and their noise from: each from streams of its own, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from accounting.events import as_gaussian_step
+from trainers.entropy import Streams
+from trainers.run import Run
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The units of one step: those of each run [n] after those of the one before, and how many each run has [K].
+
+    With `common`, all runs have the same ones, and `units` holds them once.
+    """
+
+    units: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    common: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chance:
+    """What K runs draw: `streams`, each with the number of runs in a row that draw from it."""
+
+    streams: tuple[tuple[Streams, int], ...]
+    run: Run
+    available: int
+    common: bool
+
+    @classmethod
+    def of(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> Chance:
+        """For runs with these streams, of which neighbours may be the same, that sample as `run` does."""
+        owners = tuple((one, len(list(rows))) for one, rows in groupby(streams))
+        step = as_gaussian_step(run.step_event)
+        everything = step is not None and step[0] == 1.0  # whoever takes everything has the same, and shares nothing
+        return cls(streams=owners, run=run, available=available, common=share or everything or len(streams) == 1)
+
+    def batch(self) -> Batch:
+        """The units of the next step, drawn for every run by itself, or once for all."""
+        if self.common:
+            units, sizes = self._draw(self.streams[0][0], 1)
+            return Batch(units=units, sizes=np.repeat(sizes, sum(rows for _, rows in self.streams)), common=True)
+        drawn = [self._draw(streams, rows) for streams, rows in self.streams]
+        units, sizes = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*drawn, strict=True))
+        return Batch(units=units, sizes=sizes, common=False)
+
+    def noise(self, like: Tensor) -> Tensor:
+        """Independent standard normal noise [K, P], drawn in float32 on the CPU."""
+        drawn = [
+            streams.noise.standard_normal((rows, like.shape[1]), dtype=np.float32) for streams, rows in self.streams
+        ]
+        return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(like)
+
+    def _draw(self, streams: Streams, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self.run.sampler.draw(rows, self.available, self.run.train_records, streams.subsampling)

@@ -1,0 +1,91 @@
+"""Per-example gradients of a convolution's weight, by whichever of three ways suits its size.
+
+The way is decided by the layer's shape alone, not by a stopwatch: the ways differ in rounding, and a run with a seed
+should give the same numbers twice.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.nn.grad import conv2d_weight
+
+_PIECE = 16
+_FEW_CHANNELS = 4
+_MANY_CHANNELS = 16
+
+
+def suits_channels_last(model: nn.Module) -> bool:
+    """Whether images are better laid out with the channels of a pixel side by side.
+
+    On a CPU torch pools those several times faster, and normalizes groups of their channels slower.
+    """
+    kinds = {type(module) for module in model.modules()}
+    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+    return on_cpu and {nn.Conv2d, nn.MaxPool2d} <= kinds and nn.GroupNorm not in kinds
+
+
+def weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """The gradients [n, out, in, height, width], in pieces of examples that stay in the cache.
+
+    Many channels: one grouped convolution, which on a CPU is quick in float32 only. Few: windows laid out as columns,
+    with positions or channels innermost.
+    """
+    if layer.in_channels >= _MANY_CHANNELS and (inputs.is_cuda or inputs.dtype == torch.float32):
+        way = _grouped
+    else:
+        way = _by_channels if layer.in_channels >= _FEW_CHANNELS else _by_positions
+    parts = zip(torch.split(inputs, _PIECE), torch.split(gradient, _PIECE), strict=True)
+    return torch.cat([way(layer, *part) for part in parts])
+
+
+def _grouped(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """All examples side by side as the groups of one convolution."""
+    examples = len(inputs)
+    shape = (examples * layer.out_channels, layer.in_channels, *layer.kernel_size)
+    rows: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+        inputs.reshape(1, -1, *inputs.shape[2:]),
+        shape,
+        gradient.reshape(1, -1, *gradient.shape[2:]),
+        stride=layer.stride,
+        padding=_padding(layer),
+        groups=examples,
+    )
+    return rows.view(examples, *layer.weight.shape)
+
+
+def _by_positions(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """Windows as [n, in * height * width, positions]."""
+    padded = _padded(layer, inputs).contiguous()
+    (n, c, h, w), (down, across) = padded.stride(), layer.stride
+    shape = (len(inputs), layer.in_channels, *layer.kernel_size, *gradient.shape[2:])
+    windows = padded.as_strided(shape, (n, c, h, w, h * down, w * across)).reshape(len(inputs), -1, _area(gradient))
+    return torch.bmm(gradient.flatten(2), windows.transpose(1, 2)).view(len(inputs), *layer.weight.shape)
+
+
+def _by_channels(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """Windows as [n, positions, height * width * in]."""
+    padded = _padded(layer, inputs).permute(0, 2, 3, 1).contiguous()
+    (n, h, w, c), (down, across) = padded.stride(), layer.stride
+    shape = (len(inputs), *gradient.shape[2:], *layer.kernel_size, layer.in_channels)
+    windows = padded.as_strided(shape, (n, h * down, w * across, h, w, c)).reshape(len(inputs), _area(gradient), -1)
+    rows = torch.bmm(gradient.flatten(2), windows)
+    return rows.view(len(inputs), layer.out_channels, *layer.kernel_size, -1).permute(0, 1, 4, 2, 3)
+
+
+def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+    """How many zeros are put above and below, and to the left and right."""
+    if isinstance(layer.padding, str):
+        raise TypeError(f"Expected padding={layer.padding} to be numbers.")
+    high, wide = layer.padding
+    return high, wide
+
+
+def _padded(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
+    high, wide = _padding(layer)
+    return pad(inputs, (wide, wide, high, high)) if high or wide else inputs
+
+
+def _area(gradient: Tensor) -> int:
+    return gradient.shape[2] * gradient.shape[3]

@@ -1,0 +1,93 @@
+"""Per-example norms and the weighted sum in one backward pass: supported layers only, and as fast as we can."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from trainers.engines.chunks import fused_chunk
+from trainers.engines.convolution import suits_channels_last
+from trainers.engines.gradients import in_places, require_exact_products, trainable
+from trainers.engines.held import Held, joint_norms
+from trainers.engines.packs import check_sizes
+from trainers.engines.proof import prove
+from trainers.engines.supported import Unsupported, supported_layers
+from trainers.engines.tape import recording
+from trainers.transforms import GradientTransform
+from trainers.validation import positive_int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fused:
+    """The engine that takes each layer's inputs and output gradients down in one pass, and forms the sum from them.
+
+    A model is taken if it consists of supported layers and its gradients have been compared with torch's own, once.
+    Norms of float32 gradients are never said too short, and too long by less than 2**-13 of them.
+    Errors: Unsupported, which names the layer, for a model that is not, and for units of several examples.
+    """
+
+    stacks: ClassVar[bool] = True
+    _proven: MutableMapping[nn.Module, dict[Hashable, torch.memory_format]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+
+    def weighted_sum(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        transform: GradientTransform,
+        chunk: int | None,
+        sizes: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The sum [P] and the examples' norms; each chunk's gradients are bounded and added up layer by layer."""
+        require_exact_products()
+        parameters = trainable(model)
+        total = parameters[0].new_zeros(sum(parameter.numel() for parameter in parameters))
+        if sizes is not None:
+            check_sizes(sizes, len(inputs))
+            if max(sizes, default=1) > 1:
+                raise Unsupported("", model, "to be trained on units of one example each")
+        layers = supported_layers(model)
+        if len(inputs) == 0:
+            return total, total.new_zeros(0)
+        size = fused_chunk(parameters, inputs[0]) if chunk is None else chunk
+        positive_int("chunk", size)
+        proven, case = self._proven.setdefault(model, {}), (inputs.shape[1:], inputs.dtype, *map(id, parameters))
+        if case not in proven:
+            proven[case] = _prove(model, inputs)
+        places, norms = in_places(parameters, total), []
+        with recording(model, layers, proven[case]) as tape:
+            for part in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
+                norms.append(_add(tape.play(*part), places, transform))
+        return total, torch.cat(norms)
+
+
+def _prove(model: nn.Module, inputs: Tensor) -> torch.memory_format:
+    """The layout of images that suits the model and with which it is proven."""
+    if suits_channels_last(model):
+        with suppress(Unsupported):  # such as a model that asks for a view which this layout cannot give
+            prove(model, inputs, torch.channels_last)
+            return torch.channels_last
+    prove(model, inputs, torch.contiguous_format)
+    return torch.contiguous_format
+
+
+def _add(
+    held: Mapping[nn.Parameter, Held], places: Mapping[nn.Parameter, Tensor], transform: GradientTransform
+) -> Tensor:
+    """Adds a chunk's bounded gradients to the sum; the examples' norms before that."""
+    norms = joint_norms(held.values()).to(next(iter(places.values())).dtype)
+    factors = transform.factors(norms)
+    if not norms.max().isfinite():
+        broken = ~norms.isfinite()
+        held = {parameter: each.without(broken) for parameter, each in held.items()}
+    for parameter, each in held.items():
+        each.add_to(places[parameter], factors)
+    return norms

@@ -1,0 +1,153 @@
+"""What a training run is declared to be, how far it has come, and how it ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from accounting.events import DpEvent, repeat
+from trainers.validation import non_negative, positive_int
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainers.method import Trainer
+    from trainers.sampling import Sampler
+    from trainers.schedules import LearningRate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training run as it is declared; `train_records` is the nominal number of training units."""
+
+    trainer: Trainer
+    sampler: Sampler
+    schedule: LearningRate
+    noise_multiplier: float
+    steps: int
+    train_records: int
+
+    def __post_init__(self) -> None:
+        non_negative("noise_multiplier", self.noise_multiplier)
+        positive_int("steps", self.steps)
+        positive_int("train_records", self.train_records)
+
+    @property
+    def step_event(self) -> DpEvent:
+        """What one step is declared to do to the training records."""
+        return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
+
+    @property
+    def event(self) -> DpEvent:
+        """What the run is declared to do to the training records."""
+        return repeat(self.step_event, self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizes:
+    """How many units the steps drew: private, for the curator's eyes only."""
+
+    smallest: int
+    mean: float
+    largest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The sizes of the batches of so many steps, summed up."""
+
+    steps: int = 0
+    units: int = 0
+    smallest: int | None = None
+    largest: int = 0
+
+    @classmethod
+    def of(cls, sizes: NDArray[np.int64]) -> Drawn:
+        """Those of batches of these sizes [steps], of which there is one at least."""
+        smallest, largest = int(sizes.min()), int(sizes.max())
+        return cls(steps=len(sizes), units=int(sizes.sum()), smallest=smallest, largest=largest)
+
+    def __add__(self, more: Drawn) -> Drawn:
+        known = [one.smallest for one in (self, more) if one.smallest is not None]
+        return Drawn(
+            steps=self.steps + more.steps,
+            units=self.units + more.units,
+            smallest=min(known, default=None),
+            largest=max(self.largest, more.largest),
+        )
+
+    @property
+    def batch_sizes(self) -> BatchSizes:
+        """The sizes in three numbers; there must have been a step."""
+        return BatchSizes(smallest=self.smallest or 0, mean=self.units / self.steps, largest=self.largest)
+
+
+@dataclass(kw_only=True, eq=False)
+class Progress:
+    """How far a run has come: all that its other steps depend on, and what it did so far.
+
+    `weights` is the model itself as one vector and has `step` steps behind it, `fixed` are the tensors that training
+    leaves alone, `state` is the update rule's. `ran` counts every step that touched the records, lost ones too;
+    `drawn`, the batches, and `seconds` are those of the steps that are not lost.
+    """
+
+    weights: Tensor
+    fixed: tuple[Tensor, ...]
+    state: Any
+    step: int = 0
+    ran: Counter[DpEvent] = field(default_factory=Counter)
+    drawn: Drawn = Drawn()
+    seconds: float = 0.0
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the weights have ceased to be finite, after which nothing is to be learned."""
+        return not bool(self.weights.isfinite().all())
+
+
+class Journal(Protocol):
+    """What is written down about a run that another session may have to go on with.
+
+    *Guarantee*: how long a stretch is stands on record before its first step, whatever dies afterwards.
+    """
+
+    def begin(self, missing: int) -> int:
+        """How many of the missing steps the next stretch has, at least one; raises where none may run."""
+        ...
+
+    def keep(self, progress: Progress) -> None:
+        """Keeps what was reached, also in the middle of a stretch; the run itself goes on changing it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unrecorded:
+    """The journal of a run that nobody will go on with: one stretch, and nothing kept."""
+
+    def begin(self, missing: int) -> int:
+        """All of them."""
+        return missing
+
+    def keep(self, progress: Progress) -> None:
+        """Keeps nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end.
+
+    `company` is how many runs, itself included, had the same batches: they are one mechanism together, and `event` is
+    this run's part in it.
+    """
+
+    event: DpEvent
+    steps: int
+    diverged: bool
+    stopped: bool
+    seconds: float
+    batch_sizes: BatchSizes
+    company: int = 1

@@ -1,0 +1,155 @@
+"""Sums of bounded gradients for runs that take their steps together: one model by any engine, or several stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils import vector_to_parameters
+
+from trainers.chance import Batch
+from trainers.data.records import Records
+from trainers.engines.engine import Engine
+from trainers.engines.gradients import trainable
+from trainers.engines.stacked import Stack
+from trainers.transforms import GradientTransform, side_by_side
+
+if TYPE_CHECKING:
+    from trainers.data.units import Index
+
+_FLOATS = 2**17
+"""Numbers that a stack has in work at a time for each layer: they should stay in a core's cache."""
+
+_GATHERED = 2**24
+"""Numbers of a batch that all runs have which are gathered at a time."""
+
+_GLANCE = 4096
+"""Records that are looked at together to find their lengths."""
+
+Sum = Callable[[Tensor, Batch], Tensor]
+_Examples = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class Sums(Protocol):
+    """Knows the records, and sums what K models say of them.
+
+    *Guarantee*: each unit of a run's batch contributes to that run's sum as an engine would have it, and to no other.
+    """
+
+    def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        """A function of weights [K, P] and a batch that gives the sums [K, P], each row by its own transform.
+
+        `rows` are the models that the weights are those of, by their places.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineSums:
+    """The sums of any models by an engine, one model after another."""
+
+    models: Sequence[nn.Module]
+    engine: Engine
+    records: Records
+    device: torch.device | str
+    chunk: int | None
+
+    def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        """The engine's weighted sums; from the first on, the models' parameters are views of the weights."""
+        chosen = [self.models[row] for row in rows]
+
+        def total(weights: Tensor, batch: Batch) -> Tensor:
+            found, last = [], 0
+            for model, vector, size, transform in zip(chosen, weights, batch.sizes, transforms, strict=True):
+                first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
+                vector_to_parameters(vector, trainable(model))
+                index, sizes = self.records.members(batch.units[first:last])
+                inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
+                found.append(self.engine.weighted_sum(model, inputs, targets, transform, self.chunk, sizes)[0])
+            return torch.stack(found)
+
+        return total
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StackedSums:
+    """The sums of models of one architecture, by products of matrices that have one more dimension.
+
+    *Guarantee*: the same sums as those of an engine, up to rounding. Every record is a unit of its own. Of a batch that
+    all runs have, at most `chunk` examples are in work at a time.
+    """
+
+    stack: Stack
+    records: Records
+    device: torch.device | str
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.records.units is not None:
+            raise ValueError("Expected units of one record each where models are stacked.")
+
+    @cached_property
+    def _lengths(self) -> Tensor:
+        """What is to be known of every record's inputs [N], once for all steps."""
+        starts = range(0, len(self.records), _GLANCE)
+        found = [self.stack.lengths(self._inputs(slice(first, first + _GLANCE))) for first in starts]
+        return torch.cat([torch.zeros(0, device=self.device), *found])
+
+    def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        """Few enough runs at a time that what is in work stays in the cache."""
+        parts: list[tuple[slice, GradientTransform]] = []
+
+        def total(weights: Tensor, batch: Batch) -> Tensor:
+            if not parts:
+                slices = _parts(len(weights), self._at_once(batch))
+                parts.extend((part, side_by_side(transforms[part], weights)) for part in slices)
+            found, last = torch.zeros_like(weights), 0
+            if batch.common:
+                most = self.chunk or max(1, _GATHERED // self.stack.inputs)
+                for first in range(0, len(batch.units), most):
+                    examples = self._gathered(batch.units[first : first + most], weights)
+                    for part, transform in parts:
+                        self.stack.add(found[part], weights[part], *examples, None, transform)
+                return found
+            for part, transform in parts:
+                first, last = last, last + int(batch.sizes[part].sum())
+                own = self._padded(batch.units[first:last], batch.sizes[part], weights)
+                self.stack.add(found[part], weights[part], *own, transform)
+            return found
+
+        return total
+
+    def _at_once(self, batch: Batch) -> int:
+        """How many runs, from what one of them needs in such a batch."""
+        widest = self.stack.widest_output if batch.common else max(self.stack.inputs, self.stack.widest_output)
+        return _FLOATS // (widest * max(1, int(batch.sizes.max())))
+
+    def _inputs(self, index: Index) -> Tensor:
+        return self.records.inputs(index, self.device).flatten(1)
+
+    def _gathered(self, units: NDArray[np.int64], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The records' inputs [n, d], targets [n] and lengths [n]."""
+        lengths = self._lengths.index_select(0, torch.from_numpy(units).to(self._lengths.device))
+        return self._inputs(units).to(like.dtype), self.records.targets(units, self.device), lengths.to(like.dtype)
+
+    def _padded(self, units: NDArray[np.int64], sizes: NDArray[np.int64], like: Tensor) -> _Examples:
+        """Inputs [k, n, d], targets and lengths [k, n] and who is there [k, n]: each run's batch, filled up alike."""
+        there = np.arange(sizes.max()) < sizes[:, None]
+        index = np.zeros(there.shape, dtype=np.int64)
+        index[there] = units
+        inputs, targets, lengths = self._gathered(index.reshape(-1), like)
+        shape = there.shape
+        present = torch.from_numpy(there).to(inputs.device)
+        return inputs.view(*shape, self.stack.inputs), targets.view(shape), lengths.view(shape), present
+
+
+def _parts(rows: int, at_once: int) -> list[slice]:
+    """All rows in their order, at most so many at a time, and at least one."""
+    step = max(1, at_once)
+    return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
