@@ -61,6 +61,7 @@ __all__ = [
     "same",
     "sampled_part",
     "select",
+    "share",
     "shared_subsample",
     "shuffled_gaussian",
     "to_json",
@@ -186,6 +187,29 @@ def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) 
         return nothing()
     precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)
     return poisson_gaussian(sample_rate=sample_rate, noise_multiplier=precision**-0.5)
+
+
+def share(runs: Iterable[DpEvent]) -> DpEvent:
+    """Runs of Poisson-sampled Gaussian steps that have the *same* batches, step by step, each as long as it lasts.
+
+    *Source*: the runs' sums side by side are one sum, each part scaled by its noise; so every step is
+    `shared_subsample` of the runs that are not over yet. Raises ValueError for runs of other steps.
+    """
+    taken: list[tuple[int, float, float]] = []
+    for run in runs:
+        leaves = flatten(run)
+        step = as_gaussian_step(leaves[0][0]) if len(leaves) == 1 else None
+        if step is None or not isinstance(leaves[0][0], PoissonSampledDpEvent):
+            raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")
+        taken.append((leaves[0][1], *step))
+    if len(rates := {rate for _, rate, _ in taken}) > 1:
+        raise ValueError(f"Expected sample_rate={sorted(rates)} of runs that share their batches to be one.")
+    parts, before = [], 0
+    for steps in sorted({steps for steps, _, _ in taken}):
+        noises = [noise for lasts, _, noise in taken if lasts >= steps]
+        parts.append(repeat(shared_subsample(sample_rate=min(rates), noise_multipliers=noises), steps - before))
+        before = steps
+    return compose(parts)
 
 
 def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> DpEvent:

@@ -25,9 +25,9 @@ from accounting.errors import BadInput
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 
-SCHEMA = 2
+SCHEMA = 3
 DIGEST_LENGTH = 12
-IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "proposed", "event", "spares")
+IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """What makes a plan the plan it is."""
 
 Value = float | int | str | bool | None
@@ -79,13 +79,17 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The points that one job trains together: they share data, model and shapes and differ in scalars."""
+    """Points that may be trained together: they have data, model and shapes in common and differ in numbers.
+
+    With `shared` they must be, on one subsample for all at every step.
+    """
 
     trials: tuple[Trial, ...]
+    shared: bool = False
 
     @cached_property
     def id(self) -> str:
-        """Identity of the job; a block of one point has the point's."""
+        """Identity of the block; one of a single point has the point's."""
         ids = [trial.id for trial in self.trials]
         return ids[0] if len(ids) == 1 else digest(ids)
 
@@ -136,11 +140,16 @@ class Plan:
         """All points, block after block."""
         return tuple(trial for block in self.blocks for trial in block.trials)
 
+    @property
+    def shared(self) -> bool:
+        """Whether all points are trained on the same subsamples; they are one block then."""
+        return any(block.shared for block in self.blocks)
+
     @cached_property
     def paid(self) -> tuple[PlanEvent, ...]:
         """What the rule is priced over, as `paid_for` says."""
         turns = None if self.proposed is None else self.proposed.trials
-        return paid_for([trial.event for trial in self.trials], spares=self.spares, turns=turns)
+        return paid_for([trial.event for trial in self.trials], spares=self.spares, turns=turns, shared=self.shared)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -176,6 +185,7 @@ class Plan:
             "delta": self.delta,
             "rule": dict(self.rule),
             "blocks": [[trial.to_json() for trial in block.trials] for block in self.blocks],
+            "shared": self.shared,
             "proposed": None if self.proposed is None else asdict(self.proposed),
             "event": _event_to_json(self.event),
             "spares": self.spares,
@@ -193,7 +203,10 @@ class Plan:
             budget=Guarantee(**form["budget"], adjacency=Adjacency(form["adjacency"]), unit=form["unit"]),
             delta=form["delta"],
             rule=form["rule"],
-            blocks=tuple(Block(trials=tuple(Trial.from_json(trial) for trial in block)) for block in form["blocks"]),
+            blocks=tuple(
+                Block(trials=tuple(Trial.from_json(trial) for trial in block), shared=form["shared"])
+                for block in form["blocks"]
+            ),
             proposed=None if form["proposed"] is None else Proposed(**form["proposed"]),
             event=_event_from_json(form["event"]),
             spares=form["spares"],
@@ -222,17 +235,30 @@ class Plan:
         return plan
 
 
-def paid_for(points: Sequence[PlanEvent], *, spares: int = 0, turns: int | None = None) -> tuple[PlanEvent, ...]:
+def paid_for(
+    points: Sequence[PlanEvent], *, spares: int = 0, turns: int | None = None, shared: bool = False
+) -> tuple[PlanEvent, ...]:
     """What a rule is priced over: every point's run, or as many runs as there are `turns`, and the spare attempts.
+
+    Points that are trained on the same subsamples are `shared`, and one run together.
 
     *Guarantee*: a turn or a spare attempt is as costly as any of the points, so it may be used for whichever one, also
     where earlier scores decide which. *Source*: adaptive composition of a number of mechanisms fixed beforehand, each
     within one Renyi curve (Mironov 2017, Proposition 1) or one privacy profile (Zhu, Dong, Wang 2022, Theorem 10),
     whatever came out before it.
     """
+    scored = [point.validation for point in points if point.validation is not None]
+    if shared and points:
+        if spares or turns is not None:
+            raise BadInput("Expected shared subsamples without spare attempts and proposals: all points run at once.")
+        return (
+            PlanEvent(
+                training=events.share(point.training for point in points),
+                validation=events.compose(scored) if scored else None,
+            ),
+        )
     if not spares and turns is None:
         return tuple(points)
-    scored = [point.validation for point in points if point.validation is not None]
     costliest = PlanEvent(
         training=events.worst(point.training for point in points), validation=events.worst(scored) if scored else None
     )

@@ -48,10 +48,14 @@ class Proposals(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How a sweep would like to search; `pruning` ends a run early because of other runs' scores."""
+    """How a sweep would like to search.
+
+    `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples.
+    """
 
     proposals: Proposals = Proposals.FIXED
     pruning: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "proposals", Proposals(self.proposals))
@@ -178,6 +182,16 @@ def refuse_unless_fixed(rule: str, search: Search) -> None:
         raise BadInput(
             f"Expected pruning={search.pruning} to be False: {rule} covers runs that do not depend on one another. "
             "Choose tuning=composition."
+        )
+    refuse_sharing(rule, search)
+
+
+def refuse_sharing(rule: str, search: Search) -> None:
+    """For rules whose price is that of runs which are independent of one another."""
+    if search.shared:
+        raise BadInput(
+            f"Expected subsample=shared to be independent: {rule} is a theorem about tries that are independent, and "
+            "runs on the same subsamples are not. Choose tuning=composition."
         )
 
 
