@@ -28,6 +28,12 @@ _FORCED = (
 LUCK = "Intervals are of one score each; the best of many is a lucky one, and a fresh score tends to be lower."
 
 
+SHARED = (
+    "Runs on the same subsamples are priced as one mechanism whose precision is the sum of theirs; as independent ones "
+    "they would seem cheaper than they are."
+)
+
+
 class Standing(StrEnum):
     """How a line of the statement is known."""
 
@@ -166,10 +172,11 @@ def _charged(context: Context) -> Line:
 
 def _sampling(context: Context) -> Line:
     facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
+    shared = context.sweep.plan.shared
     declared = (
         f"Each step takes every training {context.sweep.plan.unit} independently with probability "
-        f"{facts['sample_rate'].text} and adds Gaussian noise of multiplier "
-        f"{facts['noise_multiplier'].text}; {facts['steps'].text} steps a run{_lost(facts)}."
+        f"{facts['sample_rate'].text}{', the same ones for all runs,' if shared else ''} and adds Gaussian noise of "
+        f"multiplier {facts['noise_multiplier'].text}; {facts['steps'].text} steps a run{_lost(facts)}."
         if "sample_rate" in facts
         else "The runs are described by their events in the plan."
     )
@@ -185,7 +192,7 @@ def _sampling(context: Context) -> Line:
         topic="Sampling and noise",
         text=f"{declared} {verdict}",
         standing=standing,
-        evidence=context.curator(*told),
+        evidence=(*((SHARED,) if shared else ()), *context.curator(*told)),
     )
 
 

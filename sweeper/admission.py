@@ -16,7 +16,7 @@ from accounting.account import Attempts
 from accounting.errors import BadInput, BudgetRefused
 from accounting.events import PlanEvent
 from accounting.ledger import Ledger, refusal
-from accounting.plan import Plan, Trial
+from accounting.plan import Plan, Trial, paid_for
 from accounting.price import Quote
 from accounting.receipt import Receipt
 from sweeper.advice import advice
@@ -53,7 +53,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     _refuse_strangers(plan, folder, attempts)
     if not attempts.charges:
         names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
-        spares = len(plan.paid) - len(names)
+        spares = plan.spares + (plan.proposed.trials if plan.proposed else 0)
         charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
         return folder.runs(plan)
     where = Standing.of(stages(plan, folder, attempts))
@@ -68,7 +68,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     again = tuple(trial for trial in ended if trial in asked or trial in paid)
     unpaid = [trial for trial in again if trial not in paid]
     if beyond := unpaid[_free(plan, attempts) :]:
-        event = priced.rule.event([trial.event for trial in beyond])
+        event = priced.rule.event(paid_for([trial.event for trial in beyond], shared=plan.shared))
         quote = priced.panel.quote(event, plan.delta, plan.adjacency, plan.unit)
         charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again

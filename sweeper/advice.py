@@ -148,4 +148,5 @@ def _terms(priced: PricedPlan, rule: SelectionRule) -> Terms:
         adjacency=plan.adjacency,
         spares=plan.spares,
         turns=None if plan.proposed is None else plan.proposed.trials,
+        shared=plan.shared,
     )

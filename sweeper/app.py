@@ -15,8 +15,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput, DpsweepError, ExitCode
+from sweeper.job import run_block
 from sweeper.stopping import AGAIN, REPEAT_ALL, same_command
-from sweeper.trial import run_block
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 

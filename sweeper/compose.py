@@ -19,16 +19,18 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.plan import Block, Plan, Proposed, digest
+from accounting.plan import Plan, Proposed, digest
 from accounting.price import Panel, Quote
 from accounting.selection import Disclosure, Proposals, Search, SelectionRule, rule_from_config
 from sweeper import samplers
+from sweeper.blocks import blocks_of
 from sweeper.declaration import build
 from sweeper.points import Point, Request
 from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
 
 FINAL = "accounting.final.Final"
 SOLVED = ("noise", "steps", "points")
+INDEPENDENT, SHARED = "independent", "shared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,11 @@ def compose_plan(
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
     proposed = _proposed(search, config.repeats)
-    asked = Search(proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED, pruning="pruner" in search)
+    asked = Search(
+        proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
+        pruning="pruner" in search,
+        shared=_shared(config),
+    )
     distinct, notes = _distinct(_repeated(points, config.repeats))
     rules = {label: _with_final(rule, config.final) for label, rule in offered.items()}
     offers = {label: rule_from_config(rule) for label, rule in rules.items() if _covers(rule_from_config(rule), asked)}
@@ -80,6 +86,7 @@ def compose_plan(
         adjacency=budget.adjacency,
         spares=_spares(config.plan.spare_attempts),
         turns=None if proposed is None else proposed.trials,
+        shared=asked.shared,
     )
     target = _target(privacy, distinct, request, config.solve)
     if "_target_" in tuning:
@@ -100,7 +107,7 @@ def compose_plan(
         budget=budget,
         delta=delta,
         rule=rule,
-        blocks=tuple(Block(trials=(trial,)) for trial in trials),
+        blocks=blocks_of(trials, shared=asked.shared),
         event=event,
         target_epsilon=target,
         proposed=proposed,
@@ -146,6 +153,18 @@ def _spares(value: object) -> int:
     return value
 
 
+def _shared(config: DictConfig) -> bool:
+    """Whether all points are to have the same subsamples; checkpoints between would let some of them go on alone."""
+    if config.subsample not in (INDEPENDENT, SHARED):
+        raise BadInput(f"Expected subsample={config.subsample} to be {INDEPENDENT} or {SHARED}.")
+    if config.subsample == SHARED and config.checkpoint.every is not None:
+        raise BadInput(
+            f"Expected checkpoint.every={config.checkpoint.every} to be null with subsample=shared: after a crash some "
+            "runs would go on from another step than the rest, on subsamples of their own, and that is not paid for."
+        )
+    return bool(config.subsample == SHARED)
+
+
 def _proposed(search: Mapping[str, Any], repeats: object) -> Proposed | None:
     """How many runs are proposed, and by which sampler; None where none are."""
     if "_target_" not in search:
@@ -166,6 +185,11 @@ def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any]) -> Non
         raise BadInput(
             f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "
             "begins, so ending it early because of others' scores would save time alone, and is not done."
+        )
+    if terms.spares and asked.shared:
+        raise BadInput(
+            f"Expected plan.spare_attempts={terms.spares} to be 0 with subsample=shared: what is killed is killed for "
+            "all runs at once, and another attempt at one of them would have subsamples of its own."
         )
     if terms.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
         raise BadInput(

@@ -53,7 +53,8 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     import torch
 
     from sweeper.declaration import build, declare
-    from sweeper.trial import make_model, resolve_device
+    from sweeper.job import resolve_device
+    from sweeper.materials import make_model
     from trainers.engines.isolation import refuse_mixing
 
     torch.set_num_threads(threads)

@@ -26,6 +26,7 @@ IDENTITY = (
     "trainer",
     "schedule",
     "sampler",
+    "subsample",
     "score",
     "engine",
     "steps",

@@ -16,6 +16,7 @@ from accounting.steps import steps_priced
 from sweeper.advice import Fit, admits, what_fits
 from sweeper.compose import PricedPlan
 from sweeper.room import Room
+from sweeper.sharing import alternative
 
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",
@@ -103,7 +104,10 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
     if quote.lower > 0:
         table.add_row("at least", f"epsilon {floor(quote.lower)}, by an explicit attack (aligned canary, worst score)")
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
-    table.add_row("noise multiplier", ", ".join(f"{noise:g}" for noise in noises))
+    other = alternative(priced)
+    table.add_row("noise multiplier", ", ".join(f"{noise:g}" for noise in noises) + (f"; {other}" if other else ""))
+    if plan.shared:
+        table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _scores(priced))
     table.add_row("budget", _budget(priced, statement))
     table.add_row("one run alone", f"epsilon {ceil(priced.single_run.epsilon)} (not the price of this search)")

@@ -24,9 +24,10 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from accounting.errors import ContractBroken, DpsweepError
-from accounting.plan import Block, Plan, Trial
+from accounting.plan import Plan, Trial
 from accounting.receipt import RECEIPT_FILE, Receipt
 from accounting.result import RESULT_FILE, TrialResult
+from sweeper.blocks import Job, jobs_of
 from sweeper.books import Book
 from sweeper.folder import SweepFolder
 from sweeper.locks import at_work
@@ -44,7 +45,8 @@ LOOK_SECONDS = 0.5
 class Runner:
     """A plan, its folder and book, and the launcher that Hydra was configured with.
 
-    `threads` is what each job may use, `batch` how many jobs are handed over at once.
+    `threads` is what each job may use, `workers` how many jobs run and `batch` how many are handed over at once;
+    `together` is the most points of a job, None for what suits.
     """
 
     plan: Plan
@@ -54,71 +56,74 @@ class Runner:
     task: TaskFunction
     config: DictConfig
     threads: int
+    workers: int
     batch: int
+    together: int | None = None
 
     def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Runs one attempt at each trial, or fewer where a stop is asked for; returns what went wrong around jobs.
 
-        Trials of one block run together. Raises `ContractBroken` where a job refused a block that nobody else took.
+        Raises `ContractBroken` where a job refused its trials and nobody else took them.
         """
-        wanted = {trial.id for trial in trials}
-        blocks = [block for block in self.folder.blocks(self.plan) if any(trial.id in wanted for trial in block.trials)]
+        blocks = self.folder.blocks(self.plan)
+        jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.together)]
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.context, task_function=self.task, config=self._launch_config()
         )
         complaints: list[str] = []
-        for first in range(0, len(blocks), self.batch):
+        for first in range(0, len(jobs), self.batch):
             if not self.folder.stop.exists():
-                complaints += self._start(launcher, blocks[first : first + self.batch], first)
+                complaints += self._start(launcher, jobs[first : first + self.batch], first)
         return tuple(dict.fromkeys(complaints))
 
-    def _start(self, launcher: Any, blocks: Sequence[Block], first: int) -> list[str]:
-        """Launches these blocks until each was taken by a worker, or nobody took any."""
-        receipts = self.book.start([trial for block in blocks for trial in block.trials])
+    def _start(self, launcher: Any, jobs: Sequence[Job], first: int) -> list[str]:
+        """Launches these jobs until each was taken by a worker, or nobody took any."""
+        receipts = self.book.start([trial for job in jobs for trial in job.due])
         for receipt in receipts:
             place = self.folder.trial(receipt.trial)
             _put_aside(place, receipt.attempt - 1)
             receipt.write(place)
         held = {receipt.trial: receipt for receipt in receipts}
-        waiting = [block for block in blocks if all(trial.id in held for trial in block.trials)]
+        waiting = [job for job in jobs if any(trial.id in held for trial in job.due)]
         complaints: list[str] = []
-        errors: dict[str, Exception] = {}
+        errors: dict[Job, Exception] = {}
         taken = True
         while waiting and taken and not self.folder.stop.exists():
             errors = self._launch(launcher, waiting, first)
             complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
-            left = [block for block in waiting if not self._is_taken(block, held)]
+            left = [job for job in waiting if not self._is_taken(job, held)]
             taken, waiting = len(left) < len(waiting), left
             self._require_there(left)
         self.book.settle()
-        for refusal in (errors[block.id] for block in waiting if isinstance(errors.get(block.id), DpsweepError)):
+        for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
 
-    def _require_there(self, blocks: Sequence[Block]) -> None:
-        """Raises `OSError` where what these blocks need, and what was there when they were launched, is gone."""
-        for trial in (trial for block in blocks for trial in block.trials):
+    def _require_there(self, jobs: Sequence[Job]) -> None:
+        """Raises `OSError` where what these jobs need, and what was there when they were launched, is gone."""
+        for trial in (trial for job in jobs for trial in job.due):
             self.folder.plan.stat()
             (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
 
-    def _launch(self, launcher: Any, blocks: Sequence[Block], first: int) -> dict[str, Exception]:
-        """What went wrong, by block; what a launcher itself complains of concerns them all."""
+    def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
+        """What went wrong, by job; what a launcher itself complains of concerns them all."""
         try:
-            jobs = launcher.launch([self._overrides(block) for block in blocks], initial_job_idx=first)
+            returned = launcher.launch([self._overrides(job) for job in jobs], initial_job_idx=first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
-            self._wait(blocks)
-            return {block.id: cause for block in blocks}
-        ended = {block.id: _error(job) for block, job in zip(blocks, jobs, strict=True)}
-        return {block: error for block, error in ended.items() if error is not None}
+            self._wait(jobs)
+            return dict.fromkeys(jobs, cause)
+        ended = {job: _error(one) for job, one in zip(jobs, returned, strict=True)}
+        return {job: error for job, error in ended.items() if error is not None}
 
-    def _wait(self, blocks: Sequence[Block]) -> None:
+    def _wait(self, jobs: Sequence[Job]) -> None:
         """Waits for the jobs that go on though their launcher gave up."""
-        for trial in (trial for block in blocks for trial in block.trials):
+        for trial in (trial for job in jobs for trial in job.due):
             while at_work(self.folder.trial(trial.id)):
                 time.sleep(LOOK_SECONDS)
 
-    def _is_taken(self, block: Block, receipts: Mapping[str, Receipt]) -> bool:
-        return any(receipts[trial.id].used(self.folder.trial(trial.id)) for trial in block.trials)
+    def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
+        held = (receipts[trial.id] for trial in job.due if trial.id in receipts)
+        return any(receipt.used(self.folder.trial(receipt.trial)) for receipt in held)
 
     def _launch_config(self) -> DictConfig:
         """The launcher's own settings, and the configuration that its jobs start from."""
@@ -128,15 +133,13 @@ class Runner:
         config.hydra.overrides.hydra = [one for one in config.hydra.overrides.hydra if one.startswith(ENVIRONMENT)]
         return config
 
-    def _overrides(self, block: Block) -> list[str]:
-        """What a job needs to find its block; everything about the trial itself stands in the plan."""
+    def _overrides(self, job: Job) -> list[str]:
+        """What a job needs to find its part of a block; everything about the trials themselves stands in the plan."""
         data = self.config.data and str(Path(self.config.data).expanduser().absolute())
+        where: dict[str, str | int | None] = {"hydra.sweep.dir": str(self.folder.root), "data": data}
+        what: dict[str, str | int | None] = {"block": job.block.id, "part": job.part, "parts": job.parts}
         compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
-        return overrides(
-            {"block": block.id, "hydra.sweep.dir": str(self.folder.root), "data": data}
-            | compute
-            | {"compute.threads": self.threads}
-        )
+        return overrides(what | where | compute | {"compute.threads": self.threads})
 
 
 def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:

@@ -29,6 +29,7 @@ class Terms:
     """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours.
 
     `turns` is the number of runs where their points are proposed one after another, `spares` that of spare attempts.
+    With `shared`, all runs have the same subsamples.
     """
 
     rule: SelectionRule
@@ -37,6 +38,7 @@ class Terms:
     adjacency: Adjacency
     spares: int = 0
     turns: int | None = None
+    shared: bool = False
 
     def event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
         """What a whole search over these trials does, its spare attempts included."""
@@ -44,7 +46,7 @@ class Terms:
 
     def paid(self, trials: Iterable[PlanEvent]) -> tuple[PlanEvent, ...]:
         """What the rule is priced over."""
-        return paid_for(list(trials), spares=self.spares, turns=self.turns)
+        return paid_for(list(trials), spares=self.spares, turns=self.turns, shared=self.shared)
 
     def epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """The claim for a whole search over these trials."""
@@ -186,7 +188,7 @@ def _with_score_noise(configs: list[dict[str, Any]], terms: Terms, allowed: floa
     def scored(noise: float) -> list[PlanEvent]:
         return [PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))] * len(configs)
 
-    noise = terms.noise(scored, allowed)
+    noise = replace(terms, shared=False).noise(scored, allowed)
     return [{**config, "score": {**config["score"], "noise_std": noise}} for config in configs]
 
 

@@ -1,187 +1,163 @@
-"""Inside a job: from a receipt and a configuration to a result file.
+"""From claimed receipts and configurations to result files.
 
-The task refuses to train unless its block is in a plan that was charged and each of its trials holds an unused receipt:
-`hydra.mode=RUN`, `hydra/sweeper=basic`, a stale plan and an edited point all end here with one sentence. Data are read
-only after the receipt was claimed. What ran is compared with what was declared, and a difference is a failure that the
-ledger keeps.
-
-A job that is asked to stop takes nothing more up: the trial at work finishes its step, leaves a checkpoint and no
-result, and another job may go on with it, on a receipt to resume. A process that dies leaves its last checkpoint; what
-it did after that one is lost and counts as done.
+Sessions of one block may be trained at once. Data are read only after the receipts were claimed. What ran is compared
+with what was declared, and a difference is a failure that the ledger keeps.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import math
-import os
 import platform
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from typing import TYPE_CHECKING
 
 from accounting import events
-from accounting.errors import BadInput, ContractBroken, NoReceipt
+from accounting.errors import ContractBroken
 from accounting.events import DpEvent
-from accounting.execution import is_try
-from accounting.guarantee import Adjacency
-from accounting.plan import Plan, Trial
-from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import Steps, forget_checkpoints, go_on, is_charged, steps_spent
-from sweeper.declaration import build, declare
-from sweeper.folder import SweepFolder
-from sweeper.interrupts import stop_requests
-from sweeper.locks import working
-from trainers.data.dataset import unit_column
+from sweeper.blocks import stacks
+from sweeper.declaration import build
+from sweeper.materials import initial_identity, load, make_model, make_streams
+from sweeper.session import Machine, Session, log, progress
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from trainers.checkpoint import TrialJournal
     from trainers.data.split import Split
     from trainers.entropy import Streams
+    from trainers.run import Outcome, Progress, Run
+    from trainers.sums import Sums
 
-log = logging.getLogger("dpsweep")
-
-PROGRESS_SECONDS = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """Where a job runs; no part of any identity."""
-
-    device: str
-    threads: int
-    chunk: int | None
-    data: Path | None
-
-    def __post_init__(self) -> None:
-        for name, value in (("threads", self.threads), ("chunk", self.chunk)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
-
-    @classmethod
-    def of(cls, config: DictConfig, workers: int = 1) -> Machine:
-        """The machine that a configuration asks for; `auto` takes CUDA where there is one."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cls(
-            device=resolve_device(str(config.compute.device)),
-            threads=max(1, cores // max(1, workers)) if config.compute.threads is None else config.compute.threads,
-            chunk=config.compute.chunk,
-            data=Path(config.data).expanduser() if config.data else None,
-        )
+STACKED_FLOATS = 2**25
+"""Parameters that models which are trained at once have together at most."""
 
 
-def resolve_device(name: str) -> str:
-    """`auto` takes CUDA where there is one."""
-    import torch
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Ready:
+    """A session that is about to train, or has trained."""
 
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    session: Session
+    run: Run
+    model: nn.Module
+    streams: Streams
+    journal: TrialJournal
+    since: Progress | None
 
-
-def run_block(config: DictConfig) -> None:
-    """The Hydra task: trains the trials of one block, each on its own receipt, and writes their results."""
-    if config.block is None:
-        raise NoReceipt(
-            "Nothing trains outside a charged sweep: start one with `python -m sweeper` "
-            "(no hydra.mode=RUN, no other hydra/sweeper)."
-        )
-    job = HydraConfig.get()
-    folder = SweepFolder(root=Path(job.runtime.cwd) / str(job.sweep.dir))
-    with stop_requests(folder.stop) as should_stop:
-        if not folder.plan.exists():
-            raise NoReceipt(f"Nothing trains outside a charged sweep: {folder.root} holds no plan.json.")
-        plan = Plan.read(folder.plan)
-        workers = job.launcher.get("n_jobs", 1) or 1
-        machine = Machine.of(config, workers=workers if workers > 0 else os.cpu_count() or 1)
-        for trial in folder.block(plan, config.block).trials:
-            if should_stop():
-                return
-            place = folder.trial(trial.id)
-            with working(place):
-                receipt = Receipt.claim(place, plan=plan.id, trial=trial.id)
-                OmegaConf.save(OmegaConf.create(dict(trial.config)), place / "config.yaml")
-                with _train_log(place):
-                    run_trial(trial, receipt, place, machine, should_stop)
+    @property
+    def step(self) -> int:
+        return 0 if self.since is None else self.since.step
 
 
-def run_trial(
-    trial: Trial, receipt: Receipt, place: Path, machine: Machine, should_stop: Callable[[], bool] = lambda: False
+def run_sessions(
+    sessions: Sequence[Session],
+    machine: Machine,
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
+    shared: bool = False,
 ) -> None:
-    """Trains one trial and writes its result; whatever goes wrong is a result too, and stays charged.
+    """Trains these trials and writes their results; whatever goes wrong is a result too, and stays charged.
 
-    A trial that was stopped leaves a checkpoint and no result; a receipt to resume goes on from there.
+    A trial that was stopped leaves a checkpoint and no result; a receipt to resume goes on from there. With `shared`
+    all have the same subsamples, as they were charged for.
     """
-    started = _now()
-    clock = time.perf_counter()
-    result = TrialResult(
-        trial=trial.id,
-        attempt=receipt.attempt,
+    started, clock = _now(), time.perf_counter()
+    blank = {session.trial.id: _blank(session, machine, started) for session in sessions}
+
+    def failed(session: Session, error: Exception) -> None:
+        session.log.error("the trial failed", exc_info=error)
+        steps = steps_spent(session.place, session.trial, session.receipt.attempt)
+        seconds = time.perf_counter() - clock
+        why = f"{type(error).__name__}: {error}"
+        _end(session, replace(blank[session.trial.id], error=why, steps=steps, seconds=seconds))
+
+    for session in sessions:
+        receipt, axes = session.receipt, dict(session.trial.axes)
+        session.log.info("trial %s, attempt %d, resume %d: %s", receipt.trial, receipt.attempt, receipt.resume, axes)
+    if len(sessions) > 1:
+        log.info("trained with %d others%s", len(sessions) - 1, " on the same subsamples" if shared else "")
+    ready = []
+    for session in sessions:
+        try:
+            ready.append(_prepare(session, machine))
+        except Exception as error:  # noqa: BLE001 - one that cannot go on must not take the others along
+            failed(session, error)
+    try:
+        groups = [*_groups(ready, shared=shared)]
+    except ContractBroken as broken:
+        for one in ready:
+            failed(one.session, broken)
+        return
+    for group in groups:
+        try:
+            data = load(group[0].session.trial.config, group[0].session.declaration.adjacency, machine.data)
+            outcomes = _train(group, data, machine, should_stop, shared=shared)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends these trials and is told
+            for one in group:
+                failed(one.session, error)
+            continue
+        for one, outcome in zip(group, outcomes, strict=True):
+            session = one.session
+            if outcome.stopped:
+                session.log.info("stopped after step %d", outcome.steps)
+                (session.place / "progress").unlink(missing_ok=True)
+                continue
+            try:
+                _end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
+            except Exception as error:  # noqa: BLE001
+                failed(session, error)
+
+
+def _end(session: Session, result: TrialResult) -> None:
+    """Writes how it ended, after which nobody goes on."""
+    (session.place / "progress").unlink(missing_ok=True)
+    replace(result, ended=_now()).write(session.place)
+    forget_checkpoints(session.place)
+    session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
+
+
+def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
+    """The result of a trial of which nothing is known yet."""
+    return TrialResult(
+        trial=session.trial.id,
+        attempt=session.receipt.attempt,
         status=Status.FAILED,
         score=None,
         event=None,
         steps=0,
         seconds=0.0,
         device=machine.device,
-        randomness="secret" if trial.config["seed"] is None else "reproducible",
+        randomness="secret" if session.trial.config["seed"] is None else "reproducible",
         started=started,
         ended=started,
-        versions={name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy")}
-        | {"python": platform.python_version()},
+        versions=dict(_versions()),
     )
-    log.info("trial %s, attempt %d, resume %d: %s", trial.id, receipt.attempt, receipt.resume, dict(trial.axes))
-    try:
-        ended = _train(trial, receipt, result, place, machine, should_stop)
-    except Exception as error:
-        log.exception("the trial failed")
-        ended = replace(
-            result,
-            error=f"{type(error).__name__}: {error}",
-            steps=steps_spent(place, trial, receipt.attempt),
-            seconds=time.perf_counter() - clock,
-        )
-    (place / "progress").unlink(missing_ok=True)
-    if ended is None:
-        log.info("stopped after %.1f s", time.perf_counter() - clock)
-        return
-    replace(ended, ended=_now()).write(place)
-    forget_checkpoints(place)
-    log.info("%s after %d steps in %.1f s", ended.status, ended.steps, ended.seconds)
 
 
-def _train(
-    trial: Trial,
-    receipt: Receipt,
-    result: TrialResult,
-    place: Path,
-    machine: Machine,
-    should_stop: Callable[[], bool],
-) -> TrialResult | None:
-    """The result of the attempt's last session, None where it was stopped before."""
+@cache
+def _versions() -> Mapping[str, str]:
+    """What the numbers depend on, besides the configuration."""
+    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy")}
+    return found | {"python": platform.python_version()}
+
+
+def _prepare(session: Session, machine: Machine) -> _Ready:
+    """Model, streams and journal, and what an earlier session left."""
     import torch
 
     from trainers.checkpoint import TrialJournal, read_checkpoint
-    from trainers.loop import Run, train
-    from trainers.models.store import save_model
+    from trainers.run import Run
 
     torch.set_num_threads(machine.threads)
-    declaration = declare(trial.config)
-    steps = go_on(place, trial, receipt) if receipt.resume else Steps.begin(place, trial, receipt.attempt)
-    streams = make_streams(trial, receipt)
-    wanted = {name: trial.config[name] for name in ("dataset", "score")} | {"adjacency": declaration.adjacency}
-    data = _load(json.dumps(wanted, sort_keys=True), machine.data)
-    model = make_model(trial.config, initial_identity(trial))
+    trial, receipt, declaration = session.trial, session.receipt, session.declaration
+    begin = Steps.begin(session.place, trial, receipt.attempt)
+    steps = go_on(session.place, trial, receipt) if receipt.resume else begin
     run = Run(
         trainer=declaration.trainer,
         sampler=declaration.sampler,
@@ -190,39 +166,107 @@ def _train(
         steps=declaration.steps,
         train_records=declaration.train_records,
     )
-    journal = TrialJournal(receipt=receipt, run=run, every=declaration.stretch, steps=steps)
-    outcome = train(
-        run,
-        model,
-        build(trial.config["engine"], "engine"),
-        data.train,
-        streams,
-        device=machine.device,
-        chunk=machine.chunk,
-        on_step=_progress(place, declaration.steps),
-        should_stop=should_stop,
-        journal=journal,
+    return _Ready(
+        session=session,
+        run=run,
+        model=make_model(trial.config, initial_identity(trial)),
+        streams=make_streams(trial, receipt),
+        journal=TrialJournal(receipt=receipt, run=run, every=declaration.stretch, steps=steps),
         since=read_checkpoint(steps, run, machine.device) if receipt.resume else None,
     )
-    if outcome.stopped:
-        return None
+
+
+def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
+    """Those that take their steps together: at the same step, of one charge where subsamples are shared, not too many.
+
+    Raises `ContractBroken` where runs that were charged for the same subsamples would have different ones.
+    """
+    groups: dict[tuple[object, ...], list[_Ready]] = {}
+    for one in ready:
+        groups.setdefault((one.step, one.session.receipt.charge if shared else None), []).append(one)
+    if shared and len({charge for _, charge in groups}) < len(groups):
+        raise ContractBroken(
+            "Expected runs that were charged for the same subsamples to be at the same step: they do not go on apart."
+        )
+    for group in groups.values():
+        size = (
+            len(group) if shared else max(1, STACKED_FLOATS // sum(one.numel() for one in group[0].model.parameters()))
+        )
+        for first in range(0, len(group), size):
+            yield group[first : first + size]
+
+
+def _train(
+    group: Sequence[_Ready], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
+) -> tuple[Outcome, ...]:
+    from trainers.loop import train_together
+
+    places = [one.session.place for one in group]
+    return train_together(
+        [one.run for one in group],
+        [one.model for one in group],
+        _sums(group, data, machine),
+        data.train,
+        _streams(group),
+        device=machine.device,
+        share=shared,
+        on_step=progress(places, group[0].run.steps),
+        should_stop=should_stop,
+        journals=[one.journal for one in group],
+        since=[one.since for one in group],
+    )
+
+
+def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
+    """Stacked where models can be, which pays for a lone one too; by the engine elsewhere."""
+    from trainers.engines.stacked import Stack
+    from trainers.sums import EngineSums, StackedSums
+
+    config, records = group[0].session.trial.config, data.train.to(machine.device)
+    if stacks(config):
+        stack = Stack.of(group[0].model)
+        return StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
+    return EngineSums(
+        models=tuple(one.model for one in group),
+        engine=build(config["engine"], "engine"),
+        records=records,
+        device=machine.device,
+        chunk=machine.chunk,
+    )
+
+
+def _streams(group: Sequence[_Ready]) -> list[Streams]:
+    """Each run's own where they are derived from a seed; secret ones are as good for all, and quicker to draw from."""
+    secret = group[0].session.trial.config["seed"] is None
+    return [group[0].streams] * len(group) if secret else [one.streams for one in group]
+
+
+def _finish(
+    one: _Ready, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
+) -> TrialResult:
+    """Compares what ran with what was charged, keeps the model, and measures the score."""
+    from trainers.models.store import save_model
+
+    session, declaration = one.session, one.session.declaration
     result = replace(
-        result,
+        blank,
         status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
         event=events.to_json(outcome.event),
         steps=outcome.steps,
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes)},
     )
+    charged = session.trial.event
     try:
-        check_realised(outcome.event, trial.event.training, least=0 if outcome.diverged else declaration.steps)
+        check_realised(outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps)
+        check_company(outcome.company, shared=shared)
         if outcome.diverged:
             return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
-        save_model(model, place)
-        check_scored(declaration.score.event(), trial.event.validation)
-        if trial.event.validation is not None:
-            journal.score()
-        score = asdict(declaration.score.measure(model, data, streams.score, machine.device))
+        save_model(one.model, session.place)
+        check_scored(declaration.score.event(), charged.validation)
+        if charged.validation is not None:
+            one.journal.score()
+        score = asdict(declaration.score.measure(one.model, data, one.streams.score, machine.device))
         _check_score(score)
     except ContractBroken as broken:
         return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
@@ -233,6 +277,12 @@ def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
     """Raises `ContractBroken` unless what ran is `least` or more accesses, and nothing that was not charged."""
     if not is_charged(realised, declared, least=least):
         raise ContractBroken(f"Something else ran than was charged: realised {realised}, declared {declared}.")
+
+
+def check_company(company: int, *, shared: bool) -> None:
+    """Raises `ContractBroken` where runs had the same subsamples that were charged for subsamples of their own."""
+    if company != 1 and not shared:
+        raise ContractBroken(f"Something else ran than was charged: {company} runs had the same subsamples.")
 
 
 def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
@@ -246,82 +296,6 @@ def _check_score(score: Mapping[str, float]) -> None:
     for name, value in score.items():
         if not math.isfinite(value):
             raise ContractBroken(f"Expected score.{name}={value} to be finite: it can be compared with nothing.")
-
-
-def make_streams(trial: Trial, receipt: Receipt) -> Streams:
-    """New streams for each session of each attempt; with a seed, an attempt's first session has the trial's own."""
-    from trainers.entropy import reproducible_streams, secret_streams
-
-    seed = trial.config["seed"]
-    if seed is None:
-        return secret_streams()
-    session = f"{trial.id}, attempt {receipt.attempt}, resume {receipt.resume}" if receipt.resume else trial.id
-    return reproducible_streams(seed, session)
-
-
-def initial_identity(trial: Trial) -> str:
-    """What decides the initial weights: public for a point, secret for a try.
-
-    Theorems about hidden losers are about tries that are all alike; weights that anybody could compute from a try's
-    place in the draw would make each of them another mechanism.
-    """
-    return secrets.token_hex() if is_try(trial) and trial.config["seed"] is None else trial.id
-
-
-def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
-    """The model of a configuration, with weights that depend on the trial's identity alone."""
-    from hydra.utils import get_method
-
-    from trainers.entropy import initial_seed
-    from trainers.models.initialise import build as build_model
-
-    parameters = {key: value for key, value in config["model"].items() if key != "_target_"}
-    shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
-    factory = get_method(config["model"]["_target_"])
-    return build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
-
-
-@lru_cache(maxsize=1)
-def _load(request: str, folder: Path | None) -> Split:
-    """The records of a trial, kept in memory for the next one that asks for the same; `request` is JSON."""
-    config = json.loads(request)
-    dataset = build(config["dataset"], "dataset")
-    private, test = dataset.load(folder)
-    if (private.units is None) != (unit_column(dataset) is None):
-        raise ContractBroken(f"Expected the records of {dataset.name} to come by {dataset.unit}, as was charged.")
-    split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
-    return split
-
-
-def _progress(place: Path, steps: int) -> Callable[[int], None]:
-    """Writes how far the trial is, now and then, for the coordinator's display."""
-    last = 0.0
-
-    def on_step(done: int) -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last > PROGRESS_SECONDS:
-            last = now
-            (place / "progress").write_text(f"{done}/{steps}")
-            log.info("step %d of %d", done, steps)
-
-    return on_step
-
-
-@contextmanager
-def _train_log(place: Path) -> Iterator[None]:
-    """Sends our log to the trial's own file; where the disk takes no more of it, the trial goes on without."""
-    logging.raiseExceptions = False
-    handler = logging.FileHandler(place / "train.log")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        with suppress(OSError):
-            handler.close()
 
 
 def _now() -> str:

@@ -22,7 +22,7 @@ from accounting.execution import Execution, execution_of
 from accounting.fingerprint import Content
 from accounting.ledger import Ledger
 from accounting.plan import Plan, write_json
-from sweeper import estimate, pricelist, study
+from sweeper import estimate, forked_jobs, pricelist, study
 from sweeper.admission import Retry, open_account
 from sweeper.advice import fit, offers_of
 from sweeper.attempts import Standing
@@ -39,7 +39,7 @@ from sweeper.runner import Runner, results
 from sweeper.search import drawn_tries
 from sweeper.speeds import Speeds
 from sweeper.stopping import graceful, same_command
-from sweeper.workers import Workers, cores
+from sweeper.workers import Workers, cores, is_forked
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -214,6 +214,8 @@ def _run(
         task=command.task,
         config=command.config,
         threads=_threads(command),
+        workers=at_once,
+        together=command.config.compute.together,
         batch=max(1, command.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
     )
     complaints: list[str] = []
@@ -247,9 +249,11 @@ def _price(command: Command, arguments: list[str]) -> PricedPlan:
 
 def _preflight(priced: PricedPlan, command: Command) -> tuple[tuple[Content, ...], dict[str, float]]:
     """Everything that could fail by a mistake, tried before the charge: files, checksums, models, shapes."""
-    from sweeper.trial import Machine
+    from sweeper.job import machine_of
 
-    machine = replace(Machine.of(command.config), threads=_threads(command))
+    machine = replace(machine_of(command.config), threads=_threads(command))
+    if is_forked(command.config.hydra.launcher):
+        forked_jobs.prepare(machine.device, machine.threads)
     contents = read_contents(priced.plan, machine.data)
     shapes = estimate.shapes_of(priced.plan)
     try:

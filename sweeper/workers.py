@@ -22,6 +22,8 @@ which each that waits is begun in vain, is soon over."""
 MOST = 1000
 """Jobs that are handed over at once at most; Slurm refuses larger arrays."""
 
+FORKED = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
@@ -50,11 +52,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def pool_size(asked: int, cores: int) -> int:
+    """The processes that joblib's `n_jobs` asks for; less than none leaves so many cores free, less one."""
+    if not asked:
+        raise BadInput("Expected hydra.launcher.n_jobs=0 to be a number of workers; -1 is one for each core.")
+    return asked if asked > 0 else max(1, cores + 1 + asked)
+
+
+def is_forked(launcher: DictConfig) -> bool:
+    """Whether this launcher's jobs are forked from the coordinator, with one thread each (`sweeper/forked_jobs.py`)."""
+    return bool(launcher.get("_target_") == FORKED)
+
+
 def _processes(launcher: DictConfig, cores: int) -> Workers:
-    """A pool of processes on this machine; less than none leaves so many cores free, less one."""
-    asked = launcher.n_jobs
-    jobs = asked if asked > 0 else max(1, cores + 1 + asked)
-    return Workers(jobs=jobs, threads=max(1, cores // jobs), batch=_batch(jobs))
+    """A pool of processes on this machine."""
+    jobs = pool_size(launcher.n_jobs, cores)
+    threads = 1 if is_forked(launcher) else max(1, cores // jobs)
+    return Workers(jobs=jobs, threads=threads, batch=_batch(jobs))
 
 
 def _queue(launcher: DictConfig, cores: int) -> Workers:

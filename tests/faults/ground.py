@@ -45,6 +45,7 @@ SWEEP = (
     "trainer=dpnsgd",
     "trainer.regularizer=0.1,1",
     "trainer.lr=2",
+    "compute.together=1",
     f"steps={STEPS}",
     "sampler._target_=tests.faults.witness.Sampler",
     "sampler.batch_size=1438",

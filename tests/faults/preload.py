@@ -30,6 +30,7 @@ NAMES = (
     "trainers.data.embedded",
     "trainers.data.split",
     "trainers.dpnsgd",
+    "trainers.engines.auto",
     "trainers.engines.opacus",
     "trainers.loop",
     "trainers.models.initialise",

@@ -61,9 +61,12 @@ class Sampler:
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         return self._sampler().event(records=records, noise_multiplier=noise_multiplier)
 
-    def draw(self, available: int, records: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        _write_down(Look.STEP)
-        return self._sampler().draw(available, records, rng)
+    def draw(
+        self, rows: int, available: int, records: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        for _ in range(rows):
+            _write_down(Look.STEP)
+        return self._sampler().draw(rows, available, records, rng)
 
     def _sampler(self) -> Poisson:
         return Poisson(batch_size=self.batch_size)

@@ -27,7 +27,7 @@ from reports.release import write_release
 from sweeper.admission import Retry
 from sweeper.estimate import kind_of, plan_seconds
 from sweeper.folder import SweepFolder
-from sweeper.trial import initial_identity
+from sweeper.materials import initial_identity
 from sweeper.verify import verify_folder
 from tests.sweeper.searches import (
     GRID,

@@ -33,6 +33,7 @@ TWO = (*QUICK, "trainer.lr=1,2", "steps=3", "privacy.noise_multiplier=3", "compu
 LONG = (*QUICK, "trainer.lr=1,2,3,4", "privacy.noise_multiplier=60", "compute.device=cpu", "compute.threads=1")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SUBMITIT = ("hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=1")
+FORK = ("hydra/launcher=fork", "hydra.launcher.n_jobs=2")
 RAY = (
     "hydra/launcher=ray",
     "+hydra.launcher.ray.init.num_cpus=2",
@@ -61,6 +62,7 @@ LAUNCHERS = {
     "submitit": Launched(
         name="submitit", extra="slurm", overrides=SUBMITIT, complaint="UncompletedJobError", neighbours_live=True
     ),
+    "fork": Launched(name="fork", extra="", overrides=FORK, complaint="was ended by SIGKILL", neighbours_live=True),
     "ray": Launched(name="ray", extra="ray", overrides=RAY, complaint=None, neighbours_live=True),
 }
 
@@ -89,7 +91,7 @@ def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("name", ["joblib", "submitit", pytest.param("ray", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["joblib", "submitit", "fork", pytest.param("ray", marks=pytest.mark.long)])
 def test_trials_come_back_through_every_launcher(launched: Launched, program: Program, ledger: Ledger) -> None:
     folder = folder_of(program(*TWO, *launched.overrides, timeout=300))
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 2
@@ -158,7 +160,7 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
 @pytest.mark.long
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_a_killed_worker_costs_what_ran_and_nothing_else(
-    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], tmp_path: Path
+    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], tmp_path: Path, ledger: Ledger
 ) -> None:
     """Where the pool ends with it, its neighbour is killed too; what waited runs as if nothing had happened."""
     with begun(3000) as process:
@@ -169,6 +171,13 @@ def test_a_killed_worker_costs_what_ran_and_nothing_else(
     assert (launched.complaint or "") in errors
     finished = 3 if launched.neighbours_live else 2
     assert [result.status for result in results(the_folder(tmp_path))] == [Status.FINISHED] * finished
+    plan = Plan.read(the_folder(tmp_path).plan)
+    attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    assert set(attempts.started.values()) == {1}
+    assert sorted(str(body["status"]) for body in attempts.settled.values()) == [
+        *["finished"] * finished,
+        *["killed"] * (4 - finished),
+    ]
 
 
 @pytest.mark.long
@@ -188,3 +197,24 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
     plan = Plan.read(folder.plan)
     assert len(ledger.statement(plan.account, plan.id).charges) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["fork"])
+def test_a_killed_coordinator_takes_forked_workers_along_and_the_same_command_goes_on(
+    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], program: Program, tmp_path: Path, ledger: Ledger
+) -> None:
+    """Their locks are free at once; what they did stays charged, and is charged once more to be done again."""
+    with begun(3000) as process:
+        workers = [int(json.loads(path.read_text())["pid"]) for path in tmp_path.glob("sweeps/*/*/trials/*/*.holder")]
+        process.kill()
+    assert len(workers) == 2
+    wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
+    folder = the_folder(tmp_path)
+    assert results(folder) == []
+    assert folder_of(program(*LONG, *launched.overrides, "steps=3000")).root == folder.root
+    assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
+    plan = Plan.read(folder.plan)
+    statement = ledger.statement(plan.account, plan.id)
+    assert [charge.body["reason"] for charge in statement.charges] == ["plan", "repeat"]
+    assert len(statement.charges[1].body["trials"]) == 2

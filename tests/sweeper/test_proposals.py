@@ -17,7 +17,7 @@ from accounting import events
 from accounting.account import Attempts
 from accounting.errors import BadInput, BudgetRefused, ContractBroken
 from accounting.ledger import Ledger
-from accounting.plan import Plan, Trial
+from accounting.plan import Block, Plan, Trial
 from accounting.proposals import read_proposals
 from accounting.receipt import Receipt
 from reports.page import write_report
@@ -210,7 +210,8 @@ def learn(plan: Plan, turns: int, score: Callable[[Trial], float | None]) -> lis
 
 def test_what_a_grid_lacks_is_never_proposed(compose_priced: Compose) -> None:
     whole = compose_priced([*SIX, "seed=1"]).plan
-    holed = replace(whole, blocks=whole.blocks[:2] + whole.blocks[3:])
+    kept = Block(trials=whole.trials[:2] + whole.trials[3:])
+    holed = replace(whole, blocks=(kept,))
     assert {one.point for one in learn(whole, 30, score=lambda trial: 0.5)} == {0, 1, 2, 3}
     assert {one.point for one in learn(holed, 30, score=lambda trial: 0.5)} == {0, 1, 2}
 

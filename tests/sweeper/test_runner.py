@@ -27,6 +27,7 @@ from accounting.receipt import Receipt
 from accounting.result import Status
 from sweeper.admission import Retry
 from sweeper.app import CONF
+from sweeper.blocks import part_of
 from sweeper.books import every_point
 from sweeper.folder import SweepFolder
 from sweeper.locks import working
@@ -59,16 +60,21 @@ def test_numbers_and_nothing_keep_their_types() -> None:
 
 @dataclass
 class Launcher:
-    """Hands each launch to the next of `launches`, the last of which goes on for ever."""
+    """Hands each launch to the next of `launches`, the last of which goes on for ever; jobs go by their one trial."""
 
+    plan: Plan
     launches: list[Launch]
     launched: list[list[str]] = field(default_factory=list)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         parser = OverridesParser.create()
-        blocks = [str(parser.parse_overrides(list(job))[0].value()) for job in job_overrides]
-        self.launched.append(blocks)
-        return self.launches[min(len(self.launched), len(self.launches)) - 1](blocks)
+        jobs = [
+            {one.key_or_group: one.value() for one in parser.parse_overrides(list(job))[:3]} for job in job_overrides
+        ]
+        parts = [part_of(self.plan.block(str(job["block"])), job["part"], job["parts"]) for job in jobs]
+        trials = [trial.id for (trial,) in parts]
+        self.launched.append(trials)
+        return self.launches[min(len(self.launched), len(self.launches)) - 1](trials)
 
 
 @dataclass
@@ -83,7 +89,7 @@ class Sweep:
     def take(self, block: str) -> JobReturn:
         place = self.folder.trial(block)
         receipt = Receipt.claim(place, plan=self.plan.id, trial=block)
-        (trial,) = self.plan.block(block).trials
+        (trial,) = (trial for trial in self.plan.trials if trial.id == block)
         result_of(trial, 0.5, receipt.attempt).write(place)
         return JobReturn(status=JobStatus.COMPLETED)
 
@@ -110,7 +116,7 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     task: Any = None
 
     def start(*launches: Launch, batch: int = 4, retry: Retry = Retry.NONE) -> tuple[tuple[str, ...], list[list[str]]]:
-        launcher = Launcher(launches=list(launches))
+        launcher = Launcher(plan=priced.plan, launches=list(launches))
         monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
         work = every_point(priced, ledger, folder, retry)
         priced.plan.write(folder.plan)
@@ -122,6 +128,8 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
             task=task,
             config=config,
             threads=1,
+            workers=1,
+            together=1,
             batch=batch,
         )
         return runner.run(work.due), launcher.launched
@@ -187,13 +195,13 @@ def test_a_receipt_that_an_orphan_took_first_is_no_complaint(sweep: Sweep, capsy
 
 def test_a_refusal_stops_the_sweep_after_its_neighbours_are_settled(sweep: Sweep) -> None:
     def refuses(blocks: list[str]) -> list[JobReturn]:
-        refused = sweep.plan.blocks[2].id
+        refused = sweep.plan.trials[2].id
         return [failed(BadInput("edited")) if block == refused else sweep.take(block) for block in blocks]
 
     with pytest.raises(ContractBroken, match="refused its block, which stays charged: edited"):
         sweep.start(refuses)
     attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts(sweep.plan.id)
-    assert {trial for trial, _, _ in attempts.unsettled()} == {sweep.plan.blocks[2].id}
+    assert {trial for trial, _, _ in attempts.unsettled()} == {sweep.plan.trials[2].id}
 
 
 def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep) -> None:

@@ -100,7 +100,7 @@ def test_kill_minus_nine_and_resume(
     program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Charges never fall, finished trials are not repeated, the killed one is a new charge."""
-    line = [*SMALL, "trainer.lr=1,2,4,8", "steps=400", "privacy.noise_multiplier=20"]
+    line = [*SMALL, "trainer.lr=1,2,4,8", "steps=400", "privacy.noise_multiplier=20", "compute.together=1"]
     command = [sys.executable, "-m", "sweeper", *line]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
         _wait(lambda: len(list(tmp_path.glob("sweeps/*/*/trials/*/result.json"))) >= 2)
@@ -277,7 +277,7 @@ def test_records_are_read_only_after_the_charge_and_the_start_are_committed(
 ) -> None:
     folder_of(program(*spy))
     seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
-    assert seen[0] == [1, 1], "one charge and one start stood in the ledger at the first look"
+    assert seen[0] == [1, 2], "one charge and the starts of both runs stood in the ledger at the first look"
 
 
 def test_a_failing_trial_is_a_result_stays_charged_and_is_said(
@@ -358,10 +358,10 @@ def anywhere(request: pytest.FixtureRequest, environment: dict[str, str]) -> Non
 def test_a_second_coordinator_is_refused_in_whichever_folder(
     program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    line = [*TWO, "steps=20000", "privacy.noise_multiplier=60"]
+    line = [*TWO, "steps=100000", "privacy.noise_multiplier=200"]
     command = [sys.executable, "-m", "sweeper", *line]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
-        _wait(lambda: _open_claims(tmp_path) == 1)
+        _wait(lambda: _open_claims(tmp_path) >= 1)
         second = program(*line, f"hydra.sweep.dir={tmp_path / 'elsewhere'}")
         os.kill(first.pid, signal.SIGKILL)
     assert second.returncode == 2
@@ -379,15 +379,15 @@ def test_a_ledger_on_a_server_serves_a_sweep(program: Program, environment: dict
 
 
 def test_ctrl_c_is_130_and_says_how_to_go_on(environment: dict[str, str], tmp_path: Path, ledger: Ledger) -> None:
-    command = [sys.executable, "-m", "sweeper", *TWO, "steps=20000", "privacy.noise_multiplier=60"]
+    command = [sys.executable, "-m", "sweeper", *TWO, "steps=100000", "privacy.noise_multiplier=200"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        _wait(lambda: _open_claims(tmp_path) == 1)
+        _wait(lambda: _open_claims(tmp_path) >= 1)
         process.send_signal(signal.SIGINT)
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "1 not begun, 1 waiting at a checkpoint of 2 trials" in said
+    assert "2 waiting at a checkpoint of 2 trials" in said
     assert f"the same command goes on: python -m sweeper {TWO[0]}" in said
     assert "finish their step and write a checkpoint" in errors
     assert "Traceback" not in errors

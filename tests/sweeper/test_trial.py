@@ -27,8 +27,11 @@ from accounting.steps import can_resume, steps_spent
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
 from sweeper.folder import SweepFolder
+from sweeper.job import run_block
 from sweeper.locks import working
-from sweeper.trial import Machine, check_realised, check_scored, make_model, make_streams, run_block, run_trial
+from sweeper.materials import make_model, make_streams
+from sweeper.session import Machine, Session
+from sweeper.trial import check_realised, check_scored, run_sessions
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -101,7 +104,7 @@ def session(
     place.mkdir(exist_ok=True)
     receipt = receipt_for(trial, resume)
     receipt.write(place)
-    run_trial(trial, receipt, place, MACHINE, should_stop)
+    run_sessions([Session(trial=trial, receipt=receipt, place=place)], MACHINE, should_stop)
     return TrialResult.read(place)
 
 
@@ -238,7 +241,8 @@ def test_a_trial_that_cannot_go_on_fails_in_one_sentence(trial: Trial, tmp_path:
 def test_a_receipt_of_another_charge_resumes_nothing(trial: Trial, tmp_path: Path) -> None:
     place = tmp_path / "trial"
     session(trial, place, should_stop=lambda: True)
-    run_trial(trial, replace(receipt_for(trial, 1), charge="another"), place, MACHINE)
+    other = replace(receipt_for(trial, 1), charge="another")
+    run_sessions([Session(trial=trial, receipt=other, place=place)], MACHINE)
     result = TrialResult.read(place)
     assert result is not None
     assert result.error is not None

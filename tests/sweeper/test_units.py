@@ -18,7 +18,8 @@ from accounting.plan import Plan
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from sweeper.compose import PricedPlan
-from sweeper.trial import Machine, run_trial
+from sweeper.session import Machine, Session
+from sweeper.trial import run_sessions
 from sweeper.verify import verify_folder
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -174,7 +175,8 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     place = tmp_path / "trial"
     place.mkdir()
     receipt = Receipt(account="visits", plan="p", trial=forgetful.id, attempt=1, charge="c", entries=3, head="h")
-    run_trial(forgetful, receipt, place, Machine(device="cpu", threads=1, chunk=None, data=tmp_path))
+    machine = Machine(device="cpu", threads=1, chunk=None, data=tmp_path)
+    run_sessions([Session(trial=forgetful, receipt=receipt, place=place)], machine)
     result = TrialResult.read(place)
     assert result is not None
     assert result.status is Status.FAILED

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
-from sweeper.workers import MOST, ROUNDS, Workers
+from sweeper.workers import FORKED, MOST, ROUNDS, Workers
 
 SLURM = {"array_parallelism": 256, "tasks_per_node": 1, "nodes": 1}
 LOCAL = {"tasks_per_node": 1, "nodes": 1}
@@ -23,6 +23,8 @@ LOCAL = {"tasks_per_node": 1, "nodes": 1}
         ({"n_jobs": 20}, 20, 1, MOST),
         ({"n_jobs": -1}, 8, 1, 8 * ROUNDS),
         ({"n_jobs": -3}, 6, 1, 6 * ROUNDS),
+        ({"_target_": FORKED, "n_jobs": 2}, 2, 1, 2 * ROUNDS),
+        ({"_target_": FORKED, "n_jobs": -1}, 8, 1, 8 * ROUNDS),
         (SLURM | {"cpus_per_task": 4}, 256, 4, MOST),
         (SLURM | {"cpus_per_task": None}, 256, 1, MOST),
         (LOCAL | {"cpus_per_task": 3}, 2, 3, 2),
@@ -49,3 +51,8 @@ def test_workers_of_one_machine_share_its_cores(launcher: dict[str, Any], cores:
 def test_several_processes_of_one_job_are_refused(key: str) -> None:
     with pytest.raises(BadInput, match=f"hydra.launcher.{key}=2 to be 1"):
         Workers.of(OmegaConf.create(SLURM | {"cpus_per_task": 1, key: 2}), cores=8)
+
+
+def test_no_workers_are_refused() -> None:
+    with pytest.raises(BadInput, match="n_jobs=0"):
+        Workers.of(OmegaConf.create({"n_jobs": 0}), cores=8)

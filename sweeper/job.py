@@ -1,0 +1,119 @@
+"""Inside a job: from a block to the sessions of its trials.
+
+The task refuses to train unless its block is in a plan that was charged and each of its trials holds an unused receipt:
+`hydra.mode=RUN`, `hydra/sweeper=basic`, a stale plan and an edited point all end here with one sentence.
+
+A job that is asked to stop takes nothing more up: the trials at work finish their step, leave a checkpoint and no
+result, and another job may go on with them, on receipts to resume. A process that dies leaves its last checkpoints;
+what it did after those is lost and counts as done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from accounting.errors import BadInput, NoReceipt
+from accounting.plan import Block, Plan, Trial
+from accounting.receipt import Receipt
+from sweeper.blocks import MOST, part_of, stacks
+from sweeper.folder import SweepFolder
+from sweeper.interrupts import stop_requests
+from sweeper.locks import working
+from sweeper.session import Machine, Session
+from sweeper.trial import run_sessions
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """What a job works on, and until when."""
+
+    folder: SweepFolder
+    plan: Plan
+    block: Block
+    machine: Machine
+    should_stop: Callable[[], bool]
+
+    def run(self, trials: Sequence[Trial]) -> None:
+        """Trains these trials at once, where all of them can be claimed."""
+        with ExitStack() as held:
+            places = [self.folder.trial(trial.id) for trial in trials]
+            for place in places:
+                held.enter_context(working(place))
+            receipts = [
+                Receipt.claim(place, plan=self.plan.id, trial=trial.id)
+                for trial, place in zip(trials, places, strict=True)
+            ]
+            sessions = [
+                Session(trial=trial, receipt=receipt, place=place)
+                for trial, receipt, place in zip(trials, receipts, places, strict=True)
+            ]
+            for session in sessions:
+                OmegaConf.save(OmegaConf.create(dict(session.trial.config)), session.place / "config.yaml")
+                held.enter_context(session.logged())
+            run_sessions(sessions, self.machine, self.should_stop, shared=self.block.shared)
+
+    def turns(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
+        """The trials that are trained at once, one turn after another."""
+        size = len(trials) if self.block.shared else MOST if stacks(trials[0].config) else 1
+        for first in range(0, len(trials), size):
+            yield trials[first : first + size]
+
+
+def run_block(config: DictConfig) -> None:
+    """The Hydra task: trains those of a part of a block that hold receipts, and writes their results."""
+    if config.block is None:
+        raise NoReceipt(
+            "Nothing trains outside a charged sweep: start one with `python -m sweeper` "
+            "(no hydra.mode=RUN, no other hydra/sweeper)."
+        )
+    job = HydraConfig.get()
+    folder = SweepFolder(root=Path(job.runtime.cwd) / str(job.sweep.dir))
+    with stop_requests(folder.stop) as should_stop:
+        if not folder.plan.exists():
+            raise NoReceipt(f"Nothing trains outside a charged sweep: {folder.root} holds no plan.json.")
+        plan = Plan.read(folder.plan)
+        workers = job.launcher.get("n_jobs", 1) or 1
+        machine = machine_of(config, workers=workers if workers > 0 else os.cpu_count() or 1)
+        block = folder.block(plan, config.block)
+        trials = part_of(block, config.part, config.parts)
+        task = _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
+        for turn in task.turns([trial for trial in trials if _is_due(folder.trial(trial.id))] or trials):
+            if should_stop():
+                return
+            task.run(turn)
+
+
+def _is_due(place: Path) -> bool:
+    """Whether the trial in this folder holds a receipt that nobody has taken."""
+    receipt = Receipt.read(place)
+    return receipt is not None and not receipt.used(place)
+
+
+def machine_of(config: DictConfig, workers: int = 1) -> Machine:
+    """The machine that a configuration asks for; `auto` takes CUDA where there is one."""
+    compute = config.compute
+    for name in ("threads", "chunk", "together"):
+        value = compute[name]
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Machine(
+        device=resolve_device(str(compute.device)),
+        threads=max(1, cores // max(1, workers)) if compute.threads is None else compute.threads,
+        chunk=compute.chunk,
+        data=Path(config.data).expanduser() if config.data else None,
+    )
+
+
+def resolve_device(name: str) -> str:
+    """`auto` takes CUDA where there is one."""
+    import torch
+
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,74 @@
+"""What a session trains with: the model, the streams and the records of a trial, each from its configuration."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accounting.errors import ContractBroken
+from accounting.execution import is_try
+from accounting.guarantee import Adjacency
+from accounting.plan import Trial
+from accounting.receipt import Receipt
+from sweeper.declaration import build
+from trainers.data.dataset import unit_column
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trainers.data.split import Split
+    from trainers.entropy import Streams
+
+
+def make_streams(trial: Trial, receipt: Receipt) -> Streams:
+    """New streams for each session of each attempt; with a seed, an attempt's first session has the trial's own."""
+    from trainers.entropy import reproducible_streams, secret_streams
+
+    seed = trial.config["seed"]
+    if seed is None:
+        return secret_streams()
+    session = f"{trial.id}, attempt {receipt.attempt}, resume {receipt.resume}" if receipt.resume else trial.id
+    return reproducible_streams(seed, session)
+
+
+def initial_identity(trial: Trial) -> str:
+    """What decides the initial weights: public for a point, secret for a try.
+
+    Theorems about hidden losers are about tries that are all alike; weights that anybody could compute from a try's
+    place in the draw would make each of them another mechanism.
+    """
+    return secrets.token_hex() if is_try(trial) and trial.config["seed"] is None else trial.id
+
+
+def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
+    """The model of a configuration, with weights that depend on the trial's identity alone."""
+    from hydra.utils import get_method
+
+    from trainers.entropy import initial_seed
+    from trainers.models.initialise import build as build_model
+
+    parameters = {key: value for key, value in config["model"].items() if key != "_target_"}
+    shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
+    factory = get_method(config["model"]["_target_"])
+    return build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
+
+
+def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None) -> Split:
+    """The records of a trial, split as its score wants them; kept for the next trial that asks for the same."""
+    wanted = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
+    return _load(json.dumps(wanted, sort_keys=True), folder)
+
+
+@lru_cache(maxsize=1)
+def _load(request: str, folder: Path | None) -> Split:
+    config = json.loads(request)
+    dataset = build(config["dataset"], "dataset")
+    private, test = dataset.load(folder)
+    if (private.units is None) != (unit_column(dataset) is None):
+        raise ContractBroken(f"Expected the records of {dataset.name} to come by {dataset.unit}, as was charged.")
+    split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
+    return split

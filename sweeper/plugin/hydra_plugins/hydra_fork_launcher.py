@@ -1,0 +1,51 @@
+"""Hydra's door to forked jobs: `hydra/launcher=fork` hands them over and nothing more.
+
+Every Hydra program on the machine imports this file, so it imports nothing heavy. Hydra executes it outside
+`sys.modules`, where dataclasses cannot resolve postponed annotations: they are not postponed here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+
+@dataclass
+class ForkLauncherConf:
+    """The launcher's settings. `n_jobs`: jobs at once, -1 for one on each core, as joblib counts them."""
+
+    _target_: str = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
+    n_jobs: int = -1
+
+
+ConfigStore.instance().store(group="hydra/launcher", name="fork", node=ForkLauncherConf, provider="dpsweep")
+
+
+class ForkLauncher(Launcher):
+    """Jobs of one thread each, without CUDA, forked from this process; they start in milliseconds."""
+
+    def __init__(self, n_jobs: int) -> None:
+        self.n_jobs = n_jobs
+
+    def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
+        """Keeps what jobs will need."""
+        self.hydra_context = hydra_context
+        self.task_function = task_function
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Runs these jobs; one that is lost is a failed one, and the others go on."""
+        from sweeper.forked_jobs import Jobs
+        from sweeper.workers import cores, pool_size
+
+        if self.hydra_context is None or self.config is None or self.task_function is None:
+            raise RuntimeError("Expected setup() before launch().")
+        jobs = Jobs(context=self.hydra_context, task=self.task_function, config=self.config)
+        return jobs.launch(job_overrides, initial_job_idx, pool_size(self.n_jobs, cores()))

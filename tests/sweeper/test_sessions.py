@@ -1,0 +1,176 @@
+"""Sessions that are trained at once: each keeps its own record, and what befalls one befalls no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import ContractBroken
+from accounting.events import from_json, same
+from accounting.plan import Trial
+from accounting.receipt import Receipt
+from accounting.result import Status, TrialResult
+from accounting.steps import can_resume, steps_spent
+from sweeper.compose import PricedPlan
+from sweeper.session import Machine, Session
+from sweeper.trial import check_company, run_sessions
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+MACHINE = Machine(device="cpu", threads=1, chunk=None, data=None)
+LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "steps=6", "privacy.noise_multiplier=3")
+GRID = ("trainer=dpsgd", "trainer.lr=0.5,1,2", "trainer.clip_norm=1")
+
+
+@pytest.fixture
+def trials(compose_priced: Compose) -> tuple[Trial, ...]:
+    return compose_priced([*LINE, *GRID, "score.noise_std=3", "checkpoint.every=2"]).plan.trials
+
+
+def sessions(trials: Sequence[Trial], root: Path, resume: int = 0, charges: Sequence[str] = ()) -> list[Session]:
+    found = []
+    for place, trial in enumerate(trials):
+        charge = charges[place] if charges else "c"
+        paper = Receipt(account="digits", plan="p", trial=trial.id, attempt=1, charge=charge, entries=2, head="h")
+        receipt = replace(paper, resume=resume)
+        folder = root / trial.id
+        folder.mkdir(parents=True, exist_ok=True)
+        receipt.write(folder)
+        found.append(Session(trial=trial, receipt=receipt, place=folder))
+    return found
+
+
+def results(trials: Sequence[Trial], root: Path) -> list[TrialResult]:
+    found = [TrialResult.read(root / trial.id) for trial in trials]
+    assert all(result is not None for result in found)
+    return [result for result in found if result is not None]
+
+
+def stopping_after(steps: int) -> Callable[[], bool]:
+    """True from so many questions on; one is asked after every step."""
+    asked = 0
+
+    def ask() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked >= steps
+
+    return ask
+
+
+def test_each_trial_has_a_record_of_its_own(trials: tuple[Trial, ...], tmp_path: Path) -> None:
+    group = sessions(trials, tmp_path)
+    for session in group:
+        with session.logged():
+            pass
+    with group[0].logged(), group[1].logged(), group[2].logged():
+        run_sessions(group, MACHINE)
+    found = results(trials, tmp_path)
+    assert {result.status for result in found} == {Status.FINISHED}
+    assert len({str(result.score) for result in found}) == 3
+    for trial, result in zip(trials, found, strict=True):
+        assert result.steps == 6
+        log = (tmp_path / trial.id / "train.log").read_text()
+        assert f"trial {trial.id}, attempt 1" in log
+        assert "trained with 2 others" in log
+        assert all(other.id not in log for other in trials if other is not trial)
+        assert (tmp_path / trial.id / "model.safetensors").exists()
+        assert (tmp_path / trial.id / "steps-1").read_text().startswith("2 2\n2 4\n2 6\n")
+
+
+def test_a_stop_is_kept_for_each_and_another_session_ends_them(trials: tuple[Trial, ...], tmp_path: Path) -> None:
+    run_sessions(sessions(trials, tmp_path), MACHINE, stopping_after(3))
+    for trial in trials:
+        assert TrialResult.read(tmp_path / trial.id) is None
+        assert can_resume(tmp_path / trial.id, trial, 1)
+        assert steps_spent(tmp_path / trial.id, trial, 1) == 3
+    run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
+    assert {result.status for result in results(trials, tmp_path)} == {Status.FINISHED}
+
+
+def test_those_at_different_steps_go_on_in_turns(trials: tuple[Trial, ...], tmp_path: Path) -> None:
+    run_sessions(sessions(trials[:1], tmp_path), MACHINE, stopping_after(1))
+    run_sessions(sessions(trials[1:], tmp_path), MACHINE, stopping_after(3))
+    run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
+    found = results(trials, tmp_path)
+    assert {(result.status, result.steps) for result in found} == {(Status.FINISHED, 6)}
+
+
+def test_one_that_cannot_go_on_takes_no_other_along(trials: tuple[Trial, ...], tmp_path: Path) -> None:
+    run_sessions(sessions(trials, tmp_path), MACHINE, stopping_after(3))
+    (path,) = (tmp_path / trials[1].id).glob("weights-*")
+    path.write_bytes(path.read_bytes()[:-2])
+    run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
+    found = results(trials, tmp_path)
+    assert [result.status for result in found] == [Status.FINISHED, Status.FAILED, Status.FINISHED]
+    assert found[1].error is not None
+    assert found[1].error.startswith("ContractBroken: Expected ")
+
+
+def test_one_whose_charge_was_another_fails_alone(trials: tuple[Trial, ...], tmp_path: Path) -> None:
+    ran, charged = trials[1].event.training, trials[1].event.validation
+    assert charged is not None
+    other = replace(trials[1], event=replace(trials[1].event, training=ran, validation=None))
+    group = (trials[0], other, trials[2])
+    run_sessions(sessions(group, tmp_path), MACHINE)
+    found = results(group, tmp_path)
+    assert [result.status for result in found] == [Status.FINISHED, Status.FAILED, Status.FINISHED]
+    assert found[1].error is not None
+    assert "Another score was to be measured" in found[1].error
+    assert found[1].event is not None
+
+
+@pytest.fixture
+def shared(compose_priced: Compose) -> tuple[Trial, ...]:
+    return compose_priced([*LINE, *GRID, "score.noise_std=3", "subsample=shared"]).plan.trials
+
+
+@pytest.mark.parametrize("engine", ["auto", "opacus"])
+def test_runs_that_were_charged_for_the_same_subsamples_have_them(
+    compose_priced: Compose, tmp_path: Path, engine: str
+) -> None:
+    """All batches alike, all noise and scores not."""
+    trials = compose_priced([*LINE, *GRID, "score.noise_std=3", "subsample=shared", f"engine={engine}"]).plan.trials
+    run_sessions(sessions(trials, tmp_path), MACHINE, shared=True)
+    found = results(trials, tmp_path)
+    assert {result.status for result in found} == {Status.FINISHED}
+    assert len({str(result.curator["batch_sizes"]) for result in found}) == 1
+    assert len({str(result.score) for result in found}) == 3
+    for trial, result in zip(trials, found, strict=True):
+        assert result.event is not None
+        assert same(from_json(dict(result.event)), trial.event.training)
+
+
+def test_runs_that_were_charged_alone_have_subsamples_of_their_own(shared: tuple[Trial, ...], tmp_path: Path) -> None:
+    run_sessions(sessions(shared, tmp_path), MACHINE)
+    sizes = {str(result.curator["batch_sizes"]) for result in results(shared, tmp_path)}
+    assert len(sizes) == 3, "six batches of 700 hardly ever agree in three numbers"
+
+
+def test_company_that_was_not_charged_for_is_refused() -> None:
+    check_company(1, shared=False)
+    check_company(1, shared=True)
+    check_company(7, shared=True)
+    with pytest.raises(ContractBroken, match="7 runs had the same subsamples"):
+        check_company(7, shared=False)
+
+
+def test_shared_runs_of_one_charge_never_go_on_apart(shared: tuple[Trial, ...], tmp_path: Path) -> None:
+    run_sessions(sessions(shared[:1], tmp_path), MACHINE, stopping_after(1), shared=True)
+    run_sessions(sessions(shared[1:], tmp_path), MACHINE, stopping_after(3), shared=True)
+    run_sessions(sessions(shared, tmp_path, resume=1), MACHINE, shared=True)
+    for result in results(shared, tmp_path):
+        assert result.status is Status.FAILED
+        assert result.error is not None
+        assert "they do not go on apart" in result.error
+
+
+def test_shared_runs_of_two_charges_have_two_subsamples(shared: tuple[Trial, ...], tmp_path: Path) -> None:
+    run_sessions(sessions(shared, tmp_path, charges=["c", "d", "d"]), MACHINE, shared=True)
+    found = results(shared, tmp_path)
+    assert {result.status for result in found} == {Status.FINISHED}
+    sizes = [str(result.curator["batch_sizes"]) for result in found]
+    assert sizes[0] != sizes[1] == sizes[2]

@@ -1,0 +1,153 @@
+"""Sweeps whose points train at once, as a user starts them: killed, stopped, divided, and on the same subsamples."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.events import from_json, same, share
+from accounting.ledger import Ledger
+from accounting.plan import Plan
+from accounting.result import Status, TrialResult
+from sweeper.verify import verify_folder
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "compute.threads=1")
+GRID = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1,2", "trainer.clip_norm=0.1,1", *LIGHT)
+LONG = (*GRID, "steps=8000", "privacy.noise_multiplier=60", "score.noise_std=30")
+
+
+def folder_of(root: Path) -> Path:
+    (folder,) = root.glob("sweeps/digits/*")
+    return folder
+
+
+def results(folder: Path) -> list[TrialResult]:
+    plan = Plan.read(folder / "plan.json")
+    found = [TrialResult.read(folder / "trials" / trial.id) for trial in plan.trials]
+    return [result for result in found if result is not None]
+
+
+def begun(root: Path) -> bool:
+    return len(list(root.glob("sweeps/*/*/trials/*/progress"))) == 6
+
+
+def struck(root: Path, environment: dict[str, str], line: tuple[str, ...], by: signal.Signals) -> int:
+    """Starts the sweep, strikes once all of its points are at work, and says how it ended."""
+    command = [sys.executable, "-m", "sweeper", *line]
+    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not begun(root):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(by)
+        return process.wait(120)
+
+
+@pytest.mark.parametrize("subsample", ["independent", "shared"])
+def test_points_at_once_from_command_to_page(program: Program, ledger: Ledger, tmp_path: Path, subsample: str) -> None:
+    line = (*GRID, "steps=3", "privacy.epsilon=4", f"subsample={subsample}")
+    done = program(*line)
+    assert done.returncode == 0, done.stderr
+    folder = folder_of(tmp_path)
+    plan, found = Plan.read(folder / "plan.json"), results(folder)
+    assert [len(block.trials) for block in plan.blocks] == [6]
+    assert plan.shared == (subsample == "shared")
+    assert len(found) == 6
+    for trial, result in zip(plan.trials, found, strict=True):
+        assert result.status is Status.FINISHED
+        assert result.event is not None
+        assert same(from_json(dict(result.event)), trial.event.training)
+        assert "trained with 5 others" in (folder / "trials" / trial.id / "train.log").read_text()
+    (charge,) = ledger.statement("digits").charges
+    assert 3.9 < charge.body["epsilon"] <= 4
+    if plan.shared:
+        assert same(plan.event.training, share(trial.event.training for trial in plan.trials))
+        assert len({json.dumps(result.curator["batch_sizes"]) for result in found}) == 1
+    assert "6 of 6 results" in verify_folder(folder, ledger)
+    page = (folder / "curator" / "report.html").read_text()
+    assert ("the same ones for all runs" in page) == plan.shared
+    other = "independent" if plan.shared else "shared"
+    assert f"with subsample={other} about" in " ".join(done.stdout.split())
+    again = program(*line)
+    assert "nothing is run or charged" in again.stdout
+    repeated = program(*line, "--again")
+    assert repeated.returncode == 0, repeated.stderr
+    costs = [charge.body["epsilon"] for charge in ledger.statement("digits").charges]
+    assert costs[0] == pytest.approx(costs[1]), "a repetition of all points costs what they did"
+
+
+def test_kill_minus_nine_kills_all_that_train_at_once(
+    program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path
+) -> None:
+    assert struck(tmp_path, environment, LONG, signal.SIGKILL) == -signal.SIGKILL
+    before = ledger.statement("digits")
+    assert results(folder_of(tmp_path)) == []
+    done = program(*LONG, "hydra.sweeper.retry=none")
+    assert done.returncode == 4, "nobody paid for them again"
+    assert results(folder_of(tmp_path)) == []
+    done = program(*LONG)
+    assert done.returncode == 0, done.stderr
+    after = ledger.statement("digits")
+    assert [charge.body["reason"] for charge in after.charges] == ["plan", "repeat"]
+    assert len(after.charges[1].body["trials"]) == 6
+    assert after.entries[: len(before.entries)] == before.entries
+    assert {result.attempt for result in results(folder_of(tmp_path))} == {2}
+
+
+@pytest.mark.parametrize("subsample", ["independent", "shared"])
+def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
+    program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path, subsample: str
+) -> None:
+    line = (*LONG, f"subsample={subsample}")
+    assert struck(tmp_path, environment, line, signal.SIGINT) == 130
+    folder = folder_of(tmp_path)
+    assert results(folder) == []
+    assert len(list(folder.glob("trials/*/checkpoint-1.json"))) == 6
+    steps = {json.loads(path.read_text())["step"] for path in folder.glob("trials/*/checkpoint-1.json")}
+    assert len(steps) == 1, "they were stopped after the same step"
+    done = program(*line)
+    assert done.returncode == 0, done.stderr
+    assert len(ledger.statement("digits").charges) == 1
+    assert {(result.status, result.steps) for result in results(folder)} == {(Status.FINISHED, 8000)}
+    assert "6 of 6 results" in verify_folder(folder, ledger)
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "fork"])
+def test_workers_share_the_points(program: Program, tmp_path: Path, launcher: str) -> None:
+    if launcher == "fork" and sys.platform != "linux":
+        pytest.skip("forked jobs need Linux")
+    done = program(*GRID, "steps=3", "privacy.epsilon=4", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2")
+    assert done.returncode == 0, done.stderr
+    folder = folder_of(tmp_path)
+    assert [result.status for result in results(folder)] == [Status.FINISHED] * 6
+    for log in folder.glob("trials/*/train.log"):
+        assert "trained with 2 others" in log.read_text()
+
+
+def test_a_seed_gives_the_same_results_however_points_are_divided(program: Program, tmp_path: Path) -> None:
+    found = []
+    for together in ("null", "4", "1"):
+        place = tmp_path / together
+        done = program(
+            *GRID,
+            "steps=5",
+            "privacy.noise_multiplier=9",
+            "seed=7",
+            f"hydra.sweep.dir={place}",
+            f"compute.together={together}",
+            *(() if together == "null" else ("--again",)),
+        )
+        assert done.returncode == 0, done.stderr
+        found.append([(result.score or {})["value"] for result in results(place)])
+    assert found[0] == pytest.approx(found[1], abs=2e-3)
+    assert found[0] == pytest.approx(found[2], abs=2e-3)
