@@ -1,6 +1,7 @@
 """Whole sweeps from the command line: what a trial costs beside its training, and two workers beside one.
 
-The first is a sweep of 41 trials that do almost nothing, less one of a single trial. The second is 12 trials bound by
+The first is a sweep of 41 trials that do almost nothing, less one of a single trial, with a job for each and with one
+for all. The second is 12 trials bound by
 the processor, with a torch thread each, start-up and report included.
 
 python benchmarks/sweeping.py [ROUNDS]
@@ -29,7 +30,8 @@ CHEAP = (
     "compute.threads=1",
 )
 NOTHING = (*CHEAP, "steps=1", "privacy.noise_multiplier=3", "score.noise_std=3")
-BUSY = (*CHEAP, "steps=5000", "privacy.noise_multiplier=60", "score.noise_std=30", "hydra/launcher=joblib")
+ALONE = "compute.together=1"
+BUSY = (*CHEAP, ALONE, "steps=20000", "privacy.noise_multiplier=120", "score.noise_std=30", "hydra/launcher=joblib")
 
 
 def seconds(sweep: Sequence[str], rates: Sequence[float]) -> float:
@@ -47,9 +49,9 @@ def seconds(sweep: Sequence[str], rates: Sequence[float]) -> float:
         return time.perf_counter() - started
 
 
-def overhead() -> float:
+def overhead(*words: str) -> float:
     many, one = ([1 + trial / 1000 for trial in range(trials)] for trials in (TRIALS, 1))
-    return (seconds(NOTHING, many) - seconds(NOTHING, one)) / (TRIALS - 1)
+    return (seconds((*NOTHING, *words), many) - seconds((*NOTHING, *words), one)) / (TRIALS - 1)
 
 
 def busy(workers: int) -> float:
@@ -57,8 +59,10 @@ def busy(workers: int) -> float:
 
 
 def main(rounds: int) -> None:
+    each = statistics.median(overhead(ALONE) for _ in range(rounds))
+    print(f"overhead of a trial, basic launcher, a job each: {each:.3f} s (at most 0.25), of {rounds} rounds")
     each = statistics.median(overhead() for _ in range(rounds))
-    print(f"overhead of a trial, basic launcher: {each:.3f} s (at most 0.25), of {rounds} rounds")
+    print(f"overhead of a trial, all in one job: {each:.3f} s, of {rounds} rounds")
     pairs = [(busy(1), busy(2)) for _ in range(rounds)]
     one, two = (statistics.median(times) for times in zip(*pairs, strict=True))
     ratio = statistics.median(two / one for one, two in pairs)

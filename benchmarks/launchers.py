@@ -1,0 +1,71 @@
+"""What a launcher takes to run jobs that do nothing: forked from a process that has torch, beside joblib's new ones.
+
+Each time joblib's pool is a new one, as it is for a sweep, and its workers import torch as every trial's must. Hydra
+composes each job's configuration and copies it about; what the basic launcher takes is that and nothing else, and what
+bare forks take has none of it.
+
+python benchmarks/launchers.py [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+from hydra import initialize
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
+from hydra.types import HydraContext, RunMode
+from joblib.externals.loky import get_reusable_executor
+from omegaconf import DictConfig
+
+from sweeper.forks import fork_each
+
+JOBS = 35
+WORKERS = 2
+
+
+def nothing(config: DictConfig) -> int:
+    return torch.get_num_threads()
+
+
+def seconds(launcher: str) -> float:
+    with tempfile.TemporaryDirectory() as folder, initialize(version_base="1.3", config_path=None):
+        loader = GlobalHydra.instance().config_loader()
+        asked = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
+        asked += [f"hydra.launcher.n_jobs={WORKERS}"] if launcher != "basic" else []
+        quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
+        config = loader.load_configuration(None, [*asked, *quiet], run_mode=RunMode.MULTIRUN)
+        context = HydraContext(config_loader=loader, callbacks=Callbacks())
+        ready = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=nothing, config=config)
+        started = time.perf_counter()
+        jobs = ready.launch([[f"+job={number}"] for number in range(JOBS)], initial_job_idx=0)
+        taken = time.perf_counter() - started
+    assert [job.status for job in jobs] == [JobStatus.COMPLETED] * JOBS
+    return taken
+
+
+def bare_seconds() -> float:
+    started = time.perf_counter()
+    assert fork_each([lambda: b"done"] * JOBS, WORKERS) == [b"done"] * JOBS
+    return time.perf_counter() - started
+
+
+def main(rounds: int) -> None:
+    taken: dict[str, list[float]] = {"bare forks": [], "fork": [], "basic": [], "joblib": []}
+    for _ in range(rounds):
+        for launcher, times in taken.items():
+            get_reusable_executor().shutdown()
+            times.append(bare_seconds() if launcher == "bare forks" else seconds(launcher))
+    print(f"{JOBS} jobs that do nothing, {WORKERS} workers, seconds: median, least and most of {rounds} rounds")
+    for launcher, times in taken.items():
+        print(f"{launcher:<10}  {statistics.median(times):6.3f}  {min(times):6.3f}  {max(times):6.3f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
