@@ -129,7 +129,7 @@ class _Children:
             pid, pipe = _fork(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
             try:
                 child = _Child(place=place, pid=pid, over=os.pidfd_open(pid), pipe=pipe)
-            except OSError:
+            except BaseException:  # Ctrl-C too, which another thread may hear
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 os.close(pipe)
