@@ -44,21 +44,10 @@ def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> o
     with _reached(folder, storage):
         return optuna.create_study(
             study_name=f"{plan.account}-{plan.id}",
-            storage=_own(folder) if storage is None else storage,
+            storage=f"sqlite:///{folder.study}" if storage is None else storage,
             direction="maximize",
             load_if_exists=True,
         )
-
-
-def _own(folder: SweepFolder) -> optuna.storages.RDBStorage:
-    """A file that is not flushed for every trial: all that it holds stands in the results too."""
-    import optuna
-    from sqlalchemy import event
-
-    storage = optuna.storages.RDBStorage(f"sqlite:///{folder.study}")
-    event.listen(storage.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
-    storage.engine.dispose()  # those that were opened before
-    return storage
 
 
 @contextmanager
