@@ -16,7 +16,7 @@ from torch.nn.utils import vector_to_parameters
 from trainers.chance import Batch
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
-from trainers.engines.gradients import trainable
+from trainers.engines.gradients import require_exact_products, trainable
 from trainers.engines.stacked import Stack
 from trainers.transforms import GradientTransform, side_by_side
 
@@ -103,6 +103,7 @@ class StackedSums:
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """Few enough runs at a time that what is in work stays in the cache."""
+        require_exact_products()
         parts: list[tuple[slice, GradientTransform]] = []
 
         def total(weights: Tensor, batch: Batch) -> Tensor:

@@ -264,3 +264,12 @@ def test_how_many_are_in_work_at_a_time_changes_nothing(monkeypatch, share) -> N
     parts, _ = together(runs, own_streams(4), share=share)
     for mine, other in zip(parts, whole, strict=True):
         assert torch.allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_products_that_torch_may_shorten_are_refused() -> None:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(ValueError, match=r"^Expected float32_matmul_precision=medium to be highest\.$"):
+            together([RUN], own_streams(1))
+    finally:
+        torch.set_float32_matmul_precision("highest")
