@@ -110,10 +110,11 @@ def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> Gradi
 
 
 def _sound(factors: Tensor) -> Tensor:
-    """The factors, and 0 where they are subnormal or no numbers, as those of norms that are not finite are."""
+    """The finite factors, and 0 where they are subnormal or no numbers, as those of norms that are not finite are."""
     import torch
 
-    return factors.where(factors >= torch.finfo(factors.dtype).tiny, 0)
+    normal = torch.nn.functional.hardshrink(factors, torch.finfo(factors.dtype).tiny)
+    return normal.nan_to_num_(nan=0.0)
 
 
 def _largest(norms: Tensor) -> float:

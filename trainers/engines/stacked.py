@@ -181,9 +181,12 @@ def _affine(layer: Affine, weights: Tensor, entered: Tensor) -> Tensor:
 
 def _products(bounded: Tensor, entered: Tensor) -> Tensor:
     """Each run's sum [K, outputs, d] over its examples of outer products."""
-    if entered.ndim == 2:
-        return (bounded.flatten(0, 1) @ entered).view(*bounded.shape[:2], -1)
-    return torch.bmm(bounded, entered.transpose(1, 2))
+    if entered.ndim == 3:
+        return torch.bmm(bounded, entered.transpose(1, 2))
+    rows = bounded.flatten(0, 1)
+    narrow = entered.shape[1] < len(rows)  # the library is several times quicker with the longer side last
+    made = (entered.t() @ rows.t()).t() if narrow else rows @ entered
+    return made.reshape(*bounded.shape[:2], -1)
 
 
 def _without(tensor: Tensor, broken: Tensor) -> Tensor:
