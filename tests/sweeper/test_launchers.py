@@ -30,7 +30,10 @@ QUICK = (
     "accountant.witnesses=[]",
 )
 TWO = (*QUICK, "trainer.lr=1,2", "steps=3", "privacy.noise_multiplier=3", "compute.device=cpu")
-LONG = (*QUICK, "trainer.lr=1,2,3,4", "privacy.noise_multiplier=60", "compute.device=cpu", "compute.threads=1")
+LONG = (
+    *(*QUICK, "trainer.lr=1,2,3,4", "privacy.noise_multiplier=60", "compute.device=cpu", "compute.threads=1"),
+    *("compute.together=1", "engine=opacus"),  # a job for each run, and time enough to strike it
+)
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SUBMITIT = ("hydra/launcher=submitit_local", "hydra.launcher.cpus_per_task=1")
 FORK = ("hydra/launcher=fork", "hydra.launcher.n_jobs=2")
