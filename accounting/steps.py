@@ -182,6 +182,13 @@ def steps_spent(place: Path, trial: Trial, attempt: int) -> int:
         return steps_priced(trial)
 
 
+def stretches(place: Path, attempt: int) -> int:
+    """How many stretches of an attempt were marked, whatever became of them; raises where its marks are damaged."""
+    _read_marks(_marks(place, attempt))
+    path = _marks(place, attempt)
+    return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
+
+
 def go_on(place: Path, trial: Trial, receipt: Receipt) -> Steps:
     """The steps of an attempt that goes on from its checkpoint, or one sentence that says why it may not."""
     steps = Steps.read(place, trial, receipt.attempt)

@@ -24,6 +24,9 @@ from trainers.data.dataset import unit_column
 MOST = 256
 """Points that a job has in work at once at most: each holds a lock and a log, and files that may be open are few."""
 
+FLOATS = 2**25
+"""Parameters that stacked models have together at most."""
+
 _FREE = ("trainer", "privacy")
 """The parts of a configuration in which points of a block may have different numbers."""
 
@@ -54,7 +57,9 @@ class Job:
 
 
 def part_of(block: Block, part: int, parts: int) -> tuple[Trial, ...]:
-    """The points of one of the parts that a block is divided into."""
+    """The points of one of the parts that a block is divided into; one with shared subsamples is never divided."""
+    if block.shared:
+        return block.trials
     points = len(block.trials)
     return block.trials[points * part // parts : points * (part + 1) // parts]
 
@@ -74,24 +79,30 @@ def jobs_of(blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, toge
 
 
 def stacks(config: Mapping[str, Any]) -> bool:
-    """Whether points with this configuration train at once where they are in one job, and not one after another."""
+    """Whether models of this configuration can be stacked."""
+    return at_once(config) > 0
+
+
+def at_once(config: Mapping[str, Any]) -> int:
+    """How many points with this configuration a job stacks at most; 0 where it trains one after another."""
     parts = {name: config[name] for name in ("dataset", "model", "engine")}
-    return _stacks(json.dumps(parts, sort_keys=True))
+    return _at_once(json.dumps(parts, sort_keys=True))
 
 
 @lru_cache(maxsize=64)
-def _stacks(parts: str) -> bool:
+def _at_once(parts: str) -> int:
     from sweeper.materials import make_model
     from trainers.engines.stacked import Stack
 
     config = json.loads(parts)
     if not build(config["engine"], "engine").stacks or unit_column(build(config["dataset"], "dataset")) is not None:
-        return False
+        return 0
     try:
-        Stack.of(make_model(config, "any"))
+        model = make_model(config, "any")
+        Stack.of(model)
     except ValueError:
-        return False
-    return True
+        return 0
+    return min(MOST, max(1, FLOATS // sum(parameter.numel() for parameter in model.parameters())))
 
 
 def _parts(block: Block, workers: int, together: int | None) -> int:
@@ -100,7 +111,8 @@ def _parts(block: Block, workers: int, together: int | None) -> int:
         return 1
     if together is not None:
         return math.ceil(points / together)
-    return min(points, max(workers, math.ceil(points / MOST))) if stacks(block.trials[0].config) else points
+    most = at_once(block.trials[0].config)
+    return min(points, max(workers, math.ceil(points / most))) if most else points
 
 
 def _form(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ what it did after those is lost and counts as done.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,10 +20,11 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import BadInput, NoReceipt
+from accounting.errors import BadInput, ContractBroken, NoReceipt
 from accounting.plan import Block, Plan, Trial
 from accounting.receipt import Receipt
-from sweeper.blocks import MOST, part_of, stacks
+from accounting.steps import stretches
+from sweeper.blocks import at_once, part_of
 from sweeper.folder import SweepFolder
 from sweeper.interrupts import stop_requests
 from sweeper.locks import working
@@ -46,6 +48,8 @@ class _Task:
             places = [self.folder.trial(trial.id) for trial in trials]
             for place in places:
                 held.enter_context(working(place))
+            if self.block.shared:
+                self._refuse_apart(places)
             receipts = [
                 Receipt.claim(place, plan=self.plan.id, trial=trial.id)
                 for trial, place in zip(trials, places, strict=True)
@@ -59,9 +63,25 @@ class _Task:
                 held.enter_context(session.logged())
             run_sessions(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
+    def _refuse_apart(self, places: Sequence[Path]) -> None:
+        """Raises `ContractBroken` where others, paid for by the same charge, have gone on without these.
+
+        On the same subsamples they were one mechanism; on two subsamples they would be more than was paid for.
+        """
+        ours: dict[str, int] = {}
+        for receipt in filter(None, map(Receipt.read, places)):
+            ours[receipt.charge] = min(receipt.resume, ours.get(receipt.charge, receipt.resume))
+        for place in {self.folder.trial(trial.id) for trial in self.block.trials} - set(places):
+            other = Receipt.read(place)
+            if other is not None and stretches(place, other.attempt) > ours.get(other.charge, math.inf):
+                raise ContractBroken(
+                    f"Expected trial {place.name} not to have gone on without runs that were charged for the same "
+                    "subsamples as it: they do not train apart from it. Another sweep is another charge."
+                )
+
     def turns(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
         """The trials that are trained at once, one turn after another."""
-        size = len(trials) if self.block.shared else MOST if stacks(trials[0].config) else 1
+        size = len(trials) if self.block.shared else max(1, at_once(trials[0].config))
         for first in range(0, len(trials), size):
             yield trials[first : first + size]
 

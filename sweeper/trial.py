@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from trainers.run import Outcome, Progress, Run
     from trainers.sums import Sums
 
-STACKED_FLOATS = 2**25
-"""Parameters that models which are trained at once have together at most."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Ready:
@@ -177,7 +174,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
 
 
 def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
-    """Those that take their steps together: at the same step, of one charge where subsamples are shared, not too many.
+    """Those that take their steps together: at the same step, and of one charge where subsamples are shared.
 
     Raises `ContractBroken` where runs that were charged for the same subsamples would have different ones.
     """
@@ -188,12 +185,7 @@ def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
         raise ContractBroken(
             "Expected runs that were charged for the same subsamples to be at the same step: they do not go on apart."
         )
-    for group in groups.values():
-        size = (
-            len(group) if shared else max(1, STACKED_FLOATS // sum(one.numel() for one in group[0].model.parameters()))
-        )
-        for first in range(0, len(group), size):
-            yield group[first : first + size]
+    yield from groups.values()
 
 
 def _train(
@@ -224,6 +216,7 @@ def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
 
     config, records = group[0].session.trial.config, data.train.to(machine.device)
     if stacks(config):
+        log.info("engine stacked")
         stack = Stack.of(group[0].model)
         return StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
     return EngineSums(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from accounting.events import as_gaussian_step
 from trainers.entropy import Streams
-from trainers.run import Run
+from trainers.run import Drawn, Run
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,6 +26,27 @@ class Batch:
     units: NDArray[np.int64]
     sizes: NDArray[np.int64]
     common: bool
+
+
+class Tally:
+    """The sizes of the batches that K runs have drawn so far."""
+
+    def __init__(self, runs: int) -> None:
+        self.steps = 0
+        self._units, self._largest = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
+        self._smallest = np.full(runs, np.iinfo(np.int64).max)
+
+    def add(self, sizes: NDArray[np.int64]) -> None:
+        """Counts a step with batches of these sizes [K]."""
+        self.steps += 1
+        self._units += sizes
+        np.minimum(self._smallest, sizes, out=self._smallest)
+        np.maximum(self._largest, sizes, out=self._largest)
+
+    def drawn(self) -> list[Drawn]:
+        """Each run's own; there must have been a step."""
+        columns = zip(self._units.tolist(), self._smallest.tolist(), self._largest.tolist(), strict=True)
+        return [Drawn(steps=self.steps, units=u, smallest=low, largest=high) for u, low, high in columns]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,19 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accounting.events import compose, repeat
-from trainers.chance import Chance
+from trainers.chance import Chance, Tally
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
 from trainers.engines.gradients import trainable
 from trainers.engines.isolation import refuse_mixing
 from trainers.entropy import Streams
-from trainers.run import Drawn, Journal, Outcome, Progress, Run, Unrecorded
+from trainers.run import Journal, Outcome, Progress, Run, Unrecorded
 from trainers.sums import EngineSums, Sums
 from trainers.updates import Directions
 
@@ -155,10 +154,10 @@ class _Session:
         deviations = [row.run.noise_multiplier * row.run.trainer.transform.bound for row in rows]
         deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
-        first, sizes = places[0].step, []
+        first, tally = places[0].step, Tally(len(rows))
         for step in range(first, first + steps):
             batch = chance.batch()
-            sizes.append(batch.sizes)
+            tally.add(batch.sizes)
             noisy = sums(weights, batch) + chance.noise(weights) * deviation
             direction = directions(noisy / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
@@ -168,14 +167,14 @@ class _Session:
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
                 break
         seconds = (perf_counter() - started) / len(rows)
-        drawn = np.stack(sizes, axis=1)
-        for row, here, vector, state, own in zip(rows, places, weights, directions.states(), drawn, strict=True):
-            here.ran[row.run.step_event] += len(sizes)
+        ends = zip(rows, places, weights, directions.states(), tally.drawn(), strict=True)
+        for row, here, vector, state, drawn in ends:
+            here.ran[row.run.step_event] += tally.steps
             here.weights.copy_(vector)
-            here.state, here.step = state, first + len(sizes)
-            here.drawn += Drawn.of(own)
+            here.state, here.step = state, first + tally.steps
+            here.drawn += drawn
             here.seconds += seconds
-        return len(sizes)
+        return tally.steps
 
 
 def _begin_stretch(rows: Sequence[_Row]) -> int:

@@ -12,9 +12,6 @@ from accounting.events import DpEvent, repeat
 from trainers.validation import non_negative, positive_int
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from trainers.method import Trainer
     from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
@@ -64,12 +61,6 @@ class Drawn:
     units: int = 0
     smallest: int | None = None
     largest: int = 0
-
-    @classmethod
-    def of(cls, sizes: NDArray[np.int64]) -> Drawn:
-        """Those of batches of these sizes [steps], of which there is one at least."""
-        smallest, largest = int(sizes.min()), int(sizes.max())
-        return cls(steps=len(sizes), units=int(sizes.sum()), smallest=smallest, largest=largest)
 
     def __add__(self, more: Drawn) -> Drawn:
         known = [one.smallest for one in (self, more) if one.smallest is not None]

@@ -6,8 +6,9 @@ for every transform and every norm, also 0, subnormal, huge, infinite and nan:
 
     factor >= 0 is finite, and factor * norm <= bound;  factor == 0 where the norm is not finite.
 
-Factors are lowered by eight units of float32 rounding, half of which each of what follows may take: the norm's own
-rounding, the bound's, that of factor and quotient, and that of the product with a gradient. Lowering is always sound.
+Factors are lowered by eight units u = 2**-24 of float32 rounding. What follows takes at most as many: three or four u
+in a factor (its constant or its sum, the quotient, their product), three in a norm (two factors and their product), one
+in the product of factor and gradient. Lowering is always sound.
 """
 
 from __future__ import annotations

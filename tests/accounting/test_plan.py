@@ -55,6 +55,7 @@ def test_a_larger_budget_is_the_same_plan_and_another_point_is_not() -> None:
         lambda form: form["blocks"][0][0]["config"]["trainer"].update(lr=3.0),
         lambda form: form.update(delta=1e-6),
         lambda form: form["blocks"].pop(),
+        lambda form: form.update(shared=True),
         lambda form: form["event"]["training"]["event"]["events"][0].update(count=1),
     ],
 )

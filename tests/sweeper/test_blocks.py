@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, gaussian
 from accounting.plan import Block, Trial
-from sweeper.blocks import MOST, jobs_of, part_of, stacks
+from sweeper.blocks import MOST, at_once, jobs_of, part_of, stacks
 from sweeper.compose import PricedPlan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -91,6 +91,17 @@ def test_workers_share_a_block_whose_models_are_stacked(compose_priced: Compose)
 def test_a_job_has_no_more_points_than_it_can_hold_open() -> None:
     block = Block(trials=points(MOST + 1))
     assert len([*jobs_of([block], block.trials, workers=1, together=MOST)]) == 2
+
+
+def test_models_that_are_large_are_stacked_in_smaller_numbers(
+    compose_priced: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = [*LINE, "model=one_hidden", "model.width=7", "trainer=dpsgd", "trainer.lr=1,2,3,4,5", "trainer.clip_norm=1"]
+    plan = compose_priced(line).plan
+    parameters = 64 * 7 + 7 + 7 * 10 + 10
+    monkeypatch.setattr("sweeper.blocks.FLOATS", 2 * parameters + 1)
+    assert at_once(plan.trials[0].config) == 2
+    assert [len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=None)] == [1, 2, 2]
 
 
 @pytest.mark.parametrize("choice", ["engine=opacus", "model=cnn"])

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hydra import compose as compose_config
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 
 from accounting.errors import ContractBroken
 from accounting.events import from_json, same
-from accounting.plan import Trial
+from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import can_resume, steps_spent
+from sweeper.app import CONF
 from sweeper.compose import PricedPlan
+from sweeper.folder import SweepFolder
+from sweeper.job import run_block
 from sweeper.session import Machine, Session
 from sweeper.trial import check_company, run_sessions
 
@@ -30,11 +37,13 @@ def trials(compose_priced: Compose) -> tuple[Trial, ...]:
     return compose_priced([*LINE, *GRID, "score.noise_std=3", "checkpoint.every=2"]).plan.trials
 
 
-def sessions(trials: Sequence[Trial], root: Path, resume: int = 0, charges: Sequence[str] = ()) -> list[Session]:
+def sessions(
+    trials: Sequence[Trial], root: Path, resume: int = 0, charges: Sequence[str] = (), plan: str = "p"
+) -> list[Session]:
     found = []
     for place, trial in enumerate(trials):
         charge = charges[place] if charges else "c"
-        paper = Receipt(account="digits", plan="p", trial=trial.id, attempt=1, charge=charge, entries=2, head="h")
+        paper = Receipt(account="digits", plan=plan, trial=trial.id, attempt=1, charge=charge, entries=2, head="h")
         receipt = replace(paper, resume=resume)
         folder = root / trial.id
         folder.mkdir(parents=True, exist_ok=True)
@@ -174,3 +183,65 @@ def test_shared_runs_of_two_charges_have_two_subsamples(shared: tuple[Trial, ...
     assert {result.status for result in found} == {Status.FINISHED}
     sizes = [str(result.curator["batch_sizes"]) for result in found]
     assert sizes[0] != sizes[1] == sizes[2]
+
+
+@pytest.fixture
+def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, Plan, Callable[[int, int], None]]]:
+    """A charged plan with shared subsamples, and its job as somebody would start it by hand: a part of so many."""
+    plan = compose_priced([*LINE, *GRID, "score.noise_std=3", "subsample=shared"]).plan
+    folder = SweepFolder(root=tmp_path / "sweep")
+    plan.write(folder.plan)
+
+    def run(part: int, parts: int) -> None:
+        GlobalHydra.instance().clear()
+        words = ["dataset=digits", f"block='{plan.blocks[0].id}'", f"part={part}", f"parts={parts}"]
+        words += [f"hydra.sweep.dir={folder.root}", f"hydra.runtime.cwd={tmp_path}", "compute.device=cpu"]
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            config = compose_config("config", words, return_hydra_config=True)
+        HydraConfig.instance().set_config(config)
+        run_block(config)
+
+    yield folder, plan, run
+    HydraConfig.instance().cfg = None
+
+
+def test_a_job_by_hand_divides_no_shared_block(by_hand: tuple[SweepFolder, Plan, Callable[[int, int], None]]) -> None:
+    folder, plan, run = by_hand
+    sessions(plan.trials, folder.trials, plan=plan.id)
+    run(0, 3)
+    found = results(plan.trials, folder.trials)
+    assert {result.status for result in found} == {Status.FINISHED}
+    assert len({str(result.curator["batch_sizes"]) for result in found}) == 1
+
+
+def test_shared_runs_that_got_their_receipts_late_never_train_on_the_charge_of_the_others(
+    by_hand: tuple[SweepFolder, Plan, Callable[[int, int], None]],
+) -> None:
+    """Two subsamples under one charge would cost more than was charged."""
+    folder, plan, run = by_hand
+    sessions(plan.trials[:2], folder.trials, plan=plan.id)
+    run(0, 1)
+    assert {result.status for result in results(plan.trials[:2], folder.trials)} == {Status.FINISHED}
+    sessions(plan.trials[2:], folder.trials, plan=plan.id)
+    with pytest.raises(ContractBroken, match="they do not train apart from it"):
+        run(0, 1)
+    late = folder.trial(plan.trials[2].id)
+    assert not [*late.glob("claim-*"), *late.glob("steps-*")]
+
+
+def test_shared_runs_go_on_without_one_that_has_ended(
+    by_hand: tuple[SweepFolder, Plan, Callable[[int, int], None]],
+) -> None:
+    """It had the same subsamples as long as it lasted."""
+    folder, plan, run = by_hand
+    begun = sessions(plan.trials, folder.trials, plan=plan.id)
+    for session in begun:
+        assert Receipt.claim(session.place, plan=plan.id, trial=session.trial.id) is not None
+    run_sessions(begun, MACHINE, stopping_after(2), shared=True)
+    sessions(plan.trials[1:], folder.trials, resume=1, plan=plan.id)
+    run(0, 1)
+    found = results(plan.trials[1:], folder.trials)
+    assert {(result.status, result.steps) for result in found} == {(Status.FINISHED, 6)}
+    sessions(plan.trials[:1], folder.trials, resume=1, plan=plan.id)
+    with pytest.raises(ContractBroken, match="they do not train apart from it"):
+        run(0, 1)
