@@ -164,7 +164,7 @@ def compare(name: str, contenders: dict[str, tuple[Callable[[], object], int]], 
 
 
 def maps(batch_size: int, rounds: int) -> None:
-    data, steps = regression(), 300
+    data, steps = regression(), 2500
     runs = [
         Run(
             trainer=DpSgd(lr=float(rate), clip_norm=float(bound)),

@@ -17,23 +17,25 @@ from trainers.chance import Batch
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
 from trainers.engines.gradients import require_exact_products, trainable
-from trainers.engines.stacked import Stack
+from trainers.engines.stacked import Examples, Stack
 from trainers.transforms import GradientTransform, side_by_side
 
 if TYPE_CHECKING:
     from trainers.data.units import Index
 
-_FLOATS = 2**17
+_FLOATS = 2**18
 """Numbers that a stack has in work at a time for each layer: they should stay in a core's cache."""
 
 _GATHERED = 2**24
 """Numbers of a batch that all runs have which are gathered at a time."""
 
+_PATIENCE = 16
+"""Numbers that are made of records that nobody asked for, in the time that it takes to gather one record."""
+
 _GLANCE = 4096
 """Records that are looked at together to find their lengths."""
 
 Sum = Callable[[Tensor, Batch], Tensor]
-_Examples = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Sums(Protocol):
@@ -116,38 +118,56 @@ class StackedSums:
                 for first in range(0, len(batch.units), most):
                     examples = self._gathered(batch.units[first : first + most], weights)
                     for part, transform in parts:
-                        self.stack.add(found[part], weights[part], *examples, None, transform)
+                        self.stack.add(found[part], weights[part], examples, None, transform)
                 return found
+            everybody = self._gathered(np.arange(len(self.records)), weights) if self._crowded(batch) else None
             for part, transform in parts:
                 first, last = last, last + int(batch.sizes[part].sum())
-                own = self._padded(batch.units[first:last], batch.sizes[part], weights)
-                self.stack.add(found[part], weights[part], *own, transform)
+                drawn = batch.units[first:last], batch.sizes[part], weights
+                examples, there = (everybody, self._chosen(*drawn)) if everybody else self._padded(*drawn)
+                self.stack.add(found[part], weights[part], examples, there, transform)
             return found
 
         return total
 
+    def _crowded(self, batch: Batch) -> bool:
+        """Whether to look at all records and leave most out takes less than to gather those of each run."""
+        records, drawn = len(self.records), int(batch.sizes.max())
+        few = records * self.stack.widest_output <= _PATIENCE * drawn and records * self.stack.inputs <= _GATHERED
+        return few and not batch.common
+
     def _at_once(self, batch: Batch) -> int:
         """How many runs, from what one of them needs in such a batch."""
-        widest = self.stack.widest_output if batch.common else max(self.stack.inputs, self.stack.widest_output)
-        return _FLOATS // (widest * max(1, int(batch.sizes.max())))
+        crowded = self._crowded(batch)
+        gathered = 0 if crowded or batch.common else self.stack.inputs
+        examples = len(self.records) if crowded else int(batch.sizes.max())
+        return _FLOATS // (max(gathered, self.stack.widest_output) * max(1, examples))
 
     def _inputs(self, index: Index) -> Tensor:
         return self.records.inputs(index, self.device).flatten(1)
 
-    def _gathered(self, units: NDArray[np.int64], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The records' inputs [n, d], targets [n] and lengths [n]."""
-        lengths = self._lengths.index_select(0, torch.from_numpy(units).to(self._lengths.device))
-        return self._inputs(units).to(like.dtype), self.records.targets(units, self.device), lengths.to(like.dtype)
+    def _gathered(self, units: NDArray[np.int64], like: Tensor) -> Examples:
+        """These records."""
+        lengths = self._lengths.index_select(0, torch.from_numpy(units).to(self._lengths.device)).to(like.dtype)
+        targets = self.records.targets(units, self.device)
+        return Examples(inputs=self._inputs(units).to(like.dtype), targets=targets, lengths=lengths)
 
-    def _padded(self, units: NDArray[np.int64], sizes: NDArray[np.int64], like: Tensor) -> _Examples:
-        """Inputs [k, n, d], targets and lengths [k, n] and who is there [k, n]: each run's batch, filled up alike."""
+    def _padded(self, units: NDArray[np.int64], sizes: NDArray[np.int64], like: Tensor) -> tuple[Examples, Tensor]:
+        """Each run's own batch, filled up to the size of the largest, and who is there [k, n]."""
         there = np.arange(sizes.max()) < sizes[:, None]
         index = np.zeros(there.shape, dtype=np.int64)
         index[there] = units
-        inputs, targets, lengths = self._gathered(index.reshape(-1), like)
-        shape = there.shape
-        present = torch.from_numpy(there).to(inputs.device)
-        return inputs.view(*shape, self.stack.inputs), targets.view(shape), lengths.view(shape), present
+        flat, shape = self._gathered(index.reshape(-1), like), there.shape
+        inputs = flat.inputs.view(*shape, self.stack.inputs)
+        own = Examples(inputs=inputs, targets=flat.targets.view(shape), lengths=flat.lengths.view(shape))
+        return own, torch.from_numpy(there).to(inputs.device)
+
+    def _chosen(self, units: NDArray[np.int64], sizes: NDArray[np.int64], like: Tensor) -> Tensor:
+        """Who of all records is in each run's batch, as ones and zeros [k, N]."""
+        chosen = like.new_zeros(len(sizes), len(self.records))
+        places = units + len(self.records) * np.repeat(np.arange(len(sizes)), sizes)
+        chosen.view(-1)[torch.from_numpy(places).to(chosen.device)] = 1
+        return chosen
 
 
 def _parts(rows: int, at_once: int) -> list[slice]:

@@ -6,6 +6,10 @@ for every transform and every norm, also 0, subnormal, huge, infinite and nan:
 
     factor >= 0 is finite, and factor * norm <= bound;  factor == 0 where the norm is not finite.
 
+Where all gradients of an example lie along one line, as those of a model with one linear output do, a signed length
+says all of one, and `along` gives the signed length that is left of it: |length| <= bound, and 0 where it was not
+finite.
+
 Factors are lowered by eight units u = 2**-24 of float32 rounding. What follows takes at most as many: three or four u
 in a factor (its constant or its sum, the quotient, their product), three in a norm (two factors and their product), one
 in the product of factor and gradient. Lowering is always sound.
@@ -42,6 +46,10 @@ class GradientTransform(Protocol):
         """The factors [..., n] for gradients of these norms [..., n], in the dtype of the norms; n may be 0."""
         ...
 
+    def along(self, lengths: Tensor) -> Tensor:
+        """The signed lengths [..., n] that transforms leave of these [..., n]: lengths * factors(|lengths|)."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
@@ -63,6 +71,14 @@ class Clip:
     def factors(self, norms: Tensor) -> Tensor:
         """min(1, clip_norm / norm)."""
         return _sound((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
+
+    def along(self, lengths: Tensor) -> Tensor:
+        """No longer than clip_norm."""
+        import torch
+
+        bound = _normal(torch.as_tensor(self.clip_norm * _ROUNDING, dtype=lengths.dtype, device=lengths.device))
+        finite = lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        return torch.maximum(torch.minimum(finite, bound, out=finite), -bound, out=finite)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +104,10 @@ class Normalize:
         factors = _ROUNDING / (norms + self.regularizer)
         return _sound(factors.clamp_(max=_largest(norms)))
 
+    def along(self, lengths: Tensor) -> Tensor:
+        """length / (regularizer + |length|)."""
+        return _normal(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
+
 
 def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:
     """One transform for the norms [K, n] of K runs, each row by its own: numbers that differ become columns [K, 1].
@@ -112,10 +132,14 @@ def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> Gradi
 
 def _sound(factors: Tensor) -> Tensor:
     """The finite factors, and 0 where they are subnormal or no numbers, as those of norms that are not finite are."""
+    return _normal(factors).nan_to_num_(nan=0.0)
+
+
+def _normal(numbers: Tensor) -> Tensor:
+    """The same, with 0 for subnormal ones, whose rounding no margin covers."""
     import torch
 
-    normal = torch.nn.functional.hardshrink(factors, torch.finfo(factors.dtype).tiny)
-    return normal.nan_to_num_(nan=0.0)
+    return torch.nn.functional.hardshrink(numbers, torch.finfo(numbers.dtype).tiny)
 
 
 def _largest(norms: Tensor) -> float:

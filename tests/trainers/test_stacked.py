@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parameters_to_vector
 
-from trainers.engines.stacked import ELEMENTWISE, Stack
-from trainers.losses import CrossEntropy, SquaredError
+from trainers.engines.stacked import ELEMENTWISE, Examples, Stack
+from trainers.losses import CrossEntropy, Loss, SquaredError
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
@@ -27,10 +27,24 @@ def deep() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 5), nn.SiLU(), inner, nn.Linear(4, CLASSES))
 
 
+def line() -> nn.Module:
+    return nn.Sequential(nn.Linear(FEATURES, 1))
+
+
+def ray() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 1, bias=False))
+
+
+def loss_of(factory) -> Loss:
+    return SquaredError() if factory in (line, ray) else CrossEntropy()
+
+
 MODELS = {
     "logistic": lambda: logistic((FEATURES,), CLASSES),
     "one hidden": lambda: one_hidden((FEATURES,), CLASSES, width=7),
     "deep": deep,
+    "line": line,
+    "ray": ray,
 }
 TRANSFORMS = {
     "clip": [Clip(clip_norm=bound) for bound in (0.01, 0.5, 1.0, 1e6)],
@@ -69,8 +83,8 @@ def gradients(model: nn.Module, inputs: Tensor, targets: Tensor, loss) -> Tensor
     return torch.cat([gradient.flatten(1) for gradient in found.values()], dim=1)
 
 
-def expected(factory, transforms, inputs: Tensor, targets: Tensor, there: Tensor | None, loss=None) -> Tensor:
-    loss, sums = loss or CrossEntropy(), []
+def expected(factory, transforms, inputs: Tensor, targets: Tensor, there: Tensor | None) -> Tensor:
+    loss, sums = loss_of(factory), []
     for run, (model, transform) in enumerate(zip(models(factory, torch.float64), transforms, strict=True)):
         own = (inputs, targets) if inputs.ndim == 2 else (inputs[run], targets[run])
         rows = gradients(model, *own, loss)
@@ -85,13 +99,13 @@ def summed(
     inputs: Tensor,
     targets: Tensor,
     there: Tensor | None = None,
-    **options,
 ) -> Tensor:
     rows = models(factory, inputs.dtype)
     weights = weights_of(rows)
     total = torch.zeros_like(weights)
-    stack = Stack.of(rows[0], **options)
-    stack.add(total, weights, inputs, targets, stack.lengths(inputs), there, side_by_side(transforms, weights))
+    stack = Stack.of(rows[0], loss_of(factory))
+    examples = Examples(inputs=inputs, targets=targets, lengths=stack.lengths(inputs))
+    stack.add(total, weights, examples, there, side_by_side(transforms, weights))
     return total
 
 
@@ -119,13 +133,10 @@ def test_whoever_is_not_there_adds_nothing(factory) -> None:
 
 @each_batch
 def test_a_model_with_one_output_is_trained_on_squares(common) -> None:
-    def line() -> nn.Module:
-        return nn.Sequential(nn.Linear(FEATURES, 1))
-
     inputs, _ = batch(common, torch.float64)
     targets = inputs.sum(dim=-1) / 2
-    ours = summed(line, TRANSFORMS["clip"], inputs, targets, loss=SquaredError())
-    assert torch.allclose(ours, expected(line, TRANSFORMS["clip"], inputs, targets, None, SquaredError()), rtol=1e-10)
+    ours = summed(line, TRANSFORMS["clip"], inputs, targets)
+    assert torch.allclose(ours, expected(line, TRANSFORMS["clip"], inputs, targets, None), rtol=1e-10)
     residual = (
         models(line, torch.float64)[3](inputs if common else inputs[3]).squeeze(1) - targets[None if common else 3]
     )

@@ -83,7 +83,7 @@ def alone(runs: Sequence[Run], streams: Sequence[Streams], **options) -> tuple[l
 
 
 @each_grid
-@pytest.mark.parametrize("batch_size", [30, NOMINAL], ids=["subsampled", "everybody"])
+@pytest.mark.parametrize("batch_size", [6, 30, NOMINAL], ids=["few", "many", "everybody"])
 def test_together_is_one_after_the_other_with_the_same_draws(trainers, batch_size) -> None:
     runs = [
         replace(RUN, trainer=trainer, noise_multiplier=0.1 * (place + 1), sampler=Poisson(batch_size=batch_size))

@@ -26,6 +26,15 @@ def check(transform: GradientTransform, norms: torch.Tensor) -> None:
     assert bool((factors[~finite] == 0).all())
     exact = factors[finite].double() * norms[finite].double()
     assert bool((exact <= transform.bound).all())
+    for sign in (1, -1):
+        along = transform.along(sign * norms)
+        assert (along.shape, along.dtype) == (norms.shape, norms.dtype)
+        assert bool((along[~finite] == 0).all())
+        assert bool((along.double().abs() <= transform.bound).all())
+        found, wanted = sign * along[finite].double(), exact
+        ordinary = (wanted > 1e-30) & (norms[finite] > 1e-30)
+        assert torch.allclose(found[ordinary], wanted[ordinary], rtol=1e-6, atol=0)
+        assert bool((found >= 0).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import hardshrink
+from torch.nn.functional import hardshrink, pad
 
 from trainers.engines.norms import norms_along
 from trainers.losses import CrossEntropy, Loss
@@ -29,6 +30,28 @@ class Affine:
     outputs: int
     weight: slice
     bias: slice | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """The examples of a step: the same for all runs, or for each its own.
+
+    Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n].
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    lengths: Tensor
+
+    @cached_property
+    def lines(self) -> Tensor:
+        """What the gradients of a single output are multiples of, its bias last: [n, d + 1], or [K, d + 1, n].
+
+        Made shorter by the lengths, so no longer than 1; zero where a length is zero or not finite.
+        """
+        lines = pad(self.inputs, (0, 1), value=1.0) / self.lengths[..., None]
+        lines.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        return lines if lines.ndim == 2 else lines.transpose(1, 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,20 +96,22 @@ class Stack:
         self,
         total: Tensor,
         weights: Tensor,
-        inputs: Tensor,
-        targets: Tensor,
-        lengths: Tensor,
+        examples: Examples,
         there: Tensor | None,
         transform: GradientTransform,
     ) -> None:
         """Adds each run's sum of transformed gradients to its row of `total` [K, P], for weights [K, P].
 
-        Either all runs have the same examples, inputs [n, d], targets [n] and lengths [n], or each has its own, inputs
-        [K, n, d], targets and lengths [K, n], of which `there` [K, n] says which are meant. The law of
-        `trainers.transforms` holds for each example and run; one whose gradient is not finite adds exactly nothing.
+        Of the examples a run has those of which `there` [K, n] says so, or all. The law of `trainers.transforms` holds
+        for each example and run; one whose gradient is not finite adds exactly nothing.
         """
-        entered, left = self._pass(weights, inputs, targets)
-        norms = self._norms(entered, left, lengths)
+        entered, left = self._pass(weights, examples.inputs, examples.targets)
+        if len(self.layers) == 1 and self.affine[0].outputs == 1:
+            along = transform.along(left[0].squeeze(1).mul_(examples.lengths))
+            bounded = along if there is None else along.mul_(there)
+            total += _products(bounded[:, None], examples.lines[:, : total.shape[1]]).squeeze(1)
+            return
+        norms = self._norms(entered, left, examples.lengths)
         factors = transform.factors(norms)
         if there is not None:
             factors = factors * there
