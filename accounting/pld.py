@@ -115,10 +115,14 @@ class Pld:
         return apart if apart is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """Of Gaussian steps, the same number less the largest discretisation error seen against exact values."""
+        """Of Gaussian steps, the same number less the largest discretisation error seen against exact values.
+
+        Infinity says that no finite upper bound was found, and nothing of what is lost at least.
+        """
         if gaussian_part(event, adjacency)[1]:
             return 0.0
-        return max(0.0, self.epsilon(event, delta, adjacency) * (1 - LARGEST_ERROR) - LARGEST_ERROR)
+        found = self.epsilon(event, delta, adjacency)
+        return max(0.0, found * (1 - LARGEST_ERROR) - LARGEST_ERROR) if math.isfinite(found) else 0.0
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event, one leaf's as it is, a composition's by convolution."""

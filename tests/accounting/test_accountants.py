@@ -337,6 +337,14 @@ def test_the_lower_bound_is_below_every_upper_bound(accountant: Accountant) -> N
         assert lower <= min(other.epsilon(event, 1e-5, ADD) for other in (Rdp(), Pld(), Prv()))
 
 
+def test_no_upper_bound_is_no_lower_bound() -> None:
+    """Hardly any noise at all: the distribution runs off its grid, and what is lost is finite."""
+    event = repeat(gaussian(noise_multiplier=0.001), 30)
+    assert Pld().epsilon(event, 1e-5, ADD) == math.inf
+    assert Pld().lower(event, 1e-5, ADD) == 0
+    assert math.isfinite(Rdp().epsilon(event, 1e-5, ADD))
+
+
 def test_replacing_a_record_costs_at_least_as_much_as_adding_one() -> None:
     assert Pld().epsilon(dpsgd(500), 1e-5, REPLACE) > Pld().epsilon(dpsgd(500), 1e-5, ADD)
     event = gaussian(noise_multiplier=3.0)
