@@ -135,8 +135,8 @@ def _on_top(sweep: Sweep) -> tuple[str, ...]:
 
 
 def measure(sweep: Sweep) -> str:
-    """What scores are, in two words."""
-    return "noisy accuracy" if sweep.scored_privately else "accuracy"
+    """What scores are, in a few words."""
+    return f"noisy {sweep.quality}" if sweep.scored_privately else sweep.quality
 
 
 def draw(sweep: Sweep) -> tuple[Picture, ...]:

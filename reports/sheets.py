@@ -17,7 +17,6 @@ from reports.table import State, Sweep
 TITLES = {
     "state": "outcome",
     "interval": "95 % interval",
-    "accuracy": "accuracy, %",
     "gap": "below best",
     "steps_run": "steps",
     "seconds": "time",
@@ -74,7 +73,7 @@ def charges(bill: Bill) -> Sheet:
 
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
     """One row per run in the order of the sweep's table: swept keys, and the asked-for columns."""
-    titles = [TITLES.get(name, name) for name in columns]
+    titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
     rows = [
         (
             Item(text=str(place), key=place, marked=row["trial"] == sweep.winner),

@@ -232,11 +232,14 @@ def _accountants(context: Context) -> Line:
 
 
 def _scores(context: Context) -> Line:
-    unit, facts = context.sweep.plan.unit, context.facts
+    unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.quality
+    plain = quality == "accuracy"
+    scores = "Accuracies" if plain else f"Scores, means of {quality} or of 0 where that is less,"
+    sums = "counts of right and wrong answers" if plain else "sums of that and of what is missing to 1"
     if not context.sweep.scored_privately:
         return Line(
             topic="Scores",
-            text="Accuracies are exact, on a test set declared public: not charged, its records not covered.",
+            text=f"{scores} are exact, on a test set declared public: not charged, its records not covered.",
             standing=Standing.ASSUMED,
             evidence=(
                 "Intervals are at 95 % and cover the finite number of test records.",
@@ -252,7 +255,7 @@ def _scores(context: Context) -> Line:
     return Line(
         topic="Scores",
         text=(
-            f"Accuracies come from noisy counts of right and wrong answers on held-out private {unit}s, "
+            f"{scores} come from noisy {sums} on held-out private {unit}s, "
             f"each with Gaussian noise of standard deviation {std}, and are charged. Intervals are at 95 %."
         ),
         standing=Standing.CHECKED,

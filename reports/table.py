@@ -131,6 +131,12 @@ class Sweep:
         return any(trial.event.validation is not None for trial in self.plan.trials)
 
     @property
+    def quality(self) -> str:
+        """What a score is the mean of, over records."""
+        loss = self.plan.trials[0].config.get("loss", {})
+        return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else "accuracy"
+
+    @property
     def reproducible(self) -> bool:
         """Whether a result's noise can be computed again by whoever knows the seed."""
         seeded = any(trial.config.get("seed") is not None for trial in self.plan.trials)

@@ -23,6 +23,7 @@ from trainers.data.dataset import nominal_units, unit_column
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
+    from trainers.losses import Loss
     from trainers.method import Trainer
     from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
@@ -48,6 +49,7 @@ class Declaration:
     """What one trial declares, without its noise, which a plan may still have to calibrate."""
 
     dataset: DataSet
+    loss: Loss
     trainer: Trainer
     sampler: Sampler
     schedule: LearningRate
@@ -101,7 +103,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ("dataset", "trainer", "sampler", "schedule", "score")
+    names = ("dataset", "loss", "trainer", "sampler", "schedule", "score")
     parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
     declaration = Declaration(
         steps=config["steps"],
@@ -110,6 +112,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         **parts,
     )
     try:
+        declaration.loss.check(declaration.dataset.classes)
         declaration.score.check(declaration.dataset.test_records)
         accesses = events.flatten(declaration.training(noise_multiplier=1.0))
     except ValueError as cause:
@@ -141,7 +144,7 @@ def build(config: Mapping[str, Any], name: str) -> Any:
     try:
         target = get_class(config["_target_"])
         if is_dataclass(target):
-            _check_fields(config, name, {field.name for field in fields(target)})
+            _check_fields(config, name, target.__name__, {field.name for field in fields(target)})
         return instantiate(dict(config), _convert_="all")
     except DpsweepError:
         raise
@@ -152,7 +155,8 @@ def build(config: Mapping[str, Any], name: str) -> Any:
         raise BadInput(f"{name}: {cause}") from cause
 
 
-def _check_fields(config: Mapping[str, Any], name: str, known: set[str]) -> None:
+def _check_fields(config: Mapping[str, Any], name: str, target: str, known: set[str]) -> None:
     for key in config:
         if key not in known and not key.startswith("_"):
-            raise BadInput(f"Expected {name}.{key} to be one of {', '.join(sorted(known))}.")
+            wanted = f"one of {', '.join(sorted(known))}" if known else f"left out: {target} has no such field"
+            raise BadInput(f"Expected {name}.{key} to be {wanted}.")

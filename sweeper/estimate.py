@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from sweeper.declaration import Declaration
     from trainers.engines.engine import Engine
+    from trainers.losses import Loss
     from trainers.transforms import GradientTransform
 
 EXAMPLES = 64
@@ -69,8 +70,8 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
         engine, transform = build(config["engine"], "engine"), declared.trainer.transform
         generator = torch.Generator().manual_seed(0)
         inputs = torch.rand(batch_size, *shape, generator=generator).to(device)
-        targets = torch.zeros(batch_size, dtype=torch.int64, device=device)
-        step = partial(_weighted_sum, engine, model, inputs, targets, transform)
+        targets = torch.zeros(batch_size, dtype=getattr(torch, declared.loss.labels), device=device)
+        step = partial(_weighted_sum, engine, model, inputs, targets, transform, declared.loss)
         found.append(_time(step, batch_size))
     return found
 
@@ -84,9 +85,15 @@ def _examples(declared: Declaration) -> int:
 
 
 def _weighted_sum(
-    engine: Engine, model: nn.Module, inputs: Tensor, targets: Tensor, transform: GradientTransform, examples: int
+    engine: Engine,
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    transform: GradientTransform,
+    loss: Loss,
+    examples: int,
 ) -> None:
-    engine.weighted_sum(model, inputs[:examples], targets[:examples], transform, None)
+    engine.weighted_sum(model, inputs[:examples], targets[:examples], transform, None, None, loss)
 
 
 def _time(step: Callable[[int], None], batch_size: int) -> float:

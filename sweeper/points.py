@@ -23,6 +23,7 @@ from accounting.errors import BadInput
 IDENTITY = (
     "dataset",
     "model",
+    "loss",
     "trainer",
     "schedule",
     "sampler",

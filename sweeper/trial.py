@@ -214,10 +214,11 @@ def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
     from trainers.engines.stacked import Stack
     from trainers.sums import EngineSums, StackedSums
 
-    config, records = group[0].session.trial.config, data.train.to(machine.device)
+    first, records = group[0].session, data.train.to(machine.device)
+    config, loss = first.trial.config, first.declaration.loss
     if stacks(config):
         log.info("engine stacked")
-        stack = Stack.of(group[0].model)
+        stack = Stack.of(group[0].model, loss)
         return StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
     return EngineSums(
         models=tuple(one.model for one in group),
@@ -225,6 +226,7 @@ def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
         records=records,
         device=machine.device,
         chunk=machine.chunk,
+        loss=loss,
     )
 
 
@@ -259,7 +261,7 @@ def _finish(
         check_scored(declaration.score.event(), charged.validation)
         if charged.validation is not None:
             one.journal.score()
-        score = asdict(declaration.score.measure(one.model, data, one.streams.score, machine.device))
+        score = asdict(declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss))
         _check_score(score)
     except ContractBroken as broken:
         return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")

@@ -2,8 +2,8 @@
 
 A score of private records is an access to private data and says so by its event; the records it reads are
 held out from training, so the two parts are disjoint populations. A score of a public test set costs nothing,
-because someone declared that set public. Every score is an accuracy with a 95 % interval that covers the
-noise and the finite number of records.
+because someone declared that set public. Every score is the mean of the records' qualities, each in [0, 1] as the loss
+has it, and of classes the accuracy, with a 95 % interval that covers the noise and the finite number of records.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from accounting.events import DpEvent, gaussian
 from accounting.guarantee import Adjacency
+from trainers.losses import CROSS_ENTROPY
 from trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from trainers.data.records import Records
     from trainers.data.split import Split
+    from trainers.losses import Loss
 
 _Z95 = 1.959963984540054
 _CHUNK = 1024
@@ -33,7 +35,7 @@ _DROWNED = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """A share of correct predictions and its 95 % interval, all in [0, 1]."""
+    """A share of correct predictions, or a mean quality, and its 95 % interval, all in [0, 1]."""
 
     value: float
     low: float
@@ -67,7 +69,14 @@ class Score(Protocol):
         """The records that are trained on, and those that this score reads."""
         ...
 
-    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+    def measure(
+        self,
+        model: nn.Module,
+        data: Split,
+        rng: np.random.Generator,
+        device: torch.device | str,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> Accuracy:
         """The model's accuracy on the records that this score reads."""
         ...
 
@@ -116,11 +125,18 @@ class PrivateHoldout:
 
         return hold_out(private, fraction=self.fraction, adjacency=adjacency, test=test)
 
-    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+    def measure(
+        self,
+        model: nn.Module,
+        data: Split,
+        rng: np.random.Generator,
+        device: torch.device | str,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> Accuracy:
         """Releases the two noisy counts, and the accuracy that follows from them alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        counts = right_and_wrong(model, data.holdout, device)
+        counts = right_and_wrong(model, data.holdout, device, loss)
         right, wrong = counts + self._std() * rng.standard_normal(2)
         return noisy_accuracy(float(right), float(wrong), self._std())
 
@@ -159,12 +175,19 @@ class PublicTest:
 
         return Split(train=private, test=test)
 
-    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+    def measure(
+        self,
+        model: nn.Module,
+        data: Split,
+        rng: np.random.Generator,
+        device: torch.device | str,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> Accuracy:
         """Counts right predictions; draws nothing from `rng`."""
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
-        right = _is_right(model, data.test, device)
-        return wilson(int(right.sum()), len(right))
+        qualities = _qualities(model, data.test, device, loss)
+        return wilson(float(qualities.sum()), len(qualities))
 
 
 def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Accuracy:
@@ -185,7 +208,7 @@ def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Accuracy:
     return Accuracy(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin))
 
 
-def wilson(right: int, total: int) -> Accuracy:
+def wilson(right: float, total: int) -> Accuracy:
     """Accuracy from exact counts with the score interval. Source: Wilson 1927."""
     value, z2 = right / total, _Z95**2
     centre = (value + z2 / (2 * total)) / (1 + z2 / total)
@@ -193,26 +216,28 @@ def wilson(right: int, total: int) -> Accuracy:
     return Accuracy(value=value, low=min(value, max(0.0, centre - margin)), high=max(value, min(1.0, centre + margin)))
 
 
-def right_and_wrong(model: nn.Module, records: Records, device: torch.device | str) -> NDArray[np.float64]:
-    """How many units the model classifies rightly and wrongly [2], one of several records by its shares of each.
+def right_and_wrong(
+    model: nn.Module, records: Records, device: torch.device | str, loss: Loss = CROSS_ENTROPY
+) -> NDArray[np.float64]:
+    """How many units the model has right and wrong [2]: each by its quality, one of several records by their mean.
 
     Guarantee: one unit changes the pair by at most 1 in norm, however many records it has.
     """
-    shares = records.shares(_is_right(model, records, device))
+    shares = records.shares(_qualities(model, records, device, loss))
     return np.array([shares.sum(), (1 - shares).sum()])
 
 
-def _is_right(model: nn.Module, records: Records, device: torch.device | str) -> NDArray[np.bool_]:
-    """Whether the model classifies each record rightly [n], each judged on its own."""
+def _qualities(model: nn.Module, records: Records, device: torch.device | str, loss: Loss) -> NDArray[np.float64]:
+    """How good the model is on each record [n], each judged on its own."""
     import torch
 
     training = model.training
     model.eval()
-    right = [np.zeros(0, dtype=np.bool_)]
+    found = [np.zeros(0)]
     with torch.no_grad():
         for start in range(0, len(records), _CHUNK):
             part = slice(start, start + _CHUNK)
-            predicted = model(records.inputs(part, device)).argmax(dim=1)
-            right.append((predicted == records.targets(part, device)).cpu().numpy())
+            quality = loss.quality(model(records.inputs(part, device)), records.targets(part, device))
+            found.append(quality.cpu().numpy().astype(np.float64))
     model.train(training)
-    return np.concatenate(right)
+    return np.concatenate(found)

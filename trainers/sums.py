@@ -18,6 +18,7 @@ from trainers.data.records import Records
 from trainers.engines.engine import Engine
 from trainers.engines.gradients import require_exact_products, trainable
 from trainers.engines.stacked import Examples, Stack
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.transforms import GradientTransform, side_by_side
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class EngineSums:
     records: Records
     device: torch.device | str
     chunk: int | None
+    loss: Loss = CROSS_ENTROPY
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The engine's weighted sums; from the first on, the models' parameters are views of the weights."""
@@ -73,7 +75,8 @@ class EngineSums:
                 vector_to_parameters(vector, trainable(model))
                 index, sizes = self.records.members(batch.units[first:last])
                 inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
-                found.append(self.engine.weighted_sum(model, inputs, targets, transform, self.chunk, sizes)[0])
+                total, _ = self.engine.weighted_sum(model, inputs, targets, transform, self.chunk, sizes, self.loss)
+                found.append(total)
             return torch.stack(found)
 
         return total

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from trainers.data.records import Records
     from trainers.data.split import Split
+    from trainers.losses import Loss
 
 PLACE = "FAULTS_WITNESS"
 """The variable that names the file."""
@@ -96,9 +97,11 @@ class Score:
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         return self._score().split(private, test, adjacency)
 
-    def measure(self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str) -> Accuracy:
+    def measure(
+        self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str, loss: Loss
+    ) -> Accuracy:
         _write_down(Look.SCORE)
-        measured = self._score().measure(model, data, rng, device)
+        measured = self._score().measure(model, data, rng, device, loss)
         return measured if self.broken is None else _BREAKS[self.broken](measured)
 
     def _score(self) -> PrivateHoldout:

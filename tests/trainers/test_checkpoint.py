@@ -31,6 +31,7 @@ from trainers.engines.engine import Engine
 from trainers.engines.opacus import Opacus
 from trainers.entropy import Streams, reproducible_streams, secret_streams
 from trainers.loop import train
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.run import Outcome, Run
@@ -70,10 +71,11 @@ class Spy:
         transform: GradientTransform,
         chunk: int | None,
         sizes: Sequence[int] | None = None,
+        loss: Loss = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
         self.taken += 1
         self.instant()
-        return Opacus().weighted_sum(model, inputs, targets, transform, chunk, sizes)
+        return Opacus().weighted_sum(model, inputs, targets, transform, chunk, sizes, loss)
 
 
 @dataclass(frozen=True, kw_only=True)

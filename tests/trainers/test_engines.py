@@ -16,6 +16,7 @@ from trainers.engines.chunks import automatic_chunk
 from trainers.engines.fused import Fused
 from trainers.engines.gradients import gradient_norms
 from trainers.engines.opacus import Opacus
+from trainers.losses import SquaredError
 from trainers.models.cnn import cnn
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
@@ -50,13 +51,13 @@ def problem(factory, shape, examples: int, dtype=torch.float64) -> tuple[nn.Modu
     return model, inputs, torch.randint(CLASSES, (examples,), generator=generator)
 
 
-def reference(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+def reference(model: nn.Module, inputs: Tensor, targets: Tensor, of_outputs=cross_entropy) -> Tensor:
     """Gradients [n, P] by an independent route: torch.func over one example at a time, in float64."""
     parameters = {name: value.detach().double() for name, value in model.named_parameters()}
 
     def loss(parameters, one_input, target):
         output = torch.func.functional_call(model, parameters, (one_input[None],))
-        return cross_entropy(output, target[None])
+        return of_outputs(output, target[None])
 
     rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, inputs.double(), targets)
     return torch.cat([rows[name].flatten(1) for name in parameters], dim=1)
@@ -89,6 +90,19 @@ def test_the_transforms_here_clip_all_some_and_none(engine) -> None:
     tight, _, loose = TRANSFORMS[:3]
     assert float(gradients.norm(dim=1).min()) > tight.bound
     assert float(gradients.norm(dim=1).max()) < loose.bound
+
+
+@pytest.mark.parametrize(("factory", "shape"), MODELS)
+def test_numbers_are_learnt_as_classes_are(engine, factory, shape) -> None:
+    model = build(lambda: factory(shape, 1), 3).double()
+    generator = torch.Generator().manual_seed(7)
+    inputs, targets = (torch.randn(7, *sizes, generator=generator).double() for sizes in (shape, ()))
+    transform, squares = Clip(clip_norm=0.5), SquaredError()
+    total, norms = engine.weighted_sum(model, inputs, targets, transform, 3, None, squares)
+    gradients = reference(model, inputs, targets, lambda outputs, labels: (outputs - labels).square().sum() / 2)
+    assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
+    target = expected(gradients, transform)
+    assert float((total - target).norm()) <= 1e-6 * float(target.norm())
 
 
 @pytest.mark.parametrize(("factory", "shape"), MODELS)

@@ -44,7 +44,7 @@ class DataSet(Protocol):
 
     @property
     def classes(self) -> int:
-        """The number of labels."""
+        """The number of labels; 1 where the label is a number."""
         ...
 
     @property
@@ -89,8 +89,8 @@ def check_declaration(dataset: DataSet) -> None:
     for name, value in (("records", dataset.records), ("test_records", dataset.test_records)):
         if not (isinstance(value, int) and value >= (name == "records")):
             raise ValueError(f"Expected dataset.{name}={value} to be a number of records.")
-    if not (isinstance(dataset.classes, int) and dataset.classes >= 2):
-        raise ValueError(f"Expected dataset.classes={dataset.classes} >= 2.")
+    if not (isinstance(dataset.classes, int) and dataset.classes >= 1):
+        raise ValueError(f"Expected dataset.classes={dataset.classes} >= 1.")
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
     _check_units(dataset)

@@ -37,7 +37,8 @@ class Scaling:
 class Records:
     """The records of one part of a data set.
 
-    Shapes: features [n, *shape] of uint8 or float32 as stored, labels [n] of int64; n may be 0. `units` is None where
+    Shapes: features [n, *shape] of uint8 or float32 as stored, labels [n] of int64, the
+    classes, or of float32, numbers; n may be 0. `units` is None where
     every record is a unit of its own.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
@@ -50,8 +51,8 @@ class Records:
     def __post_init__(self) -> None:
         if str(self.features.dtype) not in ("torch.uint8", "torch.float32"):
             raise ValueError(f"Expected features.dtype={self.features.dtype} in (torch.uint8, torch.float32).")
-        if str(self.labels.dtype) != "torch.int64":
-            raise ValueError(f"Expected labels.dtype={self.labels.dtype} == torch.int64.")
+        if str(self.labels.dtype) not in ("torch.int64", "torch.float32"):
+            raise ValueError(f"Expected labels.dtype={self.labels.dtype} in (torch.int64, torch.float32).")
         if self.labels.shape != self.features.shape[:1]:
             raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({len(self.features)},).")
         if self.units is not None and len(self.units.of) != len(self):
@@ -68,14 +69,15 @@ class Records:
         return own.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
-        """The int64 labels [k] of the records at `index`, on `device`."""
+        """The labels [k] of the records at `index`, on `device`."""
         return _rows(self.labels, index).to(device=device)
 
     def contents(self) -> Iterator[bytes]:
         """Each record's label and stored features as little-endian bytes, alike on every machine."""
         stored = self.features.cpu().numpy()
         features = stored.astype(stored.dtype.newbyteorder("<"), order="C", copy=False)
-        labels = self.labels.cpu().numpy().astype("<i8")
+        stored_labels = self.labels.cpu().numpy()
+        labels = stored_labels.astype(stored_labels.dtype.newbyteorder("<"))
         return (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))
 
     @property
@@ -87,9 +89,9 @@ class Records:
         """The records of the drawn units, unit after unit, and how many each has; None where each is a unit."""
         return (drawn, None) if self.units is None else self.units.members(drawn)
 
-    def shares(self, holds: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The share of each unit's records for which `holds` [n] is true; a record of its own has 0 or 1."""
-        return holds.astype(np.float64) if self.units is None else self.units.means(holds)
+    def shares(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean of each unit's records' `qualities` [n]."""
+        return qualities if self.units is None else self.units.means(qualities)
 
     def select(self, index: Index) -> Records:
         """The records at `index`, in its order, with the units that they belong to."""

@@ -64,8 +64,8 @@ class Units:
         sizes = np.bincount(places, minlength=len(drawn))
         return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
 
-    def means(self, values: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The share of each unit's records for which `values` [n] holds, in [0, 1]."""
+    def means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean of each unit's records' `values` [n]."""
         return np.bincount(self.of, weights=values, minlength=len(self)) / np.bincount(self.of, minlength=len(self))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trainers.engines.engine import Engine
 from trainers.engines.fused import Fused
 from trainers.engines.supported import Unsupported
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.transforms import GradientTransform
 
 log = logging.getLogger("dpsweep.engine")
@@ -36,15 +37,16 @@ class Auto:
         transform: GradientTransform,
         chunk: int | None,
         sizes: Sequence[int] | None = None,
+        loss: Loss = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, by the engine that takes this model; whichever it is, they are the same."""
         engine = self._chosen.get(model, self._fused)
         try:
-            found = engine.weighted_sum(model, inputs, targets, transform, chunk, sizes)
+            found = engine.weighted_sum(model, inputs, targets, transform, chunk, sizes, loss)
         except Unsupported as refusal:
             log.info("engine opacus: %s", refusal)
             self._chosen[model] = engine = _opacus()
-            return engine.weighted_sum(model, inputs, targets, transform, chunk, sizes)
+            return engine.weighted_sum(model, inputs, targets, transform, chunk, sizes, loss)
         if model not in self._chosen:
             log.info("engine fused")
             self._chosen[model] = engine

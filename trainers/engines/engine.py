@@ -7,11 +7,12 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.transforms import GradientTransform
 
 
 class Engine(Protocol):
-    """Computes the sum of transformed gradients of the cross-entropy loss, one gradient per unit.
+    """Computes the sum of transformed gradients of a loss, one gradient per unit.
 
     A unit is one example, or, where `sizes` are given, several that follow one another: its gradient is the mean of
     theirs, and the transform bounds this mean, once.
@@ -33,11 +34,12 @@ class Engine(Protocol):
         transform: GradientTransform,
         chunk: int | None,
         sizes: Sequence[int] | None = None,
+        loss: Loss = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
         """The sum [P] over the trainable parameters in their order, and the units' norms before the transform.
 
-        Shapes: inputs [n, *shape], targets [n] of int64; n may be 0; sizes, each at least 1, sum to n. The norms are
-        one for each unit. At most `chunk` examples are in work at a time; None chooses by the size of the model and
-        of its inputs.
+        Shapes: inputs [n, *shape], targets [n] as the loss has them; n may be 0; sizes, each at least 1, sum to n. The
+        norms are one for each unit. At most `chunk` examples are in work at a time; None chooses by the size of the
+        model and of its inputs.
         """
         ...

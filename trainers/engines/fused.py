@@ -19,6 +19,7 @@ from trainers.engines.packs import check_sizes
 from trainers.engines.proof import prove
 from trainers.engines.supported import Unsupported, supported_layers
 from trainers.engines.tape import recording
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.transforms import GradientTransform
 from trainers.validation import positive_int
 
@@ -45,6 +46,7 @@ class Fused:
         transform: GradientTransform,
         chunk: int | None,
         sizes: Sequence[int] | None = None,
+        loss: Loss = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
         """The sum [P] and the examples' norms; each chunk's gradients are bounded and added up layer by layer."""
         require_exact_products()
@@ -59,23 +61,23 @@ class Fused:
             return total, total.new_zeros(0)
         size = fused_chunk(parameters, inputs[0]) if chunk is None else chunk
         positive_int("chunk", size)
-        proven, case = self._proven.setdefault(model, {}), (inputs.shape[1:], inputs.dtype, *map(id, parameters))
+        proven, case = self._proven.setdefault(model, {}), (loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
         if case not in proven:
-            proven[case] = _prove(model, inputs)
+            proven[case] = _prove(model, inputs, loss)
         places, norms = in_places(parameters, total), []
         with recording(model, layers, proven[case]) as tape:
             for part in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
-                norms.append(_add(tape.play(*part), places, transform))
+                norms.append(_add(tape.play(*part, loss), places, transform))
         return total, torch.cat(norms)
 
 
-def _prove(model: nn.Module, inputs: Tensor) -> torch.memory_format:
+def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> torch.memory_format:
     """The layout of images that suits the model and with which it is proven."""
     if suits_channels_last(model):
         with suppress(Unsupported):  # such as a model that asks for a view which this layout cannot give
-            prove(model, inputs, torch.channels_last)
+            prove(model, inputs, torch.channels_last, loss)
             return torch.channels_last
-    prove(model, inputs, torch.contiguous_format)
+    prove(model, inputs, torch.contiguous_format, loss)
     return torch.contiguous_format
 
 

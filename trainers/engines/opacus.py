@@ -11,11 +11,11 @@ from typing import ClassVar
 import torch
 from opacus import GradSampleModule
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from trainers.engines.chunks import automatic_chunk
 from trainers.engines.gradients import gradient_norms, require_exact_products, trainable
 from trainers.engines.packs import check_sizes, packed
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.transforms import GradientTransform
 from trainers.validation import positive_int
 
@@ -37,6 +37,7 @@ class Opacus:
         transform: GradientTransform,
         chunk: int | None,
         sizes: Sequence[int] | None = None,
+        loss: Loss = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
         require_exact_products()
@@ -51,9 +52,9 @@ class Opacus:
         norms = []
         with _hooked(model) as hooked:
             if sizes is None:
-                parts = _each_example(hooked, parameters, inputs, targets, size)
+                parts = _each_example(hooked, parameters, inputs, targets, size, loss)
             else:
-                parts = _each_unit(hooked, parameters, inputs, targets, size, sizes)
+                parts = _each_unit(hooked, parameters, inputs, targets, size, loss, sizes)
             for gradients in parts:
                 norms.append(gradient_norms(gradients))
                 total += _weighted(gradients, norms[-1], transform)
@@ -61,11 +62,11 @@ class Opacus:
 
 
 def _each_example(
-    hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, chunk: int
+    hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, chunk: int, loss: Loss
 ) -> Iterator[list[Tensor]]:
     """The examples' gradients, chunk by chunk."""
     for part in zip(torch.split(inputs, chunk), torch.split(targets, chunk), strict=True):
-        yield _per_example(hooked, parameters, *part)
+        yield _per_example(hooked, parameters, *part, loss)
 
 
 def _each_unit(
@@ -74,6 +75,7 @@ def _each_unit(
     inputs: Tensor,
     targets: Tensor,
     chunk: int,
+    loss: Loss,
     sizes: Sequence[int],
 ) -> Iterator[list[Tensor]]:
     """The units' gradients, pack by pack: the means of their examples'.
@@ -84,7 +86,7 @@ def _each_unit(
     for pack in packed(sizes, chunk):
         within, owners = pack.examples, pack.owners().to(inputs.device)
         means = [parameter.new_zeros(len(pack.sizes), *parameter.shape) for parameter in parameters]
-        chunks = _each_example(hooked, parameters, inputs[within], targets[within], chunk)
+        chunks = _each_example(hooked, parameters, inputs[within], targets[within], chunk, loss)
         for gradients, owner in zip(chunks, torch.split(owners, chunk), strict=True):
             for mean, gradient in zip(means, gradients, strict=True):
                 mean.index_add_(0, owner, gradient)
@@ -92,9 +94,11 @@ def _each_unit(
         yield [mean.div_(counts.view(-1, *[1] * (mean.ndim - 1))) for mean in means]
 
 
-def _per_example(hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor) -> list[Tensor]:
+def _per_example(
+    hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
+) -> list[Tensor]:
     """The gradients [n, ...] of each parameter, taken from where Opacus leaves them."""
-    cross_entropy(hooked(inputs), targets, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    loss(hooked(inputs), targets).backward()  # type: ignore[no-untyped-call]
     gradients = [_left_on(parameter, len(inputs)) for parameter in parameters]
     hooked.zero_grad(set_to_none=True)
     return gradients

@@ -3,7 +3,7 @@
 A look at the layers cannot tell that examples are rows in the same order everywhere in the model, nor that no parameter
 is used past the layer that owns it. So three random examples, never data, are sent through a copy in float64, and each
 one's gradient is compared with torch's own for this example alone, parameter by parameter. The copy's weights are moved
-off where they are, and the classes are the least likely ones: where weights start at zero, or the loss is flat, a wrong
+off where they are, and the targets are the least likely ones: where weights start at zero, or the loss is flat, a wrong
 gradient would not show.
 """
 
@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from trainers.engines.gradients import in_places, trainable
 from trainers.engines.held import joint_norms
 from trainers.engines.supported import Unsupported, supported_layers
 from trainers.engines.tape import recording
+from trainers.losses import CROSS_ENTROPY, Loss
 
 _PROBES = 3
 _SEED = 20160701
@@ -28,7 +28,9 @@ _CLOSE = 1e-8
 _NOISE = 1e-12
 
 
-def prove(model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format) -> None:
+def prove(
+    model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format, loss: Loss = CROSS_ENTROPY
+) -> None:
     """Raises Unsupported unless examples' gradients are held as they are, for inputs of this shape and kind."""
     generator = torch.Generator().manual_seed(_SEED)
     threads = torch.get_num_threads()
@@ -36,7 +38,7 @@ def prove(model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.
     try:
         twin = _moved(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
         parameters = trainable(twin)
-        for ours, norm, theirs in _gradients(twin, parameters, _probes(model, inputs, generator), layout):
+        for ours, norm, theirs in _gradients(twin, parameters, _probes(model, inputs, generator), layout, loss):
             if not _same(parameters, ours, norm, theirs):
                 raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
     except Unsupported:
@@ -67,21 +69,21 @@ def _probes(model: nn.Module, inputs: Tensor, generator: torch.Generator) -> Ten
 
 
 def _gradients(
-    model: nn.Module, parameters: Sequence[nn.Parameter], probes: Tensor, layout: torch.memory_format
+    model: nn.Module, parameters: Sequence[nn.Parameter], probes: Tensor, layout: torch.memory_format, loss: Loss
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Each example's gradient [P] from what is held of all, the norm said of it, and its gradient on its own."""
     with torch.no_grad():
-        targets = model(probes).argmin(dim=1)
+        targets = loss.unlikely(model(probes))
     with recording(model, supported_layers(model), layout) as tape:
-        held = tape.play(probes, targets)
+        held = tape.play(probes, targets, loss)
     norms = joint_norms(held.values())
     for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
         flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
         places = in_places(parameters, flat)
         for parameter, each in held.items():
             each.add_to(places[parameter], factors)
-        loss = cross_entropy(model(probes[row : row + 1]), targets[row : row + 1])
-        alone = torch.autograd.grad(loss, list(parameters), materialize_grads=True)
+        own = loss(model(probes[row : row + 1]), targets[row : row + 1])
+        alone = torch.autograd.grad(own, list(parameters), materialize_grads=True)
         yield flat, norms[row], torch.cat([gradient.flatten() for gradient in alone])
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import hardshrink, pad
 
 from trainers.engines.norms import norms_along
-from trainers.losses import CrossEntropy, Loss
+from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.transforms import GradientTransform
 
 ELEMENTWISE = (nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.Tanh)
@@ -62,12 +62,12 @@ class Stack:
     loss: Loss
 
     @classmethod
-    def of(cls, model: nn.Module, loss: Loss | None = None) -> Stack:
+    def of(cls, model: nn.Module, loss: Loss = CROSS_ENTROPY) -> Stack:
         """The architecture of a model, by default for the cross-entropy; ValueError names what cannot be stacked."""
         layers = tuple(_layers(model))
         if not isinstance(layers[-1], Affine):
             raise ValueError(f"Expected {type(model).__name__} to end with a linear layer: others are not stacked.")
-        return cls(layers=layers, loss=CrossEntropy() if loss is None else loss)
+        return cls(layers=layers, loss=loss)
 
     @property
     def affine(self) -> tuple[Affine, ...]:

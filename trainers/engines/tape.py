@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from trainers.engines.layers import LAYERS
 from trainers.engines.supported import Layer, Unsupported
+from trainers.losses import Loss
 
 if TYPE_CHECKING:
     from trainers.engines.held import Held
@@ -35,13 +35,13 @@ class Tape:
     called: set[nn.Module] = field(default_factory=set)
     held: dict[nn.Parameter, Held] = field(default_factory=dict)
 
-    def play(self, inputs: Tensor, targets: Tensor) -> dict[nn.Parameter, Held]:
+    def play(self, inputs: Tensor, targets: Tensor, loss: Loss) -> dict[nn.Parameter, Held]:
         """What is held of each trainable parameter, for these examples."""
         self.examples, self.leaves, self.called, self.held = len(inputs), [], set(), {}
         with torch.enable_grad():
-            loss = cross_entropy(self.model(inputs), targets, reduction="sum")
-        if loss.requires_grad:
-            torch.autograd.grad(loss, self.leaves, allow_unused=True)
+            total = loss(self.model(inputs), targets)
+        if total.requires_grad:
+            torch.autograd.grad(total, self.leaves, allow_unused=True)
         self.leaves.clear()
         for layer in self.layers.values():
             if any(parameter not in self.held for parameter in layer.trained.values()):

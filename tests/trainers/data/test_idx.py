@@ -129,7 +129,7 @@ def test_an_empty_file_of_the_right_kind_has_no_records() -> None:
         {"records": 0},
         {"records": 7.5},
         {"test_records": -1},
-        {"classes": 1},
+        {"classes": 0},
         {"shape": ()},
         {"shape": (1, 0, 3)},
         {"scale": 0.0},

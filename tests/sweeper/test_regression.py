@@ -1,0 +1,57 @@
+"""Sweeps that learn numbers: stacked, by an engine, scored on public records and on private ones."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import BadInput
+from accounting.plan import Plan
+from accounting.result import TrialResult
+from sweeper.compose import PricedPlan
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+LIGHT = ("dataset=regression", "accountant=rdp", "accountant.witnesses=[]", "compute.threads=1", "compute.device=cpu")
+GRID = ("trainer=dpsgd", "trainer.lr=0.1,0.5", "trainer.clip_norm=10,100")
+
+
+def scores(program: Program, root: Path, *line: str) -> tuple[list[float], str]:
+    done = program(*LIGHT, *GRID, *line)
+    assert done.returncode == 0, done.stderr
+    folder = Path(done.stdout.splitlines()[-1]).parents[1]
+    plan = Plan.read(root / folder / "plan.json")
+    results = [TrialResult.read(root / folder / "trials" / trial.id) for trial in plan.trials]
+    page = (root / folder / "curator" / "report.html").read_text()
+    return [result.score["value"] for result in results if result is not None and result.score is not None], page
+
+
+def test_numbers_are_learnt_the_same_by_every_engine(program: Program, tmp_path: Path) -> None:
+    line = ("steps=30", "sampler.batch_size=1000", "privacy.noise_multiplier=0.001", "budget.epsilon=1e12")
+    found = [scores(program, tmp_path, *line, f"engine={name}")[0] for name in ("auto", "opacus")]
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+    assert len(found[0]) == 4
+    assert max(found[0]) > 0.9
+
+
+def test_a_page_says_what_a_score_is_the_mean_of(program: Program, tmp_path: Path) -> None:
+    public, private = (
+        scores(program, tmp_path, "steps=2", f"score={score}", "loss.cap=8")[1] for score in ("public", "private")
+    )
+    assert "Scores, means of 1 - squared error / 8 or of 0 where that is less, are exact" in public
+    assert "noisy sums of that and of what is missing to 1 on held-out private records" in private
+    for page in (public, private):
+        assert "accurac" not in page.lower()
+
+
+def test_losses_and_labels_must_agree(compose_priced: Compose) -> None:
+    with pytest.raises(BadInput, match=r"^Expected dataset\.classes=1 >= 2 with loss=cross_entropy"):
+        compose_priced(["dataset=digits", "dataset.classes=1", *GRID])
+    with pytest.raises(BadInput, match=r"^Expected loss\.cap to be left out: CrossEntropy has no such field\.$"):
+        compose_priced([*LIGHT, *GRID, "loss=cross_entropy"])
+    with pytest.raises(BadInput, match=r"^Expected dataset\.classes=10 == 1 with loss=squared_error"):
+        compose_priced(["dataset=digits", *GRID, "loss=squared_error"])

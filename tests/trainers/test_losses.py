@@ -1,0 +1,77 @@
+"""Losses: their gradients, what they call good, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.losses import CrossEntropy, Loss, SquaredError
+
+LOSSES = {"cross-entropy": (CrossEntropy(), 3), "squared error": (SquaredError(cap=4.0), 1)}
+each_loss = pytest.mark.parametrize(("loss", "classes"), LOSSES.values(), ids=LOSSES)
+AWKWARD = st.floats(width=32)
+
+
+@each_loss
+@pytest.mark.parametrize("shape", [(5,), (2, 5)])
+def test_a_losss_gradient_is_its_gradient(loss: Loss, classes: int, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(shape[0], classes, *shape[1:], generator=generator, dtype=torch.float64)
+    targets = torch.randint(classes, shape, generator=generator)
+    (expected,) = torch.autograd.grad(loss(outputs.requires_grad_(), targets), outputs)
+    assert torch.allclose(loss.gradient(outputs.detach(), targets), expected, rtol=1e-12, atol=1e-14)
+    if len(shape) > 1:
+        assert torch.equal(
+            loss.gradient(outputs.detach(), targets[0]), loss.gradient(outputs.detach(), targets[:1].expand(shape))
+        )
+
+
+def test_losses_are_the_papers() -> None:
+    outputs = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
+    assert float(CrossEntropy()(outputs, torch.tensor([1, 0]))) == pytest.approx(math.log(4 / 3) + math.log(2))
+    numbers = torch.tensor([[1.0], [2.5]])
+    assert float(SquaredError()(numbers, torch.tensor([0.0, 2.0]))) == pytest.approx((1 + 0.25) / 2)
+
+
+def test_quality_is_being_right_or_near() -> None:
+    outputs = torch.tensor([[0.0, 2.0], [1.0, 0.0]])
+    assert CrossEntropy().quality(outputs, torch.tensor([1, 1])).tolist() == [1.0, 0.0]
+    numbers = torch.tensor([[1.0], [2.0], [9.0]])
+    assert SquaredError(cap=4.0).quality(numbers, torch.tensor([1.0, 3.0, 3.0])).tolist() == [1.0, 0.75, 0.0]
+
+
+@given(output=AWKWARD, target=AWKWARD, cap=st.floats(1e-6, 1e6))
+def test_quality_is_never_outside_its_bounds(output: float, target: float, cap: float) -> None:
+    """The price of a private score rests on it."""
+    numbers = SquaredError(cap=cap).quality(torch.tensor([[output]]), torch.tensor([target]))
+    classes = CrossEntropy().quality(torch.tensor([[output, target]]), torch.tensor([1]))
+    for quality in (numbers, classes):
+        assert quality.shape == (1,)
+        assert 0 <= float(quality) <= 1
+    if not math.isfinite(output):
+        assert float(numbers) == 0
+
+
+@each_loss
+def test_no_loss_of_unlikely_targets_is_flat(loss: Loss, classes: int) -> None:
+    outputs = torch.randn(6, classes, generator=torch.Generator().manual_seed(2))
+    assert bool((loss.gradient(outputs, loss.unlikely(outputs)).norm(dim=1) > 0.1).all())
+
+
+@pytest.mark.parametrize(
+    ("loss", "classes", "other"),
+    [(CrossEntropy(), 1, "squared_error"), (SquaredError(), 2, "cross_entropy")],
+)
+def test_labels_of_the_other_kind_are_refused(loss: Loss, classes: int, other: str) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected dataset\.classes={classes} .*; use loss={other}\.$"):
+        loss.check(classes)
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0, math.inf, math.nan])
+def test_the_cap_is_a_bound(cap: float) -> None:
+    with pytest.raises(ValueError, match=r"^Expected cap="):
+        SquaredError(cap=cap)
