@@ -44,6 +44,35 @@ class Sgd:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Velocity:
+    """The gradients so far, each weighed down by the momentum once a step."""
+
+    velocity: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum:
+    """Steps along the velocity v <- momentum * v + gradient: the heavy ball, which nothing damps.
+
+    Source: Yu, Zhang, Chen 2019, Equation 5.
+    """
+
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        decay_rate("momentum", self.momentum)
+
+    def start(self, gradient: Tensor) -> Velocity:
+        """At rest."""
+        return Velocity(velocity=gradient.new_zeros(gradient.shape))
+
+    def direction(self, state: Velocity, gradient: Tensor) -> tuple[Velocity, Tensor]:
+        """The velocity."""
+        velocity = self.momentum * state.velocity + gradient
+        return Velocity(velocity=velocity), velocity
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
     """Running averages of the gradient and of its square, before the correction for their start at 0."""
 

@@ -25,6 +25,7 @@ from accounting.steps import Steps, can_resume, go_on, steps_spent
 from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
 from trainers.dpadam import DpAdam
+from trainers.dpmomentum import DpMomentum
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.engines.engine import Engine
@@ -258,7 +259,14 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "trainer", [RUN.trainer, DpSgd(lr=0.5, clip_norm=0.3), DpNsgd(lr=0.5, regularizer=0.2)], ids=lambda one: one.label
+    "trainer",
+    [
+        RUN.trainer,
+        DpSgd(lr=0.5, clip_norm=0.3),
+        DpNsgd(lr=0.5, regularizer=0.2),
+        DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
+    ],
+    ids=lambda one: one.label,
 )
 def test_a_run_goes_on_from_the_disk_as_if_it_had_never_stopped(trainer: Any, tmp_path: Path) -> None:
     """Without noise and with everybody in every batch; its model starts elsewhere, which leaves no trace."""

@@ -14,6 +14,7 @@ DECLARATIONS = [
     "dpsgd",
     "dpnsgd",
     "dpadam",
+    "dpmomentum",
     "method",
     "sampling",
     "schedules",

@@ -17,6 +17,7 @@ from accounting.events import flatten, poisson_gaussian, repeat, same
 from trainers.data.records import Records
 from trainers.data.units import Units
 from trainers.dpadam import DpAdam
+from trainers.dpmomentum import DpMomentum
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
@@ -34,6 +35,7 @@ TRAINERS = [
     DpSgd(lr=0.5, clip_norm=0.3),
     DpNsgd(lr=0.5, regularizer=0.2),
     DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, eps=1e-4),
+    DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
 ]
 RUN = Run(
     trainer=TRAINERS[0],
@@ -90,6 +92,8 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
             second = trainer.beta2 * second + (1 - trainer.beta2) * mean**2
             corrected = (second / (1 - trainer.beta2 ** (step + 1))).sqrt() + trainer.eps
             mean = first / (1 - trainer.beta1 ** (step + 1)) / corrected
+        if isinstance(trainer, DpMomentum):
+            mean = first = trainer.momentum * first + mean
         weights -= trainer.lr * run.schedule.factor(step, run.steps) * mean
     return weights
 

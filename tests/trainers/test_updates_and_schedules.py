@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainers.schedules import Constant, StepDecay
-from trainers.updates import Adam, Sgd
+from trainers.updates import Adam, Momentum, Sgd
 
 
 def test_sgd_steps_along_the_gradient() -> None:
@@ -39,8 +39,28 @@ def test_adam_takes_its_first_step_by_the_sign_of_the_gradient() -> None:
     assert direction.tolist() == pytest.approx([1.0, -1.0], rel=1e-9)
 
 
+def test_a_velocity_by_hand() -> None:
+    """0.5 * (0.5 * (1, -2) + (0, 4)) + (1, 1), by hand."""
+    momentum, directions = Momentum(momentum=0.5), []
+    state = momentum.start(torch.zeros(2, dtype=torch.float64))
+    for gradient in ([1.0, -2.0], [0.0, 4.0], [1.0, 1.0]):
+        state, direction = momentum.direction(state, torch.tensor(gradient, dtype=torch.float64))
+        directions.append(direction.tolist())
+    assert directions == [[1.0, -2.0], [0.5, 3.0], [1.25, 2.5]]
+
+
+def test_a_velocitys_noise_has_the_variance_of_the_paper() -> None:
+    """Yu et al. 2019: (1 - c^2t) / (1 - c^2) times a gradient's after t steps."""
+    momentum, noise = Momentum(momentum=0.6), torch.Generator().manual_seed(2)
+    state = momentum.start(torch.zeros(200_000, dtype=torch.float64))
+    for steps in range(1, 6):
+        gradient = torch.randn(200_000, dtype=torch.float64, generator=noise)
+        state, direction = momentum.direction(state, gradient)
+        assert float(direction.var()) == pytest.approx((1 - 0.6 ** (2 * steps)) / (1 - 0.36), rel=0.02)
+
+
 def test_a_direction_never_changes_its_arguments() -> None:
-    for update in (Sgd(), Adam()):
+    for update in (Sgd(), Adam(), Momentum()):
         gradient = torch.ones(3)
         state = update.start(gradient)
         first = update.direction(state, gradient)[1].clone()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from trainers.dpadam import DpAdam
+from trainers.dpmomentum import DpMomentum
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.models.one_hidden import one_hidden
@@ -18,12 +19,13 @@ from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
 from trainers.scores import PrivateHoldout
 from trainers.transforms import Clip, Normalize
-from trainers.updates import Adam
+from trainers.updates import Adam, Momentum
 from trainers.validation import fraction
 
 SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)
 NSGD = partial(DpNsgd, lr=0.1, regularizer=0.01)
 ADAM = partial(DpAdam, lr=0.1, clip_norm=1.0)
+MOMENTUM = partial(DpMomentum, lr=0.1, clip_norm=1.0)
 RUN = partial(
     Run,
     trainer=SGD(),
@@ -41,13 +43,22 @@ POSITIVE = [
     (ADAM, "lr"),
     (ADAM, "clip_norm"),
     (ADAM, "eps"),
+    (MOMENTUM, "lr"),
+    (MOMENTUM, "clip_norm"),
     (Clip, "clip_norm"),
     (Normalize, "regularizer"),
     (Adam, "eps"),
     (partial(PrivateHoldout, fraction=0.2), "noise_std"),
 ]
 POSITIVE_INTEGER = [(Poisson, "batch_size"), (RUN, "steps"), (RUN, "train_records")]
-BELOW_ONE = [(ADAM, "beta1"), (ADAM, "beta2"), (Adam, "beta1"), (Adam, "beta2")]
+BELOW_ONE = [
+    (ADAM, "beta1"),
+    (ADAM, "beta2"),
+    (Adam, "beta1"),
+    (Adam, "beta2"),
+    (MOMENTUM, "momentum"),
+    (Momentum, "momentum"),
+]
 
 
 @pytest.mark.parametrize(("make", "field"), POSITIVE + BELOW_ONE + [(PrivateHoldout, "fraction")])
