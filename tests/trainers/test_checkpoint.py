@@ -26,6 +26,7 @@ from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
 from trainers.dpadam import DpAdam
 from trainers.dpmomentum import DpMomentum
+from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.engines.engine import Engine
@@ -265,6 +266,7 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
         DpSgd(lr=0.5, clip_norm=0.3),
         DpNsgd(lr=0.5, regularizer=0.2),
         DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
+        DpNadam(lr=0.05, regularizer=0.2),
     ],
     ids=lambda one: one.label,
 )

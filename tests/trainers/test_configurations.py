@@ -83,7 +83,8 @@ def test_engines(configuration) -> None:
 def test_every_declaration_that_can_be_configured_is() -> None:
     """A class or function that a YAML could name is named by one, so sweeps can reach it."""
     targets = {OmegaConf.load(path).get("_target_") for path in CONF.rglob("*.yaml")}
-    methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "dpmomentum.DpMomentum", "sampling.Poisson"}
+    methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "dpmomentum.DpMomentum", "dpnadam.DpNadam"}
+    methods |= {"sampling.Poisson"}
     methods |= {"engines.auto.Auto", "engines.fused.Fused", "engines.opacus.Opacus"}
     methods |= {"schedules.Constant", "schedules.StepDecay", "scores.PrivateHoldout", "scores.PublicTest"}
     for path in (ROOT / "models").glob("*.py"):

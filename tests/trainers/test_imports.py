@@ -15,6 +15,7 @@ DECLARATIONS = [
     "dpnsgd",
     "dpadam",
     "dpmomentum",
+    "dpnadam",
     "method",
     "sampling",
     "schedules",

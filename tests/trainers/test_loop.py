@@ -18,6 +18,7 @@ from trainers.data.records import Records
 from trainers.data.units import Units
 from trainers.dpadam import DpAdam
 from trainers.dpmomentum import DpMomentum
+from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
@@ -36,6 +37,7 @@ TRAINERS = [
     DpNsgd(lr=0.5, regularizer=0.2),
     DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, eps=1e-4),
     DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
+    DpNadam(lr=0.05, regularizer=0.2, beta1=0.8, beta2=0.9, eps=1e-4),
 ]
 RUN = Run(
     trainer=TRAINERS[0],
@@ -45,6 +47,7 @@ RUN = Run(
     steps=4,
     train_records=NOMINAL,
 )
+NORMALIZED = (DpNsgd, DpNadam)
 each_trainer = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.label)
 
 
@@ -80,14 +83,14 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
         for position in drawn:
             gradient = gradient_by_hand(weights, records.features[position].double(), int(records.labels[position]))
             norm = float(gradient.norm())
-            if isinstance(trainer, DpNsgd):
+            if isinstance(trainer, NORMALIZED):
                 total += gradient / (trainer.regularizer + norm)
             else:
                 total += gradient * min(1.0, trainer.clip_norm / norm)
-        std = run.noise_multiplier * (1.0 if isinstance(trainer, DpNsgd) else trainer.clip_norm)
+        std = run.noise_multiplier * (1.0 if isinstance(trainer, NORMALIZED) else trainer.clip_norm)
         noise = torch.from_numpy(streams.noise.standard_normal(len(weights), dtype=np.float32)).double()
         mean = (total + std * noise) / run.sampler.batch_size
-        if isinstance(trainer, DpAdam):
+        if isinstance(trainer, (DpAdam, DpNadam)):
             first = trainer.beta1 * first + (1 - trainer.beta1) * mean
             second = trainer.beta2 * second + (1 - trainer.beta2) * mean**2
             corrected = (second / (1 - trainer.beta2 ** (step + 1))).sqrt() + trainer.eps

@@ -16,6 +16,7 @@ from trainers.data.records import Records
 from trainers.data.units import Units
 from trainers.dpadam import DpAdam
 from trainers.dpmomentum import DpMomentum
+from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
@@ -43,6 +44,7 @@ GRIDS = {
     "DP-NSGD": [DpNsgd(lr=0.5, regularizer=amount) for amount in (0.01, 0.1, 1.0)],
     "DP-Adam": [DpAdam(lr=0.05, clip_norm=0.3, beta1=beta) for beta in (0.5, 0.9, 0.5)],
     "DP-Momentum": [DpMomentum(lr=0.1, clip_norm=0.3, momentum=share) for share in (0.6, 0.9, 0.6)],
+    "DP-NAdam": [DpNadam(lr=lr, regularizer=amount) for lr, amount in ((0.01, 0.01), (0.05, 1.0))],
     "one": [DpSgd(lr=0.5, clip_norm=0.3)],
 }
 each_grid = pytest.mark.parametrize("trainers", GRIDS.values(), ids=GRIDS)

@@ -10,6 +10,7 @@ import pytest
 
 from trainers.dpadam import DpAdam
 from trainers.dpmomentum import DpMomentum
+from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.models.one_hidden import one_hidden
@@ -26,6 +27,7 @@ SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)
 NSGD = partial(DpNsgd, lr=0.1, regularizer=0.01)
 ADAM = partial(DpAdam, lr=0.1, clip_norm=1.0)
 MOMENTUM = partial(DpMomentum, lr=0.1, clip_norm=1.0)
+NADAM = partial(DpNadam, lr=0.1, regularizer=0.01)
 RUN = partial(
     Run,
     trainer=SGD(),
@@ -45,6 +47,9 @@ POSITIVE = [
     (ADAM, "eps"),
     (MOMENTUM, "lr"),
     (MOMENTUM, "clip_norm"),
+    (NADAM, "lr"),
+    (NADAM, "regularizer"),
+    (NADAM, "eps"),
     (Clip, "clip_norm"),
     (Normalize, "regularizer"),
     (Adam, "eps"),
@@ -57,6 +62,8 @@ BELOW_ONE = [
     (Adam, "beta1"),
     (Adam, "beta2"),
     (MOMENTUM, "momentum"),
+    (NADAM, "beta1"),
+    (NADAM, "beta2"),
     (Momentum, "momentum"),
 ]
 
