@@ -159,7 +159,7 @@ class _Session:
             batch = chance.batch()
             tally.add(batch.sizes)
             noisy = sums(weights, batch) + chance.noise(weights) * deviation
-            direction = directions(noisy / run.sampler.batch_size)
+            direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             if self.on_step is not None:
                 self.on_step(step + 1)

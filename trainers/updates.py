@@ -25,8 +25,11 @@ class Update(Protocol[State]):
         """The state before the first step, for gradients [..., P] shaped like this one."""
         ...
 
-    def direction(self, state: State, gradient: Tensor) -> tuple[State, Tensor]:
-        """The next state, and the direction [..., P] whose multiple by the learning rate is subtracted."""
+    def direction(self, state: State, gradient: Tensor, noise_std: Tensor) -> tuple[State, Tensor]:
+        """The next state, and the direction [..., P] whose multiple by the learning rate is subtracted.
+
+        `noise_std` [..., 1] is the standard deviation of the noise in each number of the gradient.
+        """
         ...
 
 
@@ -38,7 +41,7 @@ class Sgd:
         """Nothing to remember."""
         return
 
-    def direction(self, state: None, gradient: Tensor) -> tuple[None, Tensor]:
+    def direction(self, state: None, gradient: Tensor, noise_std: Tensor) -> tuple[None, Tensor]:
         """The gradient."""
         return None, gradient
 
@@ -66,7 +69,7 @@ class Momentum:
         """At rest."""
         return Velocity(velocity=gradient.new_zeros(gradient.shape))
 
-    def direction(self, state: Velocity, gradient: Tensor) -> tuple[Velocity, Tensor]:
+    def direction(self, state: Velocity, gradient: Tensor, noise_std: Tensor) -> tuple[Velocity, Tensor]:
         """The velocity."""
         velocity = self.momentum * state.velocity + gradient
         return Velocity(velocity=velocity), velocity
@@ -101,7 +104,7 @@ class Adam:
         """Both averages at 0."""
         return Moments(first=gradient.new_zeros(gradient.shape), second=gradient.new_zeros(gradient.shape))
 
-    def direction(self, state: Moments, gradient: Tensor) -> tuple[Moments, Tensor]:
+    def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
         """The corrected mean over the root of the corrected mean square."""
         steps = state.steps + 1
         first = state.first.lerp(gradient, 1 - self.beta1)
@@ -109,6 +112,41 @@ class Adam:
         root = (second / (1 - self.beta2**steps)).sqrt()
         direction = first / (1 - self.beta1**steps) / (root + self.eps)
         return Moments(first=first, second=second, steps=steps), direction
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FirstMoment:
+    """A running average of the gradient, before the correction for its start at 0."""
+
+    first: Tensor
+    steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamWithoutSecondMoments:
+    """Steps along the bias-corrected mean of gradients over what Adam's root converges to where noise prevails.
+
+    The mean square of gradients that are noise alone converges to the noise's variance, so that Adam's root does to
+    `noise_std`. Without any noise that leaves `eps` alone to divide by.
+    Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Theorem 7.1 and Algorithm 2.
+    """
+
+    beta1: float = 0.9
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        decay_rate("beta1", self.beta1)
+        positive("eps", self.eps)
+
+    def start(self, gradient: Tensor) -> FirstMoment:
+        """The average at 0."""
+        return FirstMoment(first=gradient.new_zeros(gradient.shape))
+
+    def direction(self, state: FirstMoment, gradient: Tensor, noise_std: Tensor) -> tuple[FirstMoment, Tensor]:
+        """The corrected mean over the noise's standard deviation."""
+        steps = state.steps + 1
+        first = state.first.lerp(gradient, 1 - self.beta1)
+        return FirstMoment(first=first, steps=steps), first / (1 - self.beta1**steps) / (noise_std + self.eps)
 
 
 class Directions:
@@ -121,15 +159,16 @@ class Directions:
         self._rows = rows
         self._states = {update: _joined([states[row] for row in own]) for update, own in rows.items()}
 
-    def __call__(self, gradients: Tensor) -> Tensor:
-        """The directions [K, P] for these gradients [K, P]."""
+    def __call__(self, gradients: Tensor, noise_std: Tensor) -> Tensor:
+        """The directions [K, P] for these gradients [K, P] with noise of these standard deviations [K, 1]."""
         if len(self._rows) == 1:
             (update,) = self._rows
-            self._states[update], direction = update.direction(self._states[update], gradients)
+            self._states[update], direction = update.direction(self._states[update], gradients, noise_std)
             return direction
         directions = gradients.new_empty(gradients.shape)
         for update, rows in self._rows.items():
-            self._states[update], directions[rows] = update.direction(self._states[update], gradients[rows])
+            own = self._states[update], gradients[rows], noise_std[rows]
+            self._states[update], directions[rows] = update.direction(*own)
         return directions
 
     def states(self) -> list[Any]:

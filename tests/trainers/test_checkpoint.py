@@ -25,6 +25,7 @@ from accounting.steps import Steps, can_resume, go_on, steps_spent
 from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
 from trainers.dpadam import DpAdam
+from trainers.dpadamwosm import DpAdamWosm
 from trainers.dpmomentum import DpMomentum
 from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
@@ -267,6 +268,7 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
         DpNsgd(lr=0.5, regularizer=0.2),
         DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
         DpNadam(lr=0.05, regularizer=0.2),
+        DpAdamWosm(lr=0.05, clip_norm=0.3, eps=0.01),
     ],
     ids=lambda one: one.label,
 )

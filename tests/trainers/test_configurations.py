@@ -33,7 +33,7 @@ def test_trainers(configuration) -> None:
     factors = trainer.transform.factors(torch.tensor([0.0, 1e30]))
     assert float(factors[1]) * 1e30 <= trainer.transform.bound
     gradient = torch.ones(3)
-    assert trainer.update.direction(trainer.update.start(gradient), gradient)[1].shape == (3,)
+    assert trainer.update.direction(trainer.update.start(gradient), gradient, torch.ones(1))[1].shape == (3,)
     assert trainer == instantiate(configuration)
     assert hash(trainer) == hash(instantiate(configuration))
 
@@ -84,7 +84,7 @@ def test_every_declaration_that_can_be_configured_is() -> None:
     """A class or function that a YAML could name is named by one, so sweeps can reach it."""
     targets = {OmegaConf.load(path).get("_target_") for path in CONF.rglob("*.yaml")}
     methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "dpmomentum.DpMomentum", "dpnadam.DpNadam"}
-    methods |= {"sampling.Poisson"}
+    methods |= {"dpadamwosm.DpAdamWosm", "sampling.Poisson"}
     methods |= {"engines.auto.Auto", "engines.fused.Fused", "engines.opacus.Opacus"}
     methods |= {"schedules.Constant", "schedules.StepDecay", "scores.PrivateHoldout", "scores.PublicTest"}
     for path in (ROOT / "models").glob("*.py"):

@@ -14,6 +14,7 @@ DECLARATIONS = [
     "dpsgd",
     "dpnsgd",
     "dpadam",
+    "dpadamwosm",
     "dpmomentum",
     "dpnadam",
     "method",

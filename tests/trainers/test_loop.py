@@ -17,6 +17,7 @@ from accounting.events import flatten, poisson_gaussian, repeat, same
 from trainers.data.records import Records
 from trainers.data.units import Units
 from trainers.dpadam import DpAdam
+from trainers.dpadamwosm import DpAdamWosm
 from trainers.dpmomentum import DpMomentum
 from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
@@ -38,6 +39,7 @@ TRAINERS = [
     DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, eps=1e-4),
     DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
     DpNadam(lr=0.05, regularizer=0.2, beta1=0.8, beta2=0.9, eps=1e-4),
+    DpAdamWosm(lr=0.05, clip_norm=0.3, beta1=0.8, eps=0.01),
 ]
 RUN = Run(
     trainer=TRAINERS[0],
@@ -97,6 +99,9 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
             mean = first / (1 - trainer.beta1 ** (step + 1)) / corrected
         if isinstance(trainer, DpMomentum):
             mean = first = trainer.momentum * first + mean
+        if isinstance(trainer, DpAdamWosm):
+            first = trainer.beta1 * first + (1 - trainer.beta1) * mean
+            mean = first / (1 - trainer.beta1 ** (step + 1)) / (0.7 * 0.3 / 30 + trainer.eps)
         weights -= trainer.lr * run.schedule.factor(step, run.steps) * mean
     return weights
 

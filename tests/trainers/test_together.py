@@ -15,6 +15,7 @@ from accounting.events import same
 from trainers.data.records import Records
 from trainers.data.units import Units
 from trainers.dpadam import DpAdam
+from trainers.dpadamwosm import DpAdamWosm
 from trainers.dpmomentum import DpMomentum
 from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
@@ -45,6 +46,10 @@ GRIDS = {
     "DP-Adam": [DpAdam(lr=0.05, clip_norm=0.3, beta1=beta) for beta in (0.5, 0.9, 0.5)],
     "DP-Momentum": [DpMomentum(lr=0.1, clip_norm=0.3, momentum=share) for share in (0.6, 0.9, 0.6)],
     "DP-NAdam": [DpNadam(lr=lr, regularizer=amount) for lr, amount in ((0.01, 0.01), (0.05, 1.0))],
+    "DP-AdamWOSM": [
+        DpAdamWosm(lr=lr, clip_norm=bound, beta1=beta, eps=0.01)
+        for lr, bound, beta in ((0.05, 0.3, 0.9), (0.01, 3.0, 0.9), (0.05, 0.3, 0.5))
+    ],
     "one": [DpSgd(lr=0.5, clip_norm=0.3)],
 }
 each_grid = pytest.mark.parametrize("trainers", GRIDS.values(), ids=GRIDS)

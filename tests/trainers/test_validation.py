@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from trainers.dpadam import DpAdam
+from trainers.dpadamwosm import DpAdamWosm
 from trainers.dpmomentum import DpMomentum
 from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
@@ -20,7 +21,7 @@ from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
 from trainers.scores import PrivateHoldout
 from trainers.transforms import Clip, Normalize
-from trainers.updates import Adam, Momentum
+from trainers.updates import Adam, AdamWithoutSecondMoments, Momentum
 from trainers.validation import fraction
 
 SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)
@@ -28,6 +29,7 @@ NSGD = partial(DpNsgd, lr=0.1, regularizer=0.01)
 ADAM = partial(DpAdam, lr=0.1, clip_norm=1.0)
 MOMENTUM = partial(DpMomentum, lr=0.1, clip_norm=1.0)
 NADAM = partial(DpNadam, lr=0.1, regularizer=0.01)
+WOSM = partial(DpAdamWosm, lr=0.1, clip_norm=1.0)
 RUN = partial(
     Run,
     trainer=SGD(),
@@ -50,6 +52,10 @@ POSITIVE = [
     (NADAM, "lr"),
     (NADAM, "regularizer"),
     (NADAM, "eps"),
+    (WOSM, "lr"),
+    (WOSM, "clip_norm"),
+    (WOSM, "eps"),
+    (AdamWithoutSecondMoments, "eps"),
     (Clip, "clip_norm"),
     (Normalize, "regularizer"),
     (Adam, "eps"),
@@ -64,6 +70,8 @@ BELOW_ONE = [
     (MOMENTUM, "momentum"),
     (NADAM, "beta1"),
     (NADAM, "beta2"),
+    (WOSM, "beta1"),
+    (AdamWithoutSecondMoments, "beta1"),
     (Momentum, "momentum"),
 ]
 
