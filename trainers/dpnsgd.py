@@ -14,7 +14,8 @@ from trainers.validation import positive
 class DpNsgd:
     """Steps of `lr` along the noisy mean of gradients normalized by 1 / (regularizer + ||g||).
 
-    Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1.
+    Automatic clipping, AUTO-S, is the same method with a regularizer of 0.01, which it calls gamma and leaves untuned.
+    Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1; Bu, Wang, Zha, Karypis 2023 (AUTO-S).
     """
 
     label: ClassVar[str] = "DP-NSGD"

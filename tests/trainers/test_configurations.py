@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accounting.events import flatten
+from trainers.dpnsgd import DpNsgd
 from trainers.engines.isolation import refuse_mixing
 from trainers.models.initialise import build
 
@@ -36,6 +37,13 @@ def test_trainers(configuration) -> None:
     assert trainer.update.direction(trainer.update.start(gradient), gradient, torch.ones(1))[1].shape == (3,)
     assert trainer == instantiate(configuration)
     assert hash(trainer) == hash(instantiate(configuration))
+
+
+def test_auto_s_is_dpnsgd_by_another_name() -> None:
+    trainer = instantiate(OmegaConf.load(CONF / "trainer" / "auto_s.yaml"))
+    assert trainer == DpNsgd(lr=0.5, regularizer=0.01)
+    norms = torch.tensor([0.0, 0.01, 0.99], dtype=torch.float64)
+    assert trainer.transform.factors(norms).tolist() == pytest.approx([100.0, 50.0, 1.0], rel=1e-6)
 
 
 @pytest.mark.parametrize("configuration", configurations("model"))
