@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainers.validation import fraction, positive
+from trainers.validation import fraction, positive, positive_int
 
 
 class LearningRate(Protocol):
@@ -58,3 +59,76 @@ class StepDecay:
             if step >= round(milestone * steps):
                 current = factor
         return current
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine:
+    """The learning rate falls along half a cosine, from all of it to the fraction `final`.
+
+    Source: Loshchilov & Hutter 2017, Equation 5, without restarts.
+
+    >>> [round(Cosine(final=0.2).factor(step, 4), 3) for step in range(4)]
+    [1.0, 0.883, 0.6, 0.317]
+    """
+
+    final: float
+
+    def __post_init__(self) -> None:
+        fraction("final", self.final)
+
+    def factor(self, step: int, steps: int) -> float:
+        """The cosine's height above `final`, which the step after the last would have."""
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cyclic:
+    """The learning rate rises from `lowest` of it to `highest` and falls back, in straight lines, `cycles` times.
+
+    Source: Smith 2017, the triangular policy.
+
+    >>> [Cyclic(lowest=0.5, highest=1.0, cycles=2).factor(step, 8) for step in range(8)]
+    [0.5, 0.75, 1.0, 0.75, 0.5, 0.75, 1.0, 0.75]
+    """
+
+    lowest: float
+    highest: float
+    cycles: int
+
+    def __post_init__(self) -> None:
+        positive("lowest", self.lowest)
+        positive("highest", self.highest)
+        positive_int("cycles", self.cycles)
+        if not self.lowest < self.highest:
+            raise ValueError(f"Expected lowest={self.lowest} < highest={self.highest}.")
+
+    def factor(self, step: int, steps: int) -> float:
+        """The height on the triangle that the step falls on."""
+        place = self.cycles * step % steps / steps
+        return self.lowest + (self.highest - self.lowest) * (1 - abs(2 * place - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """The learning rate rises in a straight line over a fraction of the run, and is then that of another schedule.
+
+    Source: Goyal et al. 2017, Section 2.2 (gradual warm-up).
+
+    >>> [WarmUp(share=0.5, then=Constant()).factor(step, 6) for step in range(6)]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    """
+
+    share: float
+    then: LearningRate
+
+    def __post_init__(self) -> None:
+        fraction("share", self.share)
+        if not callable(getattr(self.then, "factor", None)):
+            raise TypeError(f"Expected then={self.then!r} to be a schedule.")
+
+    def factor(self, step: int, steps: int) -> float:
+        """The part of the other schedule's start that is reached, or that schedule over the steps that are left."""
+        rising = min(round(self.share * steps), steps - 1)
+        if step < rising:
+            return (step + 1) / (rising + 1) * self.then.factor(0, steps - rising)
+        return self.then.factor(step - rising, steps - rising)

@@ -94,7 +94,8 @@ def test_every_declaration_that_can_be_configured_is() -> None:
     methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "dpmomentum.DpMomentum", "dpnadam.DpNadam"}
     methods |= {"dpadamwosm.DpAdamWosm", "sampling.Poisson"}
     methods |= {"engines.auto.Auto", "engines.fused.Fused", "engines.opacus.Opacus"}
-    methods |= {"schedules.Constant", "schedules.StepDecay", "scores.PrivateHoldout", "scores.PublicTest"}
+    methods |= {f"schedules.{name}" for name in ("Constant", "StepDecay", "Cosine", "Cyclic", "WarmUp")}
+    methods |= {"scores.PrivateHoldout", "scores.PublicTest"}
     for path in (ROOT / "models").glob("*.py"):
         functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
         methods |= {f"models.{path.stem}.{name}" for name in functions if name == path.stem}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 import torch
 
-from trainers.schedules import Constant, StepDecay
+from trainers import schedules
+from trainers.schedules import Constant, Cosine, Cyclic, StepDecay, WarmUp
 from trainers.updates import Adam, AdamWithoutSecondMoments, Directions, Momentum, Sgd
 
 NOISE = torch.ones(1, dtype=torch.float64)
@@ -121,3 +124,82 @@ def test_step_decay_falls_at_its_milestones(steps) -> None:
     if steps % 4 == 0:
         assert factors.count(1.0) == steps // 2
         assert factors.count(0.1) == factors.count(0.01) == steps // 4
+
+
+each_length = pytest.mark.parametrize("steps", [1, 2, 3, 7, 100, 999, 5000])
+
+
+@each_length
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Constant(),
+        StepDecay(milestones=[0.5], factors=[0.1]),
+        Cosine(final=0.01),
+        Cyclic(lowest=0.02, highest=1.0, cycles=3),
+        WarmUp(share=0.1, then=Cosine(final=0.01)),
+        WarmUp(share=0.999, then=WarmUp(share=0.5, then=Constant())),
+    ],
+    ids=str,
+)
+def test_every_schedule_is_positive_and_at_most_all_at_every_step_of_every_run(schedule, steps) -> None:
+    assert all(0 < schedule.factor(step, steps) <= 1 for step in range(steps))
+
+
+def test_cosine_by_hand() -> None:
+    """cos of 0, 60, 90 and 120 degrees."""
+    schedule = Cosine(final=0.2)
+    assert [schedule.factor(step, 6) for step in (0, 2, 3, 4)] == pytest.approx([1.0, 0.8, 0.6, 0.4])
+    factors = [schedule.factor(step, 1000) for step in range(1000)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[-1] == pytest.approx(0.2, abs=1e-5)
+
+
+def test_cyclic_is_the_papers_between_its_least_and_its_most() -> None:
+    """Yang et al. 2022: min-lr 0.02, max-lr 1.0."""
+    schedule = Cyclic(lowest=0.02, highest=1.0, cycles=1)
+    factors = [schedule.factor(step, 5000) for step in range(5000)]
+    assert (min(factors), max(factors)) == (0.02, 1.0)
+    assert factors.index(1.0) == 2500
+    assert factors[1250] == factors[3750] == pytest.approx(0.51)
+
+
+@pytest.mark.parametrize("cycles", [1, 2, 5])
+def test_cycles_repeat(cycles) -> None:
+    schedule = Cyclic(lowest=0.1, highest=2.0, cycles=cycles)
+    factors = [schedule.factor(step, 100) for step in range(100)]
+    assert factors.count(2.0) == factors.count(0.1) == cycles
+    assert factors == factors[: 100 // cycles] * cycles
+
+
+def test_warm_up_rises_to_where_the_other_schedule_starts_and_leaves_it_the_rest() -> None:
+    after = Cosine(final=0.2)
+    schedule = WarmUp(share=0.4, then=after)
+    factors = [schedule.factor(step, 10) for step in range(10)]
+    assert factors[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert factors[4:] == [after.factor(step, 6) for step in range(6)]
+    low = WarmUp(share=0.5, then=Cyclic(lowest=0.5, highest=1.0, cycles=1))
+    assert [low.factor(step, 8) for step in (0, 3, 4, 6)] == pytest.approx([0.1, 0.4, 0.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Cosine(final=0), "Expected 0 < final=0 < 1."),
+        (lambda: Cosine(final="low"), "Expected final='low' to be a number."),
+        (lambda: Cyclic(lowest=0, highest=1, cycles=1), "Expected lowest=0 > 0."),
+        (lambda: Cyclic(lowest=1.0, highest=0.5, cycles=1), "Expected lowest=1.0 < highest=0.5."),
+        (lambda: Cyclic(lowest=0.5, highest=1, cycles=0), "Expected cycles=0 >= 1."),
+        (lambda: Cyclic(lowest=0.5, highest=1, cycles=1.5), "Expected cycles=1.5 to be an integer."),
+        (lambda: WarmUp(share=1, then=Constant()), "Expected 0 < share=1 < 1."),
+        (lambda: WarmUp(share=0.1, then="cosine"), "Expected then='cosine' to be a schedule."),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(make, sentence) -> None:
+    with pytest.raises((TypeError, ValueError)) as refusal:
+        make()
+    assert str(refusal.value) == sentence
+
+
+def test_examples_hold() -> None:
+    assert doctest.testmod(schedules) == (0, 5)
