@@ -7,6 +7,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 VOWELS = frozenset("aeiouy")
 MINUS = "\N{MINUS SIGN}"
+SPELLED = {"dpnadam": "DP-NAdam", "dpadamwosm": "DP-AdamWOSM", "auto_s": "AUTO-S"}
+"""Methods whose names follow no rule."""
 
 
 def epsilon_up(value: float) -> str:
@@ -105,9 +107,11 @@ def count(how_many: int, noun: str) -> str:
 def method_label(method: str) -> str:
     """A method's name for readers: a leading `dp` set apart, acronyms (no vowel) in capitals.
 
-    >>> [method_label(name) for name in ("dpsgd", "dpnsgd", "dpadam", "adadp")]
-    ['DP-SGD', 'DP-NSGD', 'DP-Adam', 'Adadp']
+    >>> [method_label(name) for name in ("dpsgd", "dpnsgd", "dpadam", "dpnadam", "adadp")]
+    ['DP-SGD', 'DP-NSGD', 'DP-Adam', 'DP-NAdam', 'Adadp']
     """
+    if method in SPELLED:
+        return SPELLED[method]
     private, rest = ("DP-", method[2:]) if method.startswith("dp") and len(method) > 2 else ("", method)
     return private + (rest.capitalize() if VOWELS & set(rest.lower()) else rest.upper())
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import doctest
 import math
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+import yaml
+from hydra.utils import get_class
 
 from reports import notation
+
+TRAINERS = Path(__file__).parents[2] / "conf" / "trainer"
 
 
 def test_examples_hold() -> None:
@@ -39,6 +44,13 @@ def test_intervals_are_rounded_outwards(low: float, high: float, text: str) -> N
 
 
 def test_unknown_methods_get_a_label_too() -> None:
-    assert notation.method_label("dpadamwosm") == "DP-Adamwosm"
+    assert notation.method_label("dpadagrad") == "DP-Adagrad"
     assert notation.method_label("dp") == "DP"
     assert notation.method_label("") == ""
+
+
+@pytest.mark.parametrize("path", sorted(TRAINERS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_methods_are_called_what_they_call_themselves(path: Path) -> None:
+    """Except for AUTO-S, which is DP-NSGD."""
+    label = get_class(yaml.safe_load(path.read_text())["_target_"]).label
+    assert notation.method_label(path.stem) == ("AUTO-S" if path.stem == "auto_s" else label)

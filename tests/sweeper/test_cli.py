@@ -14,6 +14,7 @@ from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
+TRAINERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "trainer").glob("*.yaml"))
 
 
 def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: P
 def test_help_lists_groups_and_exit_codes(program: Program) -> None:
     done = program("--help")
     assert done.returncode == 0
-    for words in ("trainer: dpadam, dpnsgd, dpsgd", "grid:", "paper_a", "Exit codes"):
+    for words in (f"trainer: {', '.join(TRAINERS)}", "grid:", "paper_a", "Exit codes"):
         assert words in done.stdout
     verbs = program("--help", module="sweeper.cli")
     assert all(verb in verbs.stdout for verb in ("sweep", "plan", "budget", "verify", "report", "release"))
@@ -53,7 +54,7 @@ def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_p
         return done.stdout.split()
 
     assert complete("bu") == ["budget"]
-    assert set(complete("sweep trainer=")) == {"trainer=dpadam", "trainer=dpnsgd", "trainer=dpsgd"}
+    assert set(complete("sweep trainer=")) == {f"trainer={name}" for name in TRAINERS}
     assert "privacy.epsilon=" in complete("plan dataset=mnist privacy.eps")
     assert complete("budget ra") == ["raise"]
     assert set(complete("budget open policy=")) == {"policy=addition", "policy=renyi"}

@@ -47,6 +47,23 @@ def test_the_paper_grids_are_the_papers(compose_priced: Compose) -> None:
     assert {(t.axes["trainer.lr"], t.axes["trainer.clip_norm"]) for t in paper_b.trials} == set(
         product((0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0), (0.1, 0.2, 0.5, 1.0))
     )
+    momenta = compose_priced([*FAST, "grid=paper_b", "trainer=dpmomentum"]).plan
+    assert {tuple(trial.axes.values()) for trial in momenta.trials} == {
+        (lr, bound, momentum)
+        for lr, bound in {(t.axes["trainer.lr"], t.axes["trainer.clip_norm"]) for t in paper_b.trials}
+        for momentum in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    }
+
+
+@pytest.mark.parametrize("trainer", sorted(path.stem for path in (CONF / "trainer").glob("*.yaml")))
+def test_every_method_has_a_sweep_of_its_own_out_of_the_box(compose_priced: Compose, trainer: str) -> None:
+    priced = compose_priced([*FAST, f"trainer={trainer}"])
+    assert {trial.method for trial in priced.plan.trials} == {trainer}
+    assert len(priced.plan.trials) == (4 if trainer == "auto_s" else 16)
+    written = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
+    for trial in priced.plan.trials:
+        assert set(trial.config["trainer"]) == set(written)
+        assert trial.config["trainer"]["_target_"] == written["_target_"]
 
 
 def test_several_methods_models_and_noises_unite_in_one_plan(compose_priced: Compose) -> None:
@@ -134,6 +151,8 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["trainer=dpnsgd", "trainer.lr=0.1,nan"], "Expected trainer.lr=nan to be finite"),
         (["trainer=dpnsgd", "+trainer.foo=1"], "Expected trainer.foo to be one of lr, regularizer"),
         (["trainer=dpnsgd", "trainer.clip_norm=1,2"], "trainer has lr, regularizer"),
+        (["trainer=dpmomentum", "trainer.momentum=0.6,1"], "Expected 0 <= momentum=1 < 1"),
+        (["trainer=dpadamwosm", "+trainer.beta2=0.9"], "Expected trainer.beta2 to be one of beta1, clip_norm, eps, lr"),
         (["trainer=dpsgd", "grid.axes.dpsgd={trainer.lr: []}"], "non-empty list"),
         (["grid.trainers=[]"], "at least one point"),
         (["trainer=dpnsgd", "grid=paper_b"], "it has them for dpsgd, dpadam"),

@@ -48,6 +48,7 @@ DATA_SETS: dict[str, Any] = {
     for file in sorted(CONF.glob("dataset/*.yaml"))
 }
 OFFICIAL = [name for name, conf in DATA_SETS.items() if "files" in conf["dataset"]]
+TRAINERS = tuple(sorted(path.stem for path in (CONF / "trainer").glob("*.yaml")))
 GRIDS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
 }
@@ -185,10 +186,12 @@ def test_declaring_imports_neither_torch_nor_pooch(name: str) -> None:
 def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
     conf: Any = GRIDS[name]
     assert conf["trainers"]
-    assert set(conf["trainers"]) <= set(conf["axes"]) <= {"dpsgd", "dpnsgd", "dpadam"}
+    assert set(conf["trainers"]) <= set(conf["axes"])
     for trainer, axes in conf["axes"].items():
-        second = "trainer.regularizer" if trainer == "dpnsgd" else "trainer.clip_norm"
-        assert list(axes) == ["trainer.lr", second]
+        declared = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
+        second = "trainer.regularizer" if "regularizer" in declared else "trainer.clip_norm"
+        assert list(axes)[:2] == ["trainer.lr", second]
+        assert all(key.removeprefix("trainer.") in declared for key in axes)
         for values in axes.values():
             assert len(set(values)) == len(values) >= 1
             assert all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in values)
@@ -196,9 +199,16 @@ def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
 
 def test_the_papers_grids_have_the_papers_sizes() -> None:
     sizes: dict[tuple[str, str], int] = {}
-    for (grid, conf), trainer in itertools.product(GRIDS.items(), ("dpsgd", "dpnsgd", "dpadam")):
+    for (grid, conf), trainer in itertools.product(GRIDS.items(), TRAINERS):
         axes = conf["axes"].get(trainer)
         sizes[grid, trainer] = math.prod(map(len, axes.values())) if axes else 0
     assert sizes["paper_a", "dpsgd"] == sizes["paper_a", "dpnsgd"] == 7 * 5
     assert sizes["paper_b", "dpsgd"] == 10 * 4
-    assert sizes["paper_b", "dpadam"] == 4
+    assert sizes["paper_b", "dpadam"] == sizes["paper_b", "dpadamwosm"] == 4
+    assert sizes["paper_b", "dpmomentum"] == 10 * 4 * 7
+    assert sizes["paper_a", "dpnadam"] == 5 * 5
+
+
+@pytest.mark.parametrize("name", ["small", "cifar10"])
+def test_the_grids_of_data_sets_have_every_method(name: str) -> None:
+    assert set(GRIDS[name]["axes"]) == set(TRAINERS)
