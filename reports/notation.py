@@ -7,7 +7,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 VOWELS = frozenset("aeiouy")
 MINUS = "\N{MINUS SIGN}"
-SPELLED = {"dpnadam": "DP-NAdam", "dpadamwosm": "DP-AdamWOSM", "auto_s": "AUTO-S"}
+SPELLED = {
+    "dpnadam": "DP-NAdam",
+    "dpadamwosm": "DP-AdamWOSM",
+    "auto_s": "AUTO-S",
+    "projected_dpsgd": "projected DP-SGD",
+}
 """Methods whose names follow no rule."""
 
 

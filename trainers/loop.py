@@ -26,6 +26,7 @@ from trainers.engines.engine import Engine
 from trainers.engines.gradients import trainable
 from trainers.engines.isolation import refuse_mixing
 from trainers.entropy import Streams
+from trainers.projection import Projection
 from trainers.run import Journal, Outcome, Progress, Run, Unrecorded
 from trainers.sums import EngineSums, Sums
 from trainers.updates import Directions
@@ -48,8 +49,9 @@ def train(
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2). A run whose parameters cease to be finite stops there and is flagged, not raised. `should_stop` is asked
-    after each step; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
+    bound)^2), and a projection where the method has one. A run whose parameters cease to be finite stops there and is
+    flagged, not raised. `should_stop` is asked after each step; what was reached is kept then. `since` is where an
+    earlier session left off: `streams` must be new.
     """
     sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
     (outcome,) = train_together(
@@ -154,6 +156,7 @@ class _Session:
         deviations = [row.run.noise_multiplier * row.run.trainer.transform.bound for row in rows]
         deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
+        project = Projection([row.run.trainer for row in rows])
         first, tally = places[0].step, Tally(len(rows))
         for step in range(first, first + steps):
             batch = chance.batch()
@@ -161,6 +164,7 @@ class _Session:
             noisy = sums(weights, batch) + chance.noise(weights) * deviation
             direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
+            project(weights)
             if self.on_step is not None:
                 self.on_step(step + 1)
             self.stopping = self.should_stop is not None and self.should_stop()

@@ -37,6 +37,7 @@ from trainers.loop import train
 from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
+from trainers.projected_dpsgd import ProjectedDpSgd
 from trainers.run import Outcome, Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
@@ -269,6 +270,7 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
         DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
         DpNadam(lr=0.05, regularizer=0.2),
         DpAdamWosm(lr=0.05, clip_norm=0.3, eps=0.01),
+        ProjectedDpSgd(lr=0.5, clip_norm=0.3, radius=0.5),
     ],
     ids=lambda one: one.label,
 )

@@ -18,6 +18,8 @@ DECLARATIONS = [
     "dpmomentum",
     "dpnadam",
     "method",
+    "projected_dpsgd",
+    "projection",
     "sampling",
     "schedules",
     "scores",

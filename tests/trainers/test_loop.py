@@ -28,6 +28,7 @@ from trainers.loop import train
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
+from trainers.projected_dpsgd import ProjectedDpSgd
 from trainers.run import BatchSizes, Progress, Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
@@ -40,6 +41,7 @@ TRAINERS = [
     DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
     DpNadam(lr=0.05, regularizer=0.2, beta1=0.8, beta2=0.9, eps=1e-4),
     DpAdamWosm(lr=0.05, clip_norm=0.3, beta1=0.8, eps=0.01),
+    ProjectedDpSgd(lr=0.5, clip_norm=0.3, radius=1.0),
 ]
 RUN = Run(
     trainer=TRAINERS[0],
@@ -103,6 +105,8 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
             first = trainer.beta1 * first + (1 - trainer.beta1) * mean
             mean = first / (1 - trainer.beta1 ** (step + 1)) / (0.7 * 0.3 / 30 + trainer.eps)
         weights -= trainer.lr * run.schedule.factor(step, run.steps) * mean
+        if isinstance(trainer, ProjectedDpSgd):
+            weights *= min(1.0, trainer.radius / float(weights.norm()))
     return weights
 
 
@@ -259,6 +263,33 @@ def test_batch_sizes_are_summarised() -> None:
     _, outcome = trained(RUN, some_records(80), reproducible_streams(3, "trial"))
     assert outcome.batch_sizes == BatchSizes(smallest=min(sizes), mean=sum(sizes) / 4, largest=max(sizes))
     assert outcome.seconds > 0
+
+
+@pytest.mark.parametrize("radius", [0.01, 0.5, 100.0])
+def test_projected_weights_are_within_their_ball_after_every_step(radius) -> None:
+    """The first step leaves the small balls; in the large one, which no step leaves, the method is DP-SGD."""
+    free = replace(RUN, trainer=DpSgd(lr=4.0, clip_norm=0.3), noise_multiplier=5.0, steps=20)
+    confined = replace(free, trainer=ProjectedDpSgd(lr=4.0, clip_norm=0.3, radius=radius))
+    paths: list[list[Tensor]] = []
+    for run in (free, confined):
+        model, path = fresh_model(), []
+        streams, look = reproducible_streams(1, "trial"), partial(flat, model)
+        train(
+            run,
+            model,
+            Opacus(),
+            some_records(80),
+            streams,
+            device="cpu",
+            on_step=lambda _, p=path, f=look: p.append(f()),
+        )
+        paths.append(path)
+    norms = [float(weights.double().norm()) for weights in paths[1]]
+    assert max(norms) <= radius * (1 + 1e-6)
+    if radius < 1:
+        assert norms[0] == pytest.approx(radius, rel=1e-6)
+    else:
+        assert all(torch.equal(mine, other) for mine, other in zip(*paths, strict=True))
 
 
 def test_divergence_is_flagged_and_stops_the_run() -> None:

@@ -26,6 +26,7 @@ from trainers.entropy import Streams, reproducible_streams, secret_streams
 from trainers.loop import train, train_together
 from trainers.models.initialise import build
 from trainers.models.one_hidden import one_hidden
+from trainers.projected_dpsgd import ProjectedDpSgd
 from trainers.run import Outcome, Progress, Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
@@ -50,6 +51,8 @@ GRIDS = {
         DpAdamWosm(lr=lr, clip_norm=bound, beta1=beta, eps=0.01)
         for lr, bound, beta in ((0.05, 0.3, 0.9), (0.01, 3.0, 0.9), (0.05, 0.3, 0.5))
     ],
+    "projected DP-SGD": [ProjectedDpSgd(lr=0.5, clip_norm=0.3, radius=size) for size in (0.5, 1.0, 1e3)],
+    "confined and free": [ProjectedDpSgd(lr=0.5, clip_norm=0.3, radius=1.0), DpSgd(lr=0.5, clip_norm=0.3)],
     "one": [DpSgd(lr=0.5, clip_norm=0.3)],
 }
 each_grid = pytest.mark.parametrize("trainers", GRIDS.values(), ids=GRIDS)

@@ -16,6 +16,7 @@ from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
+from trainers.projected_dpsgd import ProjectedDpSgd
 from trainers.run import Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant, StepDecay
@@ -30,6 +31,7 @@ ADAM = partial(DpAdam, lr=0.1, clip_norm=1.0)
 MOMENTUM = partial(DpMomentum, lr=0.1, clip_norm=1.0)
 NADAM = partial(DpNadam, lr=0.1, regularizer=0.01)
 WOSM = partial(DpAdamWosm, lr=0.1, clip_norm=1.0)
+PROJECTED = partial(ProjectedDpSgd, lr=0.1, clip_norm=1.0, radius=1.0)
 RUN = partial(
     Run,
     trainer=SGD(),
@@ -52,6 +54,9 @@ POSITIVE = [
     (NADAM, "lr"),
     (NADAM, "regularizer"),
     (NADAM, "eps"),
+    (PROJECTED, "lr"),
+    (PROJECTED, "clip_norm"),
+    (PROJECTED, "radius"),
     (WOSM, "lr"),
     (WOSM, "clip_norm"),
     (WOSM, "eps"),

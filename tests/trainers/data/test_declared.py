@@ -189,8 +189,8 @@ def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
     assert set(conf["trainers"]) <= set(conf["axes"])
     for trainer, axes in conf["axes"].items():
         declared = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
-        second = "trainer.regularizer" if "regularizer" in declared else "trainer.clip_norm"
-        assert list(axes)[:2] == ["trainer.lr", second]
+        second = next(name for name in ("radius", "regularizer", "clip_norm") if name in declared)
+        assert list(axes)[:2] == ["trainer.lr", f"trainer.{second}"]
         assert all(key.removeprefix("trainer.") in declared for key in axes)
         for values in axes.values():
             assert len(set(values)) == len(values) >= 1
