@@ -156,7 +156,7 @@ class _Session:
         deviations = [row.run.noise_multiplier * row.run.trainer.transform.bound for row in rows]
         deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
-        project = Projection([row.run.trainer for row in rows])
+        project = Projection([row.run.trainer for row in rows], weights)
         first, tally = places[0].step, Tally(len(rows))
         for step in range(first, first + steps):
             batch = chance.batch()

@@ -23,15 +23,15 @@ class Confined(Protocol):
 class Projection:
     """The projections of K runs side by side, each onto its own ball; whoever is not confined is left as it is."""
 
-    def __init__(self, trainers: Sequence[object]) -> None:
-        self._radii = [one.radius if isinstance(one, Confined) else math.inf for one in trainers]
+    def __init__(self, trainers: Sequence[object], like: Tensor) -> None:
+        radii = [one.radius if isinstance(one, Confined) else math.inf for one in trainers]
+        self._radii = None if min(radii) == math.inf else like.new_tensor(radii)[:, None].double()
 
     def __call__(self, weights: Tensor) -> None:
         """Shortens those of the weights [K, P] that are too long, in place."""
         import torch
 
-        if all(math.isinf(radius) for radius in self._radii):
+        if self._radii is None:
             return
         norms = torch.linalg.vector_norm(weights, dim=1, keepdim=True, dtype=torch.float64)
-        radii = norms.new_tensor(self._radii)[:, None]
-        weights *= torch.where(norms > radii, radii / norms, torch.ones_like(norms))
+        weights *= torch.where(norms > self._radii, self._radii / norms, torch.ones_like(norms))

@@ -55,7 +55,7 @@ class Velocity:
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
-    """Steps along the velocity v <- momentum * v + gradient: the heavy ball, which nothing damps.
+    """Steps along the velocity v <- momentum * v + gradient: the heavy ball, whose gradients no 1 - momentum shortens.
 
     Source: Yu, Zhang, Chen 2019, Equation 5.
     """

@@ -292,8 +292,13 @@ def test_projected_weights_are_within_their_ball_after_every_step(radius) -> Non
         assert all(torch.equal(mine, other) for mine, other in zip(*paths, strict=True))
 
 
-def test_divergence_is_flagged_and_stops_the_run() -> None:
-    run = replace(RUN, trainer=DpSgd(lr=3e38, clip_norm=1e6), steps=10)
+@pytest.mark.parametrize(
+    "wild",
+    [DpSgd(lr=3e38, clip_norm=1e6), ProjectedDpSgd(lr=3e38, clip_norm=1e6, radius=1.0)],
+    ids=lambda one: one.label,
+)
+def test_divergence_is_flagged_and_stops_the_run(wild) -> None:
+    run = replace(RUN, trainer=wild, steps=10)
     weights, outcome = trained(run, some_records(80), secret_streams())
     assert outcome.diverged
     assert outcome.steps < 10
