@@ -251,12 +251,11 @@ def paid_for(
     if shared and points:
         if spares or turns is not None:
             raise BadInput("Expected shared subsamples without spare attempts and proposals: all points run at once.")
-        return (
-            PlanEvent(
-                training=events.share(point.training for point in points),
-                validation=events.compose(scored) if scored else None,
-            ),
-        )
+        try:
+            training = events.share(point.training for point in points)
+        except ValueError as cause:
+            raise BadInput("Expected shared subsamples to be sampler=poisson's: others have no price.") from cause
+        return (PlanEvent(training=training, validation=events.compose(scored) if scored else None),)
     if not spares and turns is None:
         return tuple(points)
     costliest = PlanEvent(

@@ -72,7 +72,7 @@ class Declaration:
     @property
     def train_records(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
-        return self.score.train_records(nominal_units(self.dataset))
+        return self.score.train_records(nominal_units(self.dataset), self.adjacency)
 
     @property
     def stretch(self) -> int | None:

@@ -46,7 +46,7 @@ def alternative(priced: PricedPlan) -> Alternative | None:
             event = there.event(PlanEvent(training=trial.event.training) for trial in plan.trials)
             return Alternative(subsample=subsample, epsilon=plan_epsilon(Rdp(), event, plan.delta, plan.adjacency))
         ours, theirs = (_noise(terms, plan) for terms in (here, there))
-    except UnsupportedEvent:
+    except (UnsupportedEvent, BadInput):
         return None
     noise: float = plan.trials[0].config["privacy"]["noise_multiplier"]
     return Alternative(subsample=subsample, noise_multiplier=noise * theirs / ours)

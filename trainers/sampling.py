@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from accounting.events import DpEvent, poisson_gaussian
+from accounting.events import DpEvent, poisson_gaussian, without_replacement_gaussian
 from trainers.validation import positive_int
 
 if TYPE_CHECKING:
@@ -85,6 +85,35 @@ class Poisson:
         if self.batch_size > records:
             raise ValueError(f"Expected batch_size={self.batch_size} <= records={records}.")
         return self.batch_size / records
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSize:
+    """Exactly `batch_size` of the records, drawn uniformly without replacement at every step.
+
+    Batches of fixed size are for neighbours of equal number: they are priced under REPLACE_ONE alone, where the number
+    of records is public. Source: Wang, Balle, Kasiviswanathan 2019; the sampling of Yang et al. 2022.
+    """
+
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        positive_int("batch_size", self.batch_size)
+
+    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        """One Gaussian step on `batch_size` of so many records."""
+        return without_replacement_gaussian(
+            records=records, batch_size=self.batch_size, noise_multiplier=noise_multiplier
+        )
+
+    def draw(
+        self, rows: int, available: int, records: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A uniform subset for each row; ValueError where there are fewer records than were declared and charged."""
+        if available < records:
+            raise ValueError(f"Expected records={available} to be the {records} that were declared, or more.")
+        drawn = [np.sort(rng.choice(available, self.batch_size, replace=False, shuffle=False)) for _ in range(rows)]
+        return np.concatenate(drawn), np.full(rows, self.batch_size)
 
 
 def _fallen_right(coins: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -57,8 +57,11 @@ class Score(Protocol):
         """One measurement of one trial, or None where no private record is read."""
         ...
 
-    def train_records(self, records: int) -> int:
-        """The nominal number of private units left to train on, of a nominal `records`."""
+    def train_records(self, records: int, adjacency: Adjacency) -> int:
+        """The nominal number of private units left to train on, of a nominal `records`.
+
+        Where records are replaced, their number is public, and so is how many are left: that is exact.
+        """
         ...
 
     def check(self, test_records: int) -> None:
@@ -111,10 +114,14 @@ class PrivateHoldout:
         """One Gaussian mechanism on the pair of counts."""
         return gaussian(noise_multiplier=self._std())
 
-    def train_records(self, records: int) -> int:
-        """The nominal remainder, public whatever the split turns out to be; at least 1."""
+    def train_records(self, records: int, adjacency: Adjacency) -> int:
+        """The remainder, public whatever the split turns out to be; at least 1."""
+        from trainers.data.split import left_by_position
+
         positive_int("records", records)
-        return max(1, round(records * (1 - self.fraction)))
+        replacing = Adjacency(adjacency) is Adjacency.REPLACE_ONE
+        left = left_by_position(records, self.fraction) if replacing else round(records * (1 - self.fraction))
+        return max(1, left)
 
     def check(self, test_records: int) -> None:
         """Any data set has private records to hold out."""
@@ -159,7 +166,7 @@ class PublicTest:
         """None: no private record is read."""
         return
 
-    def train_records(self, records: int) -> int:
+    def train_records(self, records: int, adjacency: Adjacency) -> int:
         """All of them."""
         positive_int("records", records)
         return records

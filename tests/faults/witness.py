@@ -88,8 +88,8 @@ class Score:
     def event(self) -> DpEvent:
         return self._score().event()
 
-    def train_records(self, records: int) -> int:
-        return self._score().train_records(records)
+    def train_records(self, records: int, adjacency: Adjacency) -> int:
+        return self._score().train_records(records, adjacency)
 
     def check(self, test_records: int) -> None:
         self._score().check(test_records)

@@ -137,6 +137,7 @@ def test_shared_subsamples_are_another_plan_and_price(compose_priced: Compose) -
         (["checkpoint.every=2"], "Expected checkpoint.every=2 to be null with subsample=shared"),
         (["plan.spare_attempts=1"], "Expected plan.spare_attempts=1 to be 0 with subsample=shared"),
         (["search=random", "search.trials=2"], "all points run at once"),
+        (["sampler=fixed_size", "privacy.adjacency=replace_one"], "Expected shared subsamples to be sampler=poisson's"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

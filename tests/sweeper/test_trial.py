@@ -285,7 +285,7 @@ class Broken:
     statement: str = "broken"
 
     def event(self): return self.held.event()
-    def train_records(self, records): return self.held.train_records(records)
+    def train_records(self, records, adjacency): return self.held.train_records(records, adjacency)
     def check(self, test_records): pass
     def split(self, private, test, adjacency): return self.held.split(private, test, adjacency)
     def measure(self, model, data, rng, device, loss):

@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accounting.events import flatten
+from accounting.guarantee import Adjacency
 from trainers.dpnsgd import DpNsgd
 from trainers.engines.isolation import refuse_mixing
 from trainers.models.initialise import build
@@ -80,7 +81,7 @@ def test_paper_a_drops_at_epochs_50_and_75_of_100() -> None:
 @pytest.mark.parametrize("configuration", configurations("score"))
 def test_scores(configuration) -> None:
     score = instantiate(configuration)
-    assert 0 < score.train_records(1000) <= 1000
+    assert 0 < score.train_records(1000, Adjacency.ADD_OR_REMOVE_ONE) <= 1000
 
 
 @pytest.mark.parametrize("configuration", configurations("engine"))

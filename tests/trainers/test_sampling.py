@@ -1,12 +1,12 @@
-"""Poisson sampling: inclusion by independent coins of the declared bias, and the event that says so."""
+"""Samplers: inclusion as declared, by independent coins or in batches of fixed size, and the event that says so."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from accounting.events import flatten, poisson_gaussian
-from trainers.sampling import Poisson
+from accounting.events import flatten, poisson_gaussian, without_replacement_gaussian
+from trainers.sampling import FixedSize, Poisson
 
 each_way = pytest.mark.parametrize("rows", [1, 50], ids=["one by one", "50 at once"])
 
@@ -128,3 +128,45 @@ def test_a_batch_larger_than_the_data_is_refused() -> None:
         sampler.event(records=100, noise_multiplier=1.0)
     with pytest.raises(ValueError, match=r"^Expected batch_size=101 <= records=100.$"):
         sampler.draw(1, 100, 100, np.random.Generator(np.random.Philox(1)))
+
+
+def subsets(times: int, rows: int) -> np.ndarray:
+    """Batches of 3 of 8 records [times, 3], `rows` at a time."""
+    rng, sampler = np.random.Generator(np.random.Philox(9)), FixedSize(batch_size=3)
+    found = []
+    for _ in range(0, times, rows):
+        units, sizes = sampler.draw(rows, 8, 8, rng)
+        assert sizes.tolist() == [3] * rows
+        found.append(units.reshape(rows, 3))
+    return np.concatenate(found)
+
+
+@each_way
+def test_batches_of_fixed_size_are_uniform_subsets(rows) -> None:
+    times = 56_000
+    batches = subsets(times, rows)
+    assert (np.diff(batches, axis=1) > 0).all(), "distinct, ascending"
+    places = batches @ np.array([64, 8, 1])
+    kinds, counts = np.unique(places, return_counts=True)
+    assert len(kinds) == 56
+    assert ((counts - 1000) ** 2 / 1000).sum() < 55 + 6 * np.sqrt(2 * 55)
+
+
+@each_way
+def test_batches_of_fixed_size_are_independent(rows) -> None:
+    batches = subsets(20_000, rows)
+    again = (batches[1:] == batches[:-1]).all(axis=1).mean()
+    assert again == pytest.approx(1 / 56, abs=5 * np.sqrt(1 / 56 / 20_000))
+
+
+def test_a_batch_of_fixed_size_is_charged_for_the_records_that_there_are_at_least() -> None:
+    sampler, rng = FixedSize(batch_size=4), np.random.Generator(np.random.Philox(1))
+    event = sampler.event(records=10, noise_multiplier=2.0)
+    assert event == without_replacement_gaussian(records=10, batch_size=4, noise_multiplier=2.0)
+    assert len(sampler.draw(1, 11, 10, rng)[0]) == 4
+    with pytest.raises(ValueError, match=r"^Expected records=9 to be the 10 that were declared, or more\.$"):
+        sampler.draw(1, 9, 10, rng)
+    with pytest.raises(ValueError, match="batch_size"):
+        sampler.event(records=3, noise_multiplier=2.0)
+    with pytest.raises(ValueError, match="batch_size"):
+        FixedSize(batch_size=0)

@@ -11,10 +11,13 @@ import torch
 from torch import nn
 
 from accounting.events import gaussian, same
+from accounting.guarantee import Adjacency
 from trainers.data.records import Records
 from trainers.data.split import Split
 from trainers.data.units import Units
 from trainers.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, right_and_wrong, wilson
+
+ADD = Adjacency.ADD_OR_REMOVE_ONE
 
 
 def judged(right: int, wrong: int) -> tuple[nn.Module, Records]:
@@ -55,10 +58,20 @@ def test_noise_that_no_plan_has_chosen_is_refused() -> None:
 
 
 def test_nominal_training_sizes() -> None:
-    assert PrivateHoldout(fraction=0.2).train_records(5000) == 4000
-    assert PrivateHoldout(fraction=0.1).train_records(1797) == 1617
-    assert PrivateHoldout(fraction=0.99).train_records(1) == 1
-    assert PublicTest().train_records(5000) == 5000
+    assert PrivateHoldout(fraction=0.2).train_records(5000, ADD) == 4000
+    assert PrivateHoldout(fraction=0.1).train_records(1797, ADD) == 1617
+    assert PrivateHoldout(fraction=0.99).train_records(1, ADD) == 1
+    assert PublicTest().train_records(5000, ADD) == 5000
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_where_records_are_replaced_the_number_left_is_exact(fraction: float) -> None:
+    """A batch of fixed size is charged for so many records, and fewer would cost more."""
+    score = PrivateHoldout(fraction=fraction)
+    for count in (1, 2, 7, 1797):
+        records = Records(features=torch.zeros(count, 1), labels=torch.zeros(count, dtype=torch.int64))
+        left = len(score.split(records, None, Adjacency.REPLACE_ONE).train)
+        assert score.train_records(count, Adjacency.REPLACE_ONE) == max(1, left)
 
 
 def test_missing_records_are_refused() -> None:

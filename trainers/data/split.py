@@ -19,6 +19,7 @@ disjointness of *all* trials' training records from the held-out ones requires.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,12 @@ def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDA
             raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
         return _held(records.units.names, fraction)[records.units.of]
     return _held(_positions(len(records)) if replacing else records.contents(), fraction)
+
+
+@lru_cache(maxsize=64)
+def left_by_position(records: int, fraction: float) -> int:
+    """How many of so many records are not held out where positions decide: public, as their number is."""
+    return records - int(_held(_positions(records), fraction).sum())
 
 
 def _held(tags: Iterable[bytes], fraction: float) -> NDArray[np.bool_]:

@@ -1,0 +1,40 @@
+"""Sweeps in batches of fixed size: charged and run as what they are, under the one adjacency that has a price."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.events import flatten, from_json, same
+from accounting.plan import Plan
+from accounting.result import Status, TrialResult
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+LINE = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_norm=1", "steps=3", "sampler=fixed_size")
+LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "compute.threads=1", "compute.device=cpu")
+
+
+@pytest.mark.parametrize("engine", ["auto", "opacus"])
+def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: str) -> None:
+    done = program(*LINE, *LIGHT, "privacy.adjacency=replace_one", f"engine={engine}")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / Path(done.stdout.splitlines()[-1]).parents[1]
+    plan = Plan.read(folder / "plan.json")
+    for trial in plan.trials:
+        result = TrialResult.read(folder / "trials" / trial.id)
+        assert result is not None
+        assert result.status is Status.FINISHED
+        ((step, count),) = flatten(trial.event.training)
+        assert (step.sample_size, count) == (720, 3)
+        assert same(from_json(result.event), trial.event.training)
+        assert result.curator["batch_sizes"] == {"smallest": 720, "mean": 720.0, "largest": 720}
+
+
+def test_neighbours_of_another_number_have_no_price(program: Program) -> None:
+    refused = program(*LINE, *LIGHT)
+    assert refused.returncode == 2
+    assert "RDP has no bound for SampledWithoutReplacement under add_or_remove_one" in refused.stderr
