@@ -1,0 +1,237 @@
+"""An attack on the real training loop: what one step gives away of a record that was made for it.
+
+All records but the canary have gradients of zero, and the canary's is as long as it may be, so that one step on
+neighbours is as far apart as the law allows. Thousands of fresh steps with and without the canary, a threshold fixed
+beforehand and Clopper and Pearson's intervals give an epsilon that the step costs at least, with confidence 1 - 1e-6:
+never above what is charged for it, and near it. The same attack finds the classic mistakes once they are planted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from accounting.guarantee import Adjacency
+from accounting.pld import Pld
+from trainers.chance import Chance
+from trainers.data.records import Records
+from trainers.dpadam import DpAdam
+from trainers.dpnsgd import DpNsgd
+from trainers.dpsgd import DpSgd
+from trainers.engines.fused import Fused
+from trainers.engines.stacked import Stack
+from trainers.entropy import Streams, reproducible_streams, secret_streams
+from trainers.loop import train_together
+from trainers.losses import SquaredError
+from trainers.method import Trainer
+from trainers.models.initialise import build
+from trainers.run import Run
+from trainers.sampling import FixedSize, Poisson
+from trainers.schedules import Constant
+from trainers.sums import EngineSums, StackedSums, Sums
+from trainers.transforms import Clip, Normalize
+
+RECORDS, FEATURES = 12, 3
+TIMES = 10_000
+DELTA = 0.01
+ALPHA = 1e-6
+CANARY = torch.tensor([[300.0, 0.0, 400.0]])
+TOWARDS = CANARY[0] / CANARY.norm()
+
+
+def line() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(FEATURES, 1, bias=False))
+
+
+def records(*, canary: bool) -> Records:
+    silent = torch.zeros(RECORDS, FEATURES)
+    features = torch.cat([silent, CANARY]) if canary else silent
+    return Records(features=features, labels=torch.full((len(features),), -1e4))
+
+
+def stacked(models: Sequence[nn.Module], data: Records) -> Sums:
+    return StackedSums(stack=Stack.of(models[0], SquaredError()), records=data, device="cpu")
+
+
+def fused(models: Sequence[nn.Module], data: Records) -> Sums:
+    return EngineSums(models=models, engine=Fused(), records=data, device="cpu", chunk=None, loss=SquaredError())
+
+
+@cache
+def models_of(count: int) -> list[nn.Sequential]:
+    """So many models, made once: what costs time is to make them."""
+    return [build(line, seed) for seed in range(count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """Many fresh runs of one step; `batch_size` of the nominal records take part on average."""
+
+    trainer: Trainer
+    batch_size: int = RECORDS
+    noise_multiplier: float = 1.0
+    threshold: float = 2.0
+    times: int = TIMES
+    sums: Callable[[Sequence[nn.Module], Records], Sums] = stacked
+    streams: Callable[[int], Sequence[Streams]] = lambda times: [secret_streams()] * times
+
+    @property
+    def run(self) -> Run:
+        return Run(
+            trainer=self.trainer,
+            sampler=Poisson(batch_size=self.batch_size),
+            schedule=Constant(),
+            noise_multiplier=self.noise_multiplier,
+            steps=1,
+            train_records=RECORDS,
+        )
+
+    @property
+    def charged(self) -> float:
+        return Pld().epsilon(self.run.event, DELTA, Adjacency.ADD_OR_REMOVE_ONE)
+
+    def moves(self, *, canary: bool) -> Tensor:
+        """By how much each run moved [times, features], in standard deviations of the noise that was declared."""
+        models = models_of(self.times)
+        for model in models:
+            nn.init.zeros_(model[0].weight)
+        data = records(canary=canary)
+        sums, streams = self.sums(models, data), self.streams(self.times)
+        train_together([self.run] * self.times, models, sums, data, streams, device="cpu")
+        after = torch.stack([parameters_to_vector(model.parameters()).detach() for model in models])
+        declared = self.noise_multiplier * self.trainer.transform.bound / self.batch_size
+        return -after / self.trainer.lr / declared
+
+    def lower_bound(self) -> float:
+        """An epsilon that the step costs at least, whatever is said of it."""
+        found, alarms = (int((self.moves(canary=canary) @ TOWARDS > self.threshold).sum()) for canary in (True, False))
+        seen = beta.ppf(ALPHA / 2, found, self.times - found + 1) if found else 0.0
+        mistaken = beta.ppf(1 - ALPHA / 2, alarms + 1, self.times - alarms) if alarms < self.times else 1.0
+        return float(np.log(max((seen - DELTA) / mistaken, 1e-9)))
+
+
+METHODS = [DpSgd(lr=0.7, clip_norm=4.0), DpSgd(lr=0.7, clip_norm=0.25), DpNsgd(lr=0.7, regularizer=0.01)]
+each_method = pytest.mark.parametrize("trainer", METHODS, ids=str)
+
+
+@each_method
+@pytest.mark.parametrize("batch_size", [RECORDS, RECORDS // 2])
+def test_a_canary_gives_away_no_more_than_is_charged_and_nearly_as_much(trainer: Trainer, batch_size: int) -> None:
+    attack = Attack(trainer=trainer, batch_size=batch_size)
+    assert attack.charged / 3 < attack.lower_bound() <= attack.charged
+
+
+def test_a_canary_gives_away_no_more_to_another_engine() -> None:
+    attack = Attack(trainer=METHODS[0], sums=fused, times=1500)
+    assert attack.charged / 4 < attack.lower_bound() <= attack.charged
+
+
+@each_method
+def test_noise_has_the_declared_deviation_in_every_coordinate_and_between_them_none(trainer: Trainer) -> None:
+    moves = Attack(trainer=trainer).moves(canary=False)
+    far = 6 / np.sqrt(TIMES)
+    assert float(moves.mean(dim=0).abs().max()) < far
+    assert float((moves.std(dim=0) - 1).abs().max()) < far
+    assert float((torch.corrcoef(moves.T) - torch.eye(FEATURES)).abs().max()) < far
+    neighbours = torch.corrcoef(torch.stack([moves[1:].flatten(), moves[:-1].flatten()]))[0, 1]
+    assert abs(float(neighbours)) < far
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    request.param(monkeypatch)
+    yield
+
+
+def noise_not_scaled_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Chance.noise
+    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / self.run.trainer.transform.bound)
+
+
+def noise_divided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Chance.noise
+    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size)
+
+
+def nothing_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clip, "along", lambda self, lengths: lengths)
+
+
+def normalization_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Normalize, "along", lambda self, lengths: lengths / self.regularizer)
+
+
+@pytest.mark.parametrize(
+    ("planted", "trainer", "threshold"),
+    [
+        (noise_not_scaled_by_the_bound, METHODS[0], 0.5),
+        (noise_divided_twice, METHODS[0], 0.5),
+        (nothing_clipped, METHODS[0], 2.0),
+        (normalization_without_a_bound, METHODS[2], 2.0),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+    indirect=["planted"],
+)
+@pytest.mark.usefixtures("planted")
+def test_a_planted_mistake_gives_away_more_than_is_charged(trainer: Trainer, threshold: float) -> None:
+    attack = Attack(trainer=trainer, threshold=threshold, times=2000)
+    assert attack.lower_bound() > attack.charged
+
+
+@dataclass(frozen=True)
+class MeanFirst:
+    """The mistake of clipping the batch's mean gradient, and not each example's."""
+
+    stacks: ClassVar[bool] = False
+
+    def weighted_sum(self, model, inputs, targets, transform, chunk, sizes=None, loss=None):  # type: ignore[no-untyped-def]
+        total, norms = Fused().weighted_sum(model, inputs, targets, Clip(clip_norm=1e30), chunk, sizes, loss)
+        mean = total / len(inputs)
+        return len(inputs) * mean * transform.factors(mean.norm()[None]), norms
+
+
+def mean_first(models: Sequence[nn.Module], data: Records) -> Sums:
+    return EngineSums(models=models, engine=MeanFirst(), records=data, device="cpu", chunk=None, loss=SquaredError())
+
+
+def test_a_mean_before_clipping_gives_away_more_than_is_charged() -> None:
+    attack = Attack(trainer=METHODS[0], sums=mean_first, times=500)
+    assert attack.lower_bound() > attack.charged
+
+
+def test_one_seed_for_all_runs_shows() -> None:
+    """One run's noise would be every run's: two runs together would give away the sum without any."""
+    one, own = (
+        Attack(trainer=METHODS[0], times=50, streams=streams).moves(canary=False).std(dim=0)
+        for streams in (
+            lambda times: [reproducible_streams(1, "all") for _ in range(times)],
+            lambda times: [reproducible_streams(1, f"run {place}") for place in range(times)],
+        )
+    )
+    assert float(one.max()) < 1e-3
+    assert float(own.min()) > 0.3
+
+
+def test_batches_of_fixed_size_show() -> None:
+    """Poisson's sizes vary as they are charged for; a sampler that only says so is found by their variance."""
+    rng, times = np.random.Generator(np.random.Philox(3)), 4000
+    _, sizes = Poisson(batch_size=RECORDS // 2).draw(times, RECORDS, RECORDS, rng)
+    expected = RECORDS / 4
+    assert sizes.var() == pytest.approx(expected, rel=6 * np.sqrt(2 / times))
+    _, fixed = FixedSize(batch_size=RECORDS // 2).draw(times, RECORDS, RECORDS, rng)
+    assert fixed.var() != pytest.approx(expected, rel=6 * np.sqrt(2 / times))
+
+
+def test_post_processing_gives_nothing_more_away() -> None:
+    """Adam's first step is the sign of the gradient, nearly: less than the gradient itself."""
+    attack = Attack(trainer=DpAdam(lr=0.7, clip_norm=4.0))
+    assert attack.lower_bound() <= attack.charged
