@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -20,15 +21,20 @@ from trainers.losses import SquaredError
 from trainers.models.cnn import cnn
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
+from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.transforms import Clip, Normalize
 
+TEMPERED = {"activation": "tempered_sigmoid", "tempering": {"scale": 1.5, "temperature": 3.0, "offset": 0.7}}
 ENGINES = [Opacus(), Fused(), Auto()]
 MODELS = [
     (logistic, (1, 8, 8)),
     (logistic, (11,)),
     (one_hidden, (11,)),
+    (partial(mlp, widths=[6, 5], activation="tanh"), (2, 3)),
+    (partial(mlp, widths=[6, 5], **TEMPERED), (2, 3)),
+    (partial(cnn, **TEMPERED), (1, 16, 16)),
     (cnn, (1, 16, 16)),
     (cnn, (3, 17, 18)),
     (resnet20, (3, 8, 8)),

@@ -12,9 +12,12 @@ from torch import nn
 
 from trainers.models.cnn import cnn
 from trainers.models.initialise import build
+from trainers.models.linear import linear
 from trainers.models.logistic import logistic
+from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
+from trainers.models.tempered_sigmoid import TemperedSigmoid
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 COUNTS = [
@@ -22,6 +25,8 @@ COUNTS = [
     (logistic, (104,), 2, 104 * 2 + 2),
     (one_hidden, GREY, 10, 785 * 100 + 101 * 10),
     (one_hidden, (104,), 2, 105 * 100 + 101 * 2),
+    (partial(mlp, widths=[100, 100], activation="tanh"), (54,), 7, 55 * 100 + 101 * 100 + 101 * 7),
+    (partial(mlp, widths=[3, 4, 5]), COLOUR, 2, 3073 * 3 + 4 * 4 + 5 * 5 + 6 * 2),
     (cnn, GREY, 10, 260 + 5020 + 321 * 50 + 51 * 10),
     (cnn, COLOUR, 10, 760 + 5020 + 501 * 50 + 51 * 10),
     (resnet20, COLOUR, 10, 269722),
@@ -71,7 +76,7 @@ def test_the_smallest_images_fit() -> None:
     assert resnet20((1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-@pytest.mark.parametrize("factory", [logistic, one_hidden, cnn, resnet20])
+@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20])
 def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
     def weights(seed: int) -> torch.Tensor:
         return nn.utils.parameters_to_vector(build(partial(factory, COLOUR, 10), seed).parameters())
@@ -108,3 +113,71 @@ def test_layers_without_a_known_rule_are_refused_by_name(layer) -> None:
 def test_layers_that_mix_examples_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^Expected 1=BatchNorm1d to treat every example on its own"):
         build(lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), 1)
+
+
+def test_linear_regression_answers_with_one_number_whatever_the_classes() -> None:
+    model = build(lambda: linear((2, 3), 10), 1)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 7
+    assert model(torch.zeros(4, 2, 3)).shape == (4, 1)
+
+
+def test_one_hidden_is_the_mlp_of_one_width_with_the_weights_that_it_always_had() -> None:
+    before = build(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)), 5)
+    inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    for factory in (partial(one_hidden, width=7), partial(mlp, widths=(7,))):
+        assert torch.equal(build(lambda f=factory: f((4,), 3), 5)(inputs), before(inputs))
+    assert not torch.equal(build(lambda: one_hidden((4,), 3, width=7, activation="tanh"), 5)(inputs), before(inputs))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "exact"),
+    [
+        ({}, torch.tanh),
+        ({"scale": 1, "temperature": 1, "offset": 0}, torch.sigmoid),
+        ({"scale": 1.5, "temperature": 3.0, "offset": 0.7}, lambda x: 1.5 / (1 + torch.exp(-3 * x)) - 0.7),
+    ],
+)
+def test_tempered_sigmoids_are_the_papers(numbers, exact) -> None:
+    values = torch.linspace(-5, 5, 101, dtype=torch.float64)
+    assert torch.allclose(TemperedSigmoid(**numbers)(values), exact(values), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("factory", [cnn, partial(mlp, widths=(8, 8))])
+def test_every_hidden_layer_has_the_activation_that_was_asked_for(factory) -> None:
+    tempering = {"scale": 1.5, "temperature": 3.0, "offset": 0.7}
+    kinds = [type(module) for module in factory(GREY, 10, activation="tanh")]
+    assert kinds.count(nn.Tanh) >= 2
+    assert nn.ReLU not in kinds
+    layers = list(factory(GREY, 10, activation="tempered_sigmoid", tempering=tempering))
+    tempered = [layer for layer in layers if isinstance(layer, TemperedSigmoid)]
+    assert len(tempered) == kinds.count(nn.Tanh)
+    assert all(vars(layer).items() >= tempering.items() for layer in tempered)
+    assert nn.Tanh in map(type, factory(GREY, 10, activation="tanh", tempering={"scale": 2.0, "offset": 1}))
+
+
+@pytest.mark.parametrize("factory", [mlp, cnn])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"activation": "reul"}, "Expected activation=reul to be one of relu, tanh, tempered_sigmoid."),
+        ({"activation": ["relu"]}, r"Expected activation=\['relu'\] to be one of"),
+        ({"tempering": {"scale": 3.0}}, "Expected activation=relu to be tempered_sigmoid, since tempering={'scale': 3"),
+        ({"activation": "tempered_sigmoid", "tempering": {"scale": 0}}, "Expected scale=0 > 0."),
+        ({"activation": "tempered_sigmoid", "tempering": {"temperature": -1}}, "Expected temperature=-1 > 0."),
+        ({"activation": "tempered_sigmoid", "tempering": {"offset": math.nan}}, "Expected offset=nan to be finite."),
+    ],
+)
+def test_activations_validate_their_fields(factory, options, message) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        factory(GREY, 10, **options)
+
+
+@pytest.mark.parametrize("widths", [100, "100", [], None])
+def test_widths_are_a_list(widths) -> None:
+    with pytest.raises(TypeError, match=r"^Expected widths=.* to be a list of at least one integer.$"):
+        mlp(GREY, 10, widths=widths)
+
+
+def test_each_width_is_a_positive_integer() -> None:
+    with pytest.raises(ValueError, match=r"^Expected widths\[1\]=0 >= 1.$"):
+        mlp(GREY, 10, widths=[3, 0])

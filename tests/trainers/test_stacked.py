@@ -16,6 +16,7 @@ from trainers.engines.stacked import ELEMENTWISE, Examples, Stack
 from trainers.losses import CrossEntropy, Loss, SquaredError
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
+from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.transforms import Clip, GradientTransform, Normalize, side_by_side
 
@@ -39,9 +40,12 @@ def loss_of(factory) -> Loss:
     return SquaredError() if factory in (line, ray) else CrossEntropy()
 
 
+TEMPERING = {"scale": 1.5, "temperature": 3.0, "offset": 0.7}
 MODELS = {
     "logistic": lambda: logistic((FEATURES,), CLASSES),
     "one hidden": lambda: one_hidden((FEATURES,), CLASSES, width=7),
+    "tanh": lambda: mlp((FEATURES,), CLASSES, widths=[5, 4], activation="tanh"),
+    "tempered": lambda: mlp((FEATURES,), CLASSES, widths=[5], activation="tempered_sigmoid", tempering=TEMPERING),
     "deep": deep,
     "line": line,
     "ray": ray,

@@ -16,9 +16,21 @@ from torch.nn.functional import hardshrink, pad
 
 from trainers.engines.norms import norms_along
 from trainers.losses import CROSS_ENTROPY, Loss
+from trainers.models.tempered_sigmoid import TemperedSigmoid
 from trainers.transforms import GradientTransform
 
-ELEMENTWISE = (nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.Tanh)
+ELEMENTWISE = (
+    nn.Identity,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Softplus,
+    nn.Sigmoid,
+    nn.Tanh,
+    TemperedSigmoid,
+)
 """Activations that take each number by itself."""
 
 

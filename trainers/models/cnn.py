@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import nn
+
+from trainers.models.activations import make_activation
 
 _SMALLEST = 16
 
 
-def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two 5x5 convolutions of 10 and 20 channels, each pooled 2x2 and rectified, then 50 units, then the
+def cnn(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    activation: str = "relu",
+    tempering: Mapping[str, float] | None = None,
+) -> nn.Module:
+    """Two 5x5 convolutions of 10 and 20 channels, each pooled 2x2 and activated, then 50 units, then the
     classes.
 
     Shapes: images (channels, height, width), at least 16 high and wide. 21840 parameters for 1x28x28 and 10
     classes.
-    Source: Yu, Zhang, Chen 2018, Section 3 (MNIST).
+    Source: Yu, Zhang, Chen 2018, Section 3 (MNIST, rectified).
     """
     if len(shape) != 3 or min(shape[1:]) < _SMALLEST:
         raise ValueError(
@@ -24,12 +34,12 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(shape[0], 10, kernel_size=5),
         nn.MaxPool2d(2),
-        nn.ReLU(),
+        make_activation(activation, tempering),
         nn.Conv2d(10, 20, kernel_size=5),
         nn.MaxPool2d(2),
-        nn.ReLU(),
+        make_activation(activation, tempering),
         nn.Flatten(),
         nn.Linear(20 * height * width, 50),
-        nn.ReLU(),
+        make_activation(activation, tempering),
         nn.Linear(50, classes),
     )
