@@ -12,6 +12,8 @@ from torch.nn.functional import conv2d
 from tests.exactness import CLASSES, EXACT, Model, assert_exact, filled, noise
 from trainers.engines.convolution import _by_channels, _by_positions, _grouped, weight_gradients
 from trainers.engines.fused import Fused
+from trainers.engines.supported import Unsupported
+from trainers.models.weight_standard import WeightStandardConv2d, pulled_back, standardized
 from trainers.transforms import Clip, Normalize
 
 
@@ -84,3 +86,32 @@ def test_every_way_to_a_convolutions_gradients_is_exact(way, kernel, stride, pad
         output = conv2d(inputs[row : row + 1], weight, None, stride, padding)
         (alone,) = torch.autograd.grad(output, weight, gradient[row : row + 1])
         assert torch.allclose(found, alone, rtol=EXACT, atol=EXACT)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 16])
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("gain",), ("weight", "bias")])
+def test_standardized_convolutions_are_exact(channels, frozen) -> None:
+    layer = WeightStandardConv2d(channels, 4, 3, 2, 1)
+    model = filled(nn.Sequential(layer, nn.Tanh(), WeightStandardConv2d(4, 3, 1), nn.Flatten(), nn.Linear(27, 3)))
+    for name in frozen:
+        getattr(layer, name).requires_grad_(False)
+    assert_exact(model, noise(5, channels, 6, 5), Clip(clip_norm=0.5), 3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 0.0])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_gradients_by_weights_that_hardly_vary_are_pulled_back_too(scale, layout) -> None:
+    weight, gain, rows = 0.3 + scale * noise(4, 3, 2, 2), noise(4, seed=2), noise(6, 4, 3, 2, 2, seed=3)
+    _, pull = torch.func.vjp(standardized, weight, gain)
+    expected = [pull(row) for row in rows]
+    found = pulled_back(weight, gain, torch.stack([row.contiguous(memory_format=layout) for row in rows]))
+    for row, (by_weight, by_gain) in enumerate(expected):
+        assert torch.allclose(found[0][row], by_weight, rtol=1e-12, atol=1e-10)
+        assert torch.allclose(found[1][row], by_gain, rtol=1e-12, atol=1e-12)
+
+
+def test_a_gain_that_another_layer_brings_is_refused() -> None:
+    layer = nn.Linear(4, 3)
+    layer.gain = nn.Parameter(torch.ones(3))
+    with pytest.raises(Unsupported, match="Linear to be called once in a pass, and the loss to depend on it"):
+        Fused().weighted_sum(layer, torch.ones(2, 4), torch.zeros(2, dtype=torch.int64), Clip(clip_norm=1.0), None)

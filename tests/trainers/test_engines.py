@@ -24,6 +24,7 @@ from trainers.models.logistic import logistic
 from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
+from trainers.models.wide_resnet import wide_resnet
 from trainers.transforms import Clip, Normalize
 
 TEMPERED = {"activation": "tempered_sigmoid", "tempering": {"scale": 1.5, "temperature": 3.0, "offset": 0.7}}
@@ -38,6 +39,7 @@ MODELS = [
     (cnn, (1, 16, 16)),
     (cnn, (3, 17, 18)),
     (resnet20, (3, 8, 8)),
+    (partial(wide_resnet, depth=10, widening=1, groups=4), (3, 8, 8)),
 ]
 TRANSFORMS = [
     Clip(clip_norm=1e-3),

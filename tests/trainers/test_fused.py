@@ -132,7 +132,10 @@ def image(layer: nn.Module) -> nn.Module:
     [
         (tied(), "1=Linear to share no parameter"),
         (hooked(), "0=Linear to have no hooks"),
-        (nn.Sequential(Own(4, CLASSES)), "0=Own to be one of Linear, Conv2d, GroupNorm, LayerNorm, Embedding"),
+        (
+            nn.Sequential(Own(4, CLASSES)),
+            "0=Own to be one of Linear, Conv2d, WeightStandardConv2d, GroupNorm, LayerNorm, Embedding",
+        ),
         (nn.Sequential(nn.Bilinear(4, 4, 3)), "0=Bilinear to be one of"),
         (nn.Sequential(nn.Linear(4, 4), nn.PReLU()), "1=PReLU to be one of"),
         (

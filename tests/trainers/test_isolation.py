@@ -14,6 +14,7 @@ from trainers.models.logistic import logistic
 from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
+from trainers.models.wide_resnet import wide_resnet
 
 
 class Layer(nn.Module):
@@ -44,7 +45,7 @@ def model(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
 
 
-@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20])
+@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20, wide_resnet])
 def test_our_models_pass_and_are_left_alone(factory) -> None:
     ours = factory((3, 32, 32), 10).eval()
     before = {name: value.clone() for name, value in ours.state_dict().items()}

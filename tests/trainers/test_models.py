@@ -18,6 +18,8 @@ from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.models.tempered_sigmoid import TemperedSigmoid
+from trainers.models.weight_standard import WeightStandardConv2d
+from trainers.models.wide_resnet import wide_resnet
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 COUNTS = [
@@ -29,6 +31,8 @@ COUNTS = [
     (partial(mlp, widths=[3, 4, 5]), COLOUR, 2, 3073 * 3 + 4 * 4 + 5 * 5 + 6 * 2),
     (cnn, GREY, 10, 260 + 5020 + 321 * 50 + 51 * 10),
     (cnn, COLOUR, 10, 760 + 5020 + 501 * 50 + 51 * 10),
+    (wide_resnet, COLOUR, 10, 2753818),
+    (partial(wide_resnet, depth=10, widening=1, groups=4), GREY, 10, 78938 - 2 * 9 * 16),
     (resnet20, COLOUR, 10, 269722),
     (resnet20, GREY, 10, 269722 - 2 * 9 * 16),
 ]
@@ -64,7 +68,7 @@ def test_resnet20_shortcuts_carry_the_image_where_the_branch_is_silent() -> None
     assert not out[:, 24:].any()
 
 
-@pytest.mark.parametrize("factory", [cnn, resnet20])
+@pytest.mark.parametrize("factory", [cnn, resnet20, wide_resnet])
 @pytest.mark.parametrize("shape", [(784,), (28, 28), (1, 7, 28), (1, 2, 3, 4)])
 def test_image_models_refuse_what_is_no_image(factory, shape) -> None:
     with pytest.raises(ValueError, match=r"^Expected shape=.* to be \(channels, height, width\), at least"):
@@ -76,7 +80,7 @@ def test_the_smallest_images_fit() -> None:
     assert resnet20((1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20])
+@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20, partial(wide_resnet, depth=10)])
 def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
     def weights(seed: int) -> torch.Tensor:
         return nn.utils.parameters_to_vector(build(partial(factory, COLOUR, 10), seed).parameters())
@@ -181,3 +185,58 @@ def test_widths_are_a_list(widths) -> None:
 def test_each_width_is_a_positive_integer() -> None:
     with pytest.raises(ValueError, match=r"^Expected widths\[1\]=0 >= 1.$"):
         mlp(GREY, 10, widths=[3, 0])
+
+
+def test_wide_resnets_have_their_layers_in_the_papers_order() -> None:
+    model = build(lambda: wide_resnet(COLOUR, 10), 1)
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(WeightStandardConv2d) == 13 + 3, "16 layers less the last, and three shortcuts"
+    assert nn.Conv2d not in kinds
+    (last,) = (module for module in model.modules() if isinstance(module, nn.Linear))
+    assert last.in_features == 4 * 64
+    assert all(norm.num_groups == 16 for norm in model.modules() if isinstance(norm, nn.GroupNorm))
+    branch = [type(module) for module in list(model.children())[1].residual[0]]
+    assert branch == [nn.ReLU, nn.GroupNorm, WeightStandardConv2d]
+    features = nn.Sequential(*list(model.children())[:-3])
+    assert features(torch.zeros(1, *COLOUR)).shape == (1, 256, 8, 8)
+
+
+def test_wide_resnet_shortcuts_carry_the_image_where_the_branch_is_silent() -> None:
+    first, second = list(build(lambda: wide_resnet(GREY, 10, widening=1), 1).children())[1:3]
+    for block in (first, second):
+        nn.init.zeros_(block.residual[-1][-1].gain)
+        nn.init.zeros_(block.residual[-1][-1].bias)
+    images = torch.rand(2, 16, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(second(images), images)
+    assert torch.equal(first(images), first.shortcut(images))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 4}, "Expected depth=4 to be 10, 16, 22"),
+        ({"depth": 18}, "Expected depth=18 to be 10, 16, 22"),
+        ({"widening": 0}, "Expected widening=0 >= 1."),
+        ({"groups": 3}, "Expected groups=3 to divide 16."),
+    ],
+)
+def test_wide_resnets_validate_their_sizes(options, message) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        wide_resnet(COLOUR, 10, **options)
+
+
+def test_standardized_weights_have_mean_zero_and_their_gains_for_norms() -> None:
+    layer = build(lambda: WeightStandardConv2d(3, 5, 3), 1).double()
+    with torch.no_grad():
+        layer.weight.mul_(7).add_(3)
+        layer.gain.copy_(torch.arange(1.0, 6.0))
+    ones = torch.eye(27, dtype=torch.float64).view(27, 3, 3, 3)
+    seen = (layer(ones) - layer.bias[:, None, None]).flatten(1)
+    assert torch.allclose(seen.mean(dim=0), torch.zeros(5, dtype=torch.float64), atol=1e-12)
+    assert torch.allclose(seen.norm(dim=0), torch.arange(1.0, 6.0, dtype=torch.float64))
+
+
+def test_gains_start_at_one() -> None:
+    layer = build(lambda: WeightStandardConv2d(3, 5, 3), 1)
+    assert bool((layer.gain == 1).all())
+    assert bool((layer.bias != 1).all())

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from trainers.engines.convolution import weight_gradients
 from trainers.engines.held import Entries, Held, Outer, Rows
+from trainers.models.weight_standard import WeightStandardConv2d, pulled_back
 
 Trained = Collection[str]
 
@@ -40,6 +41,15 @@ def convolution(layer: nn.Conv2d, trained: Trained, inputs: Tensor, gradient: Te
     if "bias" in trained:
         held["bias"] = Rows(rows=gradient.sum(dim=(2, 3)))
     return held
+
+
+def standardized_convolution(
+    layer: WeightStandardConv2d, trained: Trained, inputs: Tensor, gradient: Tensor
+) -> dict[str, Held]:
+    """Each example's gradient by the standardized weight, pulled back through what made it: a map that all share."""
+    weight, gain = pulled_back(layer.weight, layer.gain, weight_gradients(layer, inputs, gradient))
+    found = {"weight": weight, "gain": gain, "bias": gradient.sum(dim=(2, 3))}
+    return {name: Rows(rows=found[name]) for name in trained}
 
 
 def group_norm(layer: nn.GroupNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, Held]:
@@ -81,6 +91,7 @@ LAYERS: Mapping[type[nn.Module], Callable[..., dict[str, Held]]] = MappingProxyT
     {
         nn.Linear: linear,
         nn.Conv2d: convolution,
+        WeightStandardConv2d: standardized_convolution,
         nn.GroupNorm: group_norm,
         nn.LayerNorm: layer_norm,
         nn.Embedding: embedding,

@@ -9,6 +9,8 @@ from torch import nn
 
 from trainers.engines.layers import LAYERS
 
+_PARAMETERS = {"weight", "bias", "gain"}
+
 
 class Unsupported(ValueError):
     """The fused engine cannot take this model; another engine may."""
@@ -47,7 +49,7 @@ def supported_layers(model: nn.Module) -> list[Layer]:
 
 def _refuse_layer(name: str, module: nn.Module, own: Mapping[str, nn.Parameter]) -> None:
     known = ", ".join(kind.__name__ for kind in LAYERS)
-    if type(module) not in LAYERS or not own.keys() <= {"weight", "bias"}:
+    if type(module) not in LAYERS or not own.keys() <= _PARAMETERS:
         raise Unsupported(name, module, f"to be one of {known}, since it has parameters")
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         raise Unsupported(name, module, "to have no hooks")

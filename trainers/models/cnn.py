@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from trainers.models.activations import make_activation
+from trainers.models.images import require_image
 
 _SMALLEST = 16
 
@@ -25,11 +26,7 @@ def cnn(
     classes.
     Source: Yu, Zhang, Chen 2018, Section 3 (MNIST, rectified).
     """
-    if len(shape) != 3 or min(shape[1:]) < _SMALLEST:
-        raise ValueError(
-            f"Expected shape={list(shape)} to be (channels, height, width), "
-            f"at least {_SMALLEST} high and wide; model=logistic and model=one_hidden take any shape."
-        )
+    require_image(shape, _SMALLEST)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])
     return nn.Sequential(
         nn.Conv2d(shape[0], 10, kernel_size=5),

@@ -44,11 +44,14 @@ def _require_fillable(name: str, module: nn.Module) -> None:
 
 
 def _fill(module: nn.Module, generator: torch.Generator) -> None:
-    """Uniform within 1/sqrt(fan in), torch's own rule, for linear maps; the identity for normalizations."""
+    """Uniform within 1/sqrt(fan in), torch's own rule, for linear maps; the identity for normalizations and gains."""
     if isinstance(module, (nn.Linear, _ConvNd)):
         limit = 1 / math.sqrt(module.weight[0].numel())
-        for parameter in module.parameters(recurse=False):
-            parameter.uniform_(-limit, limit, generator=generator)
+        for name, parameter in module.named_parameters(recurse=False):
+            if name == "gain":
+                parameter.fill_(1.0)
+            else:
+                parameter.uniform_(-limit, limit, generator=generator)
     elif isinstance(module, (nn.GroupNorm, nn.LayerNorm)):
         for name, parameter in module.named_parameters(recurse=False):
             parameter.fill_(1.0 if name == "weight" else 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
+from trainers.models.images import require_image
 from trainers.validation import positive_int
 
 _WIDTHS = (16, 32, 64)
@@ -21,11 +22,7 @@ def resnet20(shape: tuple[int, ...], classes: int, *, groups: int = 16) -> nn.Mo
     Source: He, Zhang, Ren, Sun 2016, Section 4.2, with parameter-free shortcuts (option A); Wu & He 2018
     (GroupNorm); 16 groups as in De, Berrada, Hayes, Smith, Balle 2022.
     """
-    if len(shape) != 3 or min(shape[1:]) < _SMALLEST:
-        raise ValueError(
-            f"Expected shape={list(shape)} to be (channels, height, width), "
-            f"at least {_SMALLEST} high and wide; model=logistic and model=one_hidden take any shape."
-        )
+    require_image(shape, _SMALLEST)
     positive_int("groups", groups)
     if _WIDTHS[0] % groups:
         raise ValueError(f"Expected groups={groups} to divide {_WIDTHS[0]}.")

@@ -1,0 +1,12 @@
+"""What a model of images expects of a record's shape."""
+
+from __future__ import annotations
+
+
+def require_image(shape: tuple[int, ...], smallest: int) -> None:
+    """Raises ValueError unless `shape` is (channels, height, width), at least so many pixels high and wide."""
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise ValueError(
+            f"Expected shape={list(shape)} to be (channels, height, width), "
+            f"at least {smallest} high and wide; model=logistic and model=mlp take any shape."
+        )
