@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from torch import Tensor, nn
 
 from trainers.engines.gradients import trainable
@@ -14,7 +12,6 @@ _REUSED_FLOATS = 2**22
 _GRADIENT_COPIES = 3
 _ACTIVATIONS_PER_INPUT = 256
 _ACTIVATIONS_WITHOUT_MAPS = 32
-_MATRIX = 2
 
 
 def automatic_chunk(model: nn.Module, example: Tensor) -> int:
@@ -30,9 +27,9 @@ def automatic_chunk(model: nn.Module, example: Tensor) -> int:
     return max(1, min(_CPU_FLOATS // per_example, _REUSED_FLOATS // max(sizes)))
 
 
-def fused_chunk(parameters: Iterable[nn.Parameter], example: Tensor) -> int:
-    """The same for an engine that holds per-example gradients of convolutions, and far less of other layers."""
-    held = sum(parameter.numel() for parameter in parameters if parameter.ndim > _MATRIX)
+def fused_chunk(model: nn.Module, held: int, example: Tensor) -> int:
+    """The same for an engine that holds so many numbers of each example's gradient, and far less of other layers."""
     floats = _CUDA_FLOATS if example.device.type == "cuda" else _CPU_FLOATS
-    activations = (_ACTIVATIONS_PER_INPUT if held else _ACTIVATIONS_WITHOUT_MAPS) * example.numel()
+    widest = max((layer.embedding_dim for layer in model.modules() if isinstance(layer, nn.Embedding)), default=1)
+    activations = (_ACTIVATIONS_PER_INPUT if held else _ACTIVATIONS_WITHOUT_MAPS) * example.numel() * widest
     return max(1, floats // (_GRADIENT_COPIES * held + activations))

@@ -34,7 +34,7 @@ class Fused:
     """
 
     stacks: ClassVar[bool] = True
-    _proven: MutableMapping[nn.Module, dict[Hashable, torch.memory_format]] = field(
+    _proven: MutableMapping[nn.Module, dict[Hashable, tuple[torch.memory_format, int]]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
@@ -59,26 +59,25 @@ class Fused:
         layers = supported_layers(model)
         if len(inputs) == 0:
             return total, total.new_zeros(0)
-        size = fused_chunk(parameters, inputs[0]) if chunk is None else chunk
-        positive_int("chunk", size)
         proven, case = self._proven.setdefault(model, {}), (loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
         if case not in proven:
             proven[case] = _prove(model, inputs, loss)
+        layout, held = proven[case]
+        size = fused_chunk(model, held, inputs[0]) if chunk is None else chunk
+        positive_int("chunk", size)
         places, norms = in_places(parameters, total), []
-        with recording(model, layers, proven[case]) as tape:
+        with recording(model, layers, layout) as tape:
             for part in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
                 norms.append(_add(tape.play(*part, loss), places, transform))
         return total, torch.cat(norms)
 
 
-def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> torch.memory_format:
-    """The layout of images that suits the model and with which it is proven."""
+def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
+    """The layout of images that suits the model and with which it is proven, and how much is held of an example."""
     if suits_channels_last(model):
         with suppress(Unsupported):  # such as a model that asks for a view which this layout cannot give
-            prove(model, inputs, torch.channels_last, loss)
-            return torch.channels_last
-    prove(model, inputs, torch.contiguous_format, loss)
-    return torch.contiguous_format
+            return torch.channels_last, prove(model, inputs, torch.channels_last, loss)
+    return torch.contiguous_format, prove(model, inputs, torch.contiguous_format, loss)
 
 
 def _add(

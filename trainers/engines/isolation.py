@@ -4,18 +4,21 @@ trial's.
 Clipping bounds a record's influence only if example i's loss depends on example i alone. Layers known to
 break that are refused by name. Everything else is probed with random inputs, never with data: changing or
 differentiating by one example must leave the others' outputs as they are, and a pass must change neither the
-model's buffers nor torch's global generator.
+model's buffers nor torch's global generator. Words cannot be differentiated by; they are changed alone.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+
+from trainers.engines.probes import draw_probes
 
 _PROBES = 3
 _COMPANY_SCALES = (1.0, 10.0, 100.0)
@@ -58,20 +61,25 @@ def _refuse_layer(name: str, module: nn.Module) -> None:
 def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
     """Each example must neither influence nor notice its company, whatever the company is."""
     generator = torch.Generator().manual_seed(_SEED)
-    batch = _noise(generator, _PROBES, *shape)
-    outputs = model(batch.requires_grad_())
+    batch = draw_probes(model, generator, _PROBES, *shape)
+    outputs = model(batch.requires_grad_(batch.is_floating_point()))
     if outputs.ndim != 2 or len(outputs) != _PROBES:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
     weights = _noise(generator, *outputs.shape)
-    for row in range(_PROBES):
+    for row in range(_PROBES) if batch.requires_grad else ():
         _require(_only(row, (outputs[row] * weights[row]).sum(), batch), model, _ALONE)
     with torch.no_grad():
-        for scale in _COMPANY_SCALES:
-            company = scale * _noise(generator, _PROBES, *shape)
-            for others in (company, -company):
-                others[0] = batch[0]
-                alike = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
-                _require(alike, model, _ALONE)
+        for others in _companies(model, generator, _PROBES, *shape):
+            others[0] = batch[0]
+            alike = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
+            _require(alike, model, _ALONE)
+
+
+def _companies(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:
+    """Examples of several sizes and both signs; of words, which have neither, as many."""
+    for scale in _COMPANY_SCALES:
+        company = draw_probes(model, generator, *shape)
+        yield from (scale * company, -scale * company) if company.is_floating_point() else (company,)
 
 
 def _noise(generator: torch.Generator, *shape: int) -> Tensor:

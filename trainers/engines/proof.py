@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from trainers.engines.gradients import in_places, trainable
-from trainers.engines.held import joint_norms
+from trainers.engines.held import Held, Rows, joint_norms
+from trainers.engines.probes import draw_probes
 from trainers.engines.supported import Unsupported, supported_layers
 from trainers.engines.tape import recording
 from trainers.losses import CROSS_ENTROPY, Loss
@@ -30,17 +31,27 @@ _NOISE = 1e-12
 
 def prove(
     model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format, loss: Loss = CROSS_ENTROPY
-) -> None:
-    """Raises Unsupported unless examples' gradients are held as they are, for inputs of this shape and kind."""
+) -> int:
+    """Raises Unsupported unless examples' gradients are held as they are, for inputs of this shape and kind.
+
+    Says how many numbers are held of each example because they cannot be left as factors: what memory goes to.
+    """
     generator = torch.Generator().manual_seed(_SEED)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so little work in float64 waits for other threads longer than it takes
     try:
         twin = _moved(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
         parameters = trainable(twin)
-        for ours, norm, theirs in _gradients(twin, parameters, _probes(model, inputs, generator), layout, loss):
+        kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
+        probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
+        with torch.no_grad():
+            targets = loss.unlikely(twin(probes))
+        with recording(twin, supported_layers(twin), layout) as tape:
+            held = tape.play(probes, targets, loss)
+        for ours, norm, theirs in _gradients(twin, parameters, held, probes, targets, loss):
             if not _same(parameters, ours, norm, theirs):
                 raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
+        return sum(each.rows[0].numel() for each in held.values() if isinstance(each, Rows) and each.rows.ndim > 2)
     except Unsupported:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:
@@ -59,23 +70,15 @@ def _moved(model: nn.Module, generator: torch.Generator) -> nn.Module:
     return model
 
 
-def _probes(model: nn.Module, inputs: Tensor, generator: torch.Generator) -> Tensor:
-    """Random examples of the inputs' shape and kind: numbers, or words that every table of the model has."""
-    shape = (_PROBES, *inputs.shape[1:])
-    if inputs.is_floating_point():
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-    words = min((layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)), default=2)
-    return torch.randint(words, shape, generator=generator).to(inputs.dtype)
-
-
 def _gradients(
-    model: nn.Module, parameters: Sequence[nn.Parameter], probes: Tensor, layout: torch.memory_format, loss: Loss
+    model: nn.Module,
+    parameters: Sequence[nn.Parameter],
+    held: Mapping[nn.Parameter, Held],
+    probes: Tensor,
+    targets: Tensor,
+    loss: Loss,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Each example's gradient [P] from what is held of all, the norm said of it, and its gradient on its own."""
-    with torch.no_grad():
-        targets = loss.unlikely(model(probes))
-    with recording(model, supported_layers(model), layout) as tape:
-        held = tape.play(probes, targets, loss)
     norms = joint_norms(held.values())
     for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
         flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
