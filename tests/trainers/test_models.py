@@ -108,7 +108,7 @@ def test_initial_weights_follow_torchs_own_rule() -> None:
     assert bool((norm.bias == 0).all())
 
 
-@pytest.mark.parametrize("layer", [nn.Embedding(3, 3), nn.PReLU(), nn.LSTM(3, 3)])
+@pytest.mark.parametrize("layer", [nn.Bilinear(3, 3, 3), nn.PReLU(), nn.LSTM(3, 3)])
 def test_layers_without_a_known_rule_are_refused_by_name(layer) -> None:
     with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to be"):
         build(lambda: nn.Sequential(nn.Linear(3, 3), layer), 1)
@@ -240,3 +240,10 @@ def test_gains_start_at_one() -> None:
     layer = build(lambda: WeightStandardConv2d(3, 5, 3), 1)
     assert bool((layer.gain == 1).all())
     assert bool((layer.bias != 1).all())
+
+
+def test_words_start_as_torch_would_draw_them() -> None:
+    table = build(lambda: nn.Embedding(50, 40, padding_idx=3), 1)
+    assert not table.weight[3].any()
+    assert float(table.weight.detach().std()) == pytest.approx(1, abs=0.05)
+    assert torch.equal(table.weight, build(lambda: nn.Embedding(50, 40, padding_idx=3), 1).weight)

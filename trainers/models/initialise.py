@@ -14,10 +14,11 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from trainers.engines.isolation import refuse_by_name
+from trainers.models.published import Pretrained
 
 
 def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """The model that `factory` makes, on the CPU, with weights that depend on `seed` alone.
+    """The model that `factory` makes, on the CPU, with weights that are published or depend on `seed` alone.
 
     Errors: ValueError that names the first layer whose parameters or buffers this module cannot fill.
     """
@@ -31,20 +32,26 @@ def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.no_grad():
         for module in model.modules():
             _fill(module, generator)
+        for module in model.modules():
+            if isinstance(module, Pretrained) and (published := module.published()) is not None:
+                module.load_state_dict(published)
     return model
 
 
 def _require_fillable(name: str, module: nn.Module) -> None:
     own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if own and not isinstance(module, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm)):
+    if own and not isinstance(module, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm, nn.Embedding)):
         raise ValueError(
-            f"Expected {name}={type(module).__name__} to be a linear or convolutional layer, GroupNorm "
-            "or LayerNorm: how to draw its initial weights is not known."
+            f"Expected {name}={type(module).__name__} to be a linear or convolutional layer, GroupNorm, "
+            "LayerNorm or Embedding: how to draw its initial weights is not known."
         )
 
 
 def _fill(module: nn.Module, generator: torch.Generator) -> None:
-    """Uniform within 1/sqrt(fan in), torch's own rule, for linear maps; the identity for normalizations and gains."""
+    """Uniform within 1/sqrt(fan in), torch's own rule, for linear maps; the identity for normalizations and gains.
+
+    Words get standard normal vectors, torch's own rule too.
+    """
     if isinstance(module, (nn.Linear, _ConvNd)):
         limit = 1 / math.sqrt(module.weight[0].numel())
         for name, parameter in module.named_parameters(recurse=False):
@@ -52,6 +59,10 @@ def _fill(module: nn.Module, generator: torch.Generator) -> None:
                 parameter.fill_(1.0)
             else:
                 parameter.uniform_(-limit, limit, generator=generator)
+    elif isinstance(module, nn.Embedding):
+        module.weight.normal_(generator=generator)
+        if module.padding_idx is not None:
+            module.weight[module.padding_idx] = 0
     elif isinstance(module, (nn.GroupNorm, nn.LayerNorm)):
         for name, parameter in module.named_parameters(recurse=False):
             parameter.fill_(1.0 if name == "weight" else 0.0)
