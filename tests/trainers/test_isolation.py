@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from trainers.engines.isolation import refuse_mixing
 from trainers.models.cnn import cnn
 from trainers.models.initialise import build
-from trainers.models.linear import linear
 from trainers.models.logistic import logistic
 from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
@@ -45,7 +44,7 @@ def model(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
 
 
-@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20, wide_resnet])
+@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, resnet20, wide_resnet])
 def test_our_models_pass_and_are_left_alone(factory) -> None:
     ours = factory((3, 32, 32), 10).eval()
     before = {name: value.clone() for name, value in ours.state_dict().items()}

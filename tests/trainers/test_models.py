@@ -80,7 +80,7 @@ def test_the_smallest_images_fit() -> None:
     assert resnet20((1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-@pytest.mark.parametrize("factory", [logistic, linear, mlp, one_hidden, cnn, resnet20, partial(wide_resnet, depth=10)])
+@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, resnet20, partial(wide_resnet, depth=10)])
 def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
     def weights(seed: int) -> torch.Tensor:
         return nn.utils.parameters_to_vector(build(partial(factory, COLOUR, 10), seed).parameters())
@@ -119,10 +119,13 @@ def test_layers_that_mix_examples_are_refused_by_name() -> None:
         build(lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), 1)
 
 
-def test_linear_regression_answers_with_one_number_whatever_the_classes() -> None:
-    model = build(lambda: linear((2, 3), 10), 1)
+def test_linear_regression_answers_with_one_number_and_so_not_with_classes() -> None:
+    model = build(lambda: linear((2, 3), 1), 1)
     assert sum(parameter.numel() for parameter in model.parameters()) == 7
     assert model(torch.zeros(4, 2, 3)).shape == (4, 1)
+    for classes in (2, 10):
+        with pytest.raises(ValueError, match=f"^Expected classes={classes} <= 1 for model=linear; model=logistic"):
+            linear((2, 3), classes)
 
 
 def test_one_hidden_is_the_mlp_of_one_width_with_the_weights_that_it_always_had() -> None:
