@@ -14,7 +14,7 @@ import numpy as np
 
 from accounting.errors import BadInput
 from trainers.data.columns import Column, public_bounds
-from trainers.data.dataset import check_declaration
+from trainers.data.dataset import Declared
 from trainers.data.records import Records
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ WIDTH = len(NUMBERS) + sum(map(len, CATEGORIES.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adult:
+class Adult(Declared):
     """Complete rows of the 1994 census extract; adult.test is public.
 
     `bounds` gives each number's public range.
@@ -79,19 +79,11 @@ class Adult:
     Source: Kohavi, Scaling Up the Accuracy of Naive-Bayes Classifiers, KDD 1996; the lists are adult.names'.
     """
 
-    name: str
-    records: int
-    test_records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
     bounds: Mapping[str, tuple[float, float]]
     files: Official
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+    def _check(self) -> None:
         object.__setattr__(self, "bounds", public_bounds(self.bounds))
-        check_declaration(self)
         if self.shape != (WIDTH,):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if set(self.bounds) != set(NUMBERS):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.dataset import check_declaration
+from trainers.data.dataset import Declared
 from trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -28,27 +28,19 @@ TEST_BATCH = "test_batch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10:
+class Cifar10(Declared):
     """Colour images of ten kinds of things; the test batch is public.
 
     Shapes: features uint8 [n, 3, 32, 32], scaled to (x / scale - mean) / std.
     Source: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
     """
 
-    name: str
-    records: int
-    test_records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
     scale: float
     mean: float
     std: float
     files: Official
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        check_declaration(self)
+    def _check(self) -> None:
         Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
     def locate(self, folder: Path | None) -> None:

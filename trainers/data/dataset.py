@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from trainers.validation import positive_int
@@ -74,17 +75,37 @@ class DataSet(Protocol):
         """
 
 
-def nominal_units(dataset: DataSet) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """The public numbers that every data set declares; what is derived from it says where its records come from."""
+
+    name: str
+    records: int
+    test_records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        check_declaration(self)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what else in the declaration makes no sense, and turn lists of the YAML into tuples."""
+
+
+def nominal_units(dataset: DataSet | Declared) -> int:
     """The nominal number of private units: the declared one, or of records where each is a unit."""
-    return dataset.records if unit_column(dataset) is None else dataset.units  # type: ignore[attr-defined]
+    return dataset.records if unit_column(dataset) is None else dataset.units  # type: ignore[union-attr]
 
 
-def unit_column(dataset: DataSet) -> str | None:
+def unit_column(dataset: DataSet | Declared) -> str | None:
     """The column that says whose record each is; None where every record is a unit."""
     return getattr(dataset, "unit_column", None)
 
 
-def check_declaration(dataset: DataSet) -> None:
+def check_declaration(dataset: DataSet | Declared) -> None:
     """Refuse a declaration whose public numbers make no sense."""
     for name, value in (("records", dataset.records), ("test_records", dataset.test_records)):
         if not (isinstance(value, int) and value >= (name == "records")):
@@ -96,7 +117,7 @@ def check_declaration(dataset: DataSet) -> None:
     _check_units(dataset)
 
 
-def _check_units(dataset: DataSet) -> None:
+def _check_units(dataset: DataSet | Declared) -> None:
     """A level above records is declared as a whole or not at all."""
     column, unit = unit_column(dataset), dataset.unit
     numbers = {name: getattr(dataset, name, None) for name in ("units", "contribution_cap")}

@@ -11,7 +11,7 @@ import numpy as np
 
 from accounting.errors import BadInput
 from trainers.data.contents import read_contents, verify_contents
-from trainers.data.dataset import check_declaration
+from trainers.data.dataset import Declared
 from trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddedImages:
+class EmbeddedImages(Declared):
     """Grey images from a gzipped table within an installed distribution; all of them are private.
 
     The table has one image a line, its pixels and then its label. Each image is averaged over squares of
@@ -29,12 +29,6 @@ class EmbeddedImages:
     Shapes: features [n, 1, height, width], uint8 or, averaged, float32, scaled to (x / scale - mean) / std.
     """
 
-    name: str
-    records: int
-    test_records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
     distribution: str
     file: str
     md5: str
@@ -43,9 +37,7 @@ class EmbeddedImages:
     mean: float
     std: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        check_declaration(self)
+    def _check(self) -> None:
         Scaling(scale=self.scale, mean=self.mean, std=self.std)
         if not (isinstance(self.pool, int) and self.pool >= 1):
             raise ValueError(f"Expected dataset.pool={self.pool} >= 1.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.dataset import check_declaration
+from trainers.data.dataset import Declared
 from trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -23,27 +23,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdxImages:
+class IdxImages(Declared):
     """Grey images of one channel; the 10000 test images are public.
 
     Shapes: features uint8 [n, 1, height, width], scaled to (x / scale - mean) / std.
     Source: the format is LeCun's, http://yann.lecun.com/exdb/mnist/.
     """
 
-    name: str
-    records: int
-    test_records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
     scale: float
     mean: float
     std: float
     files: Official
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        check_declaration(self)
+    def _check(self) -> None:
         Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
     def locate(self, folder: Path | None) -> None:
