@@ -48,17 +48,19 @@ class Column:
         return np.array([place[cell] for cell in self.cells.values()], dtype=np.int64)
 
     def _numbers(self) -> NDArray[np.float64]:
-        numbers = (self._number(line, cell) for line, cell in self.cells.items())
+        numbers = (finite(cell, f"{self.name} in line {line} of {self.file}") for line, cell in self.cells.items())
         return np.fromiter(numbers, dtype=np.float64, count=len(self.cells))
 
-    def _number(self, line: int, cell: str) -> float:
-        try:
-            number = float(cell)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise BadInput(f"Expected {self.name} in line {line} of {self.file} to be a finite number, got {cell!r}.")
-        return number
+
+def finite(cell: str, where: str) -> float:
+    """The number that a cell holds, or `BadInput` with the words for where it stands."""
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadInput(f"Expected {where} to be a finite number, got {cell!r}.")
+    return number
 
 
 def public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:

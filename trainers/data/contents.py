@@ -1,10 +1,11 @@
-"""The verified bytes of files, plain, gzipped or in a tar archive."""
+"""The verified bytes of files, plain, gzipped or in an archive."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import tarfile
+import zipfile
 import zlib
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -17,19 +18,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str]) -> dict[str, bytes]:
+def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> dict[str, bytes]:
     """The decompressed contents of every file named in `md5`, found among `paths`.
 
-    Guarantee: each has its checksum; nothing has been parsed before.
+    Guarantee: each has its checksum, where one is known; nothing has been parsed before.
     Errors: `BadInput`, one sentence that names the file.
     """
     return dict(_verified(paths, md5))
 
 
-def verify_contents(paths: tuple[Path, ...], md5: Mapping[str, str], private: Collection[str]) -> tuple[Content, ...]:
+def verify_contents(
+    paths: tuple[Path, ...], md5: Mapping[str, str | None], private: Collection[str]
+) -> tuple[Content, ...]:
     """What each of the `private` files holds, read once and not kept.
 
-    Guarantee: every file named in `md5`, private or not, has its checksum; nothing has been parsed.
+    Guarantee: every file named in `md5`, private or not, has its checksum, where one is known; nothing has been parsed.
     Errors: `BadInput`, one sentence that names the file.
     """
     for name in private:
@@ -38,17 +41,18 @@ def verify_contents(paths: tuple[Path, ...], md5: Mapping[str, str], private: Co
     return tuple(Content.of((content,)) for name, content in _verified(paths, md5) if name in private)
 
 
-def _verified(paths: tuple[Path, ...], md5: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+def _verified(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterator[tuple[str, bytes]]:
     """The names and contents, file after file; whoever takes them all has met every file named in `md5`."""
     missing = dict.fromkeys(md5)
     for path in paths:
         try:
             for name, content in _members(path):
                 if name in md5:
-                    _verify(content, md5[name], name, path)
+                    if (expected := md5[name]) is not None:
+                        _verify(content, expected, name, path)
                     missing.pop(name, None)
                     yield name, content
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
             raise BadInput(f"{path} cannot be read, it may be cut off ({error}): fetch it again.") from error
     for name in missing:
         raise BadInput(f"Expected {name} in {', '.join(map(str, paths))}.")
@@ -57,10 +61,14 @@ def _verified(paths: tuple[Path, ...], md5: Mapping[str, str]) -> Iterator[tuple
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """The names and contents that a file holds: those of an archive's members, or its own."""
     if path.name.endswith(".tar.gz"):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                if (file := archive.extractfile(member)) is not None:
-                    yield PurePosixPath(member.name).name, file.read()
+        with tarfile.open(path) as tape:
+            for entry in tape:
+                if (file := tape.extractfile(entry)) is not None:
+                    yield PurePosixPath(entry.name).name, file.read()
+    elif path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                yield PurePosixPath(member.filename).name, archive.read(member)
     elif path.suffix == ".gz":
         yield path.stem, gzip.decompress(path.read_bytes())
     else:

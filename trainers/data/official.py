@@ -21,12 +21,13 @@ class Official:
     """The official files of one data set.
 
     `contents` maps the name of each decompressed file to its md5, `downloads` that of each file published
-    below `url` to its own. `folders` are the places where tools put them: below the user's, or absolute.
+    below `url` to its own; null where no checksum is known. Such a file is never downloaded, and what it holds is
+    for the data set to look at. `folders` are the places where tools put them: below the user's, or absolute.
     """
 
     url: str
-    downloads: Mapping[str, str]
-    contents: Mapping[str, str]
+    downloads: Mapping[str, str | None]
+    contents: Mapping[str, str | None]
     folders: Sequence[str]
 
     def __post_init__(self) -> None:
@@ -35,6 +36,11 @@ class Official:
         object.__setattr__(self, "folders", tuple(self.folders))
         if not (self.downloads and self.contents):
             raise ValueError("Expected downloads and contents to name at least one file each.")
+
+    @property
+    def known(self) -> bool:
+        """Whether every file has a checksum, so that a damaged one is found without being read as records."""
+        return None not in self.contents.values()
 
     def locate(self, name: str, folder: Path | None) -> tuple[Path, ...]:
         """The files of data set `name`: the user's, else those kept from a download, else downloaded now.
@@ -47,23 +53,26 @@ class Official:
         for place in self._places(folder):
             if paths := self._complete(place):
                 return paths
+        sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
+        if len(sums) < len(self.downloads):
+            raise BadInput(self._advice(name, folder, "has no known checksum, so nothing is downloaded"))
         try:
             return tuple(
                 download(f"{self.url.rstrip('/')}/{file}", md5=md5, folder=cache_folder(name))
-                for file, md5 in self.downloads.items()
+                for file, md5 in sums.items()
             )
         except OSError as error:
-            raise BadInput(self._advice(name, folder, error)) from error
+            raise BadInput(self._advice(name, folder, f"is out of reach ({type(error).__name__})")) from error
 
     def verify(self, name: str, folder: Path | None, private: Collection[str]) -> tuple[Content, ...]:
-        """What each of the `private` files of data set `name` holds, after all files met their official checksums.
+        """What each of the `private` files of data set `name` holds, after all files met their known checksums.
 
         Errors: `BadInput`, one sentence that names the file and what is wrong with it.
         """
         return verify_contents(self.locate(name, folder), self.contents, private)
 
     def read(self, name: str, folder: Path | None) -> dict[str, bytes]:
-        """The decompressed contents of every file of data set `name`, each with its official checksum.
+        """The decompressed contents of every file of data set `name`, each with its checksum, where one is known.
 
         Errors: `BadInput`, one sentence that names the file and what is wrong with it.
         """
@@ -88,18 +97,18 @@ class Official:
     def _missing(self, place: Path) -> list[str]:
         return [file for file in self.contents if _plain_or_gzip(place / file) is None]
 
-    def _advice(self, name: str, folder: Path | None, error: OSError) -> str:
+    def _advice(self, name: str, folder: Path | None, why: str) -> str:
         """What is missing, why it could not be had, and what to do: one sentence."""
         begun = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
         if begun:
             return (
-                f"{name} is incomplete in {begun[0]} and {self.url} is out of reach "
-                f"({type(error).__name__}): put {', '.join(self._missing(begun[0]))} (or as .gz) there too."
+                f"{name} is incomplete in {begun[0]} and {self.url} {why}: "
+                f"put {', '.join(self._missing(begun[0]))} (or as .gz) there too."
             )
         target = (folder or Path("<folder>")) / self.folders[0]
         return (
             f"{name} is not {f'in {folder}' if folder else 'on this machine'}, and {self.url} "
-            f"is out of reach ({type(error).__name__}): put {', '.join(self.downloads)} into {target} "
+            f"{why}: put {', '.join(self.downloads)} into {target} "
             f"and say DATA={folder or '<folder>'} (or set DPSWEEP_DATA)."
         )
 

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,31 @@ def test_the_data_sets_own_folder_goes_before_the_users_folder_itself(tmp_path: 
 def test_the_archive_is_read_as_published(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "tiny.tar.gz").write_bytes(ARCHIVE)
     assert in_an_archive(nowhere).read("tiny", tmp_path) == FILES
+
+
+def test_a_zip_archive_is_read_as_published(tmp_path: Path, nowhere: str) -> None:
+    with zipfile.ZipFile(tmp_path / "tiny.zip", "w") as archive:
+        for name, content in FILES.items():
+            archive.writestr(f"inside/{name}", content)
+    published = dataclasses.replace(in_an_archive(nowhere), downloads={"tiny.zip": None})
+    assert published.read("tiny", tmp_path) == FILES
+    (tmp_path / "tiny.zip").write_bytes((tmp_path / "tiny.zip").read_bytes()[:-30])
+    with pytest.raises(BadInput, match=r"tiny\.zip cannot be read, it may be cut off"):
+        published.read("tiny", tmp_path)
+
+
+def test_what_has_no_known_checksum_is_read_but_never_downloaded(publisher: Any, tmp_path: Path) -> None:
+    put(publisher.folder, ".gz")
+    files = official(publisher.url)
+    unknown = dataclasses.replace(files, downloads=dict.fromkeys(files.downloads), contents=dict.fromkeys(FILES))
+    assert (files.known, unknown.known) == (True, False)
+    assert not dataclasses.replace(files, contents=files.contents | {"test.txt": None}).known
+    with pytest.raises(BadInput, match=r"has no known checksum, so nothing is downloaded: put train\.txt\.gz, test"):
+        unknown.locate("tiny", tmp_path)
+    assert publisher.asked == []
+    put(tmp_path / "tiny")
+    (tmp_path / "tiny" / "test.txt").write_bytes(b"whatever it is")
+    assert unknown.read("tiny", tmp_path) == FILES | {"test.txt": b"whatever it is"}
 
 
 def test_the_systems_folder_needs_no_users_folder(tmp_path: Path, nowhere: str) -> None:

@@ -1,0 +1,87 @@
+"""Enron-Spam as word counts: whether a mail is spam.
+
+Which words are counted is the published file's choice: it took the 3000 that are most frequent in these same mails.
+That choice was made before any account was opened and no guarantee covers it; nothing else is taken from the records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.errors import BadInput
+from trainers.data.dataset import Declared
+from trainers.data.numbers import ANY, NumberFile
+from trainers.data.records import Records, Scaling
+from trainers.data.words import check_most
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from accounting.fingerprint import Content
+    from trainers.data.official import Official
+
+FILE = "emails.csv"
+NAME, LABEL = "Email No.", "Prediction"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enron(Declared):
+    """The mails of emails.csv, each by how often it has which word; all of them are private.
+
+    A count above `most` is taken for `most`.
+    Shapes: features uint8 [n, words], scaled to x / most in [0, 1]; label 1 is spam.
+    Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006: its folder enron1.
+    """
+
+    most: int
+    files: Official
+
+    def _check(self) -> None:
+        check_most(self.most)
+        if len(self.shape) != 1:
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [words].")
+        if self.classes != 2:
+            raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
+
+    def locate(self, folder: Path | None) -> None:
+        """Find emails.csv in the user's folder."""
+        self.files.locate(self.name, folder)
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check the file, all of it, where no checksum is known; it is private."""
+        if not self.files.known:
+            self._read(folder)
+        return self.files.verify(self.name, folder, (FILE,))
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All mails as private records; there are no public ones."""
+        import torch
+
+        counts, labels = self._read(folder)
+        scaling = Scaling(scale=float(self.most))
+        return Records(features=torch.from_numpy(counts), labels=torch.from_numpy(labels), scaling=scaling), None
+
+    def _read(self, folder: Path | None) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bounded counts [n, words] and the labels [n]."""
+        content = self.files.read(self.name, folder)[FILE]
+        columns = content.partition(b"\n")[0].decode("utf-8", "replace").rstrip().split(",")
+        words = self.shape[0]
+        if len(columns) != words + 2 or (columns[0], columns[-1]) != (NAME, LABEL):
+            raise BadInput(
+                f"Expected {NAME}, {words} words and {LABEL} in line 1 of {FILE}, got {len(columns)} columns "
+                f"from {columns[0]!r:.40} to {columns[-1]!r:.40}."
+            )
+        table = NumberFile(file=FILE, columns=columns, limits=[(0, ANY)] * words + [(0, 1)], texts=1, first=2)
+        counts = np.empty((self.records, words), dtype=np.uint8)
+        labels = np.empty(self.records, dtype=np.int64)
+        start = 0
+        for block in table.read(content, self.records):
+            rows = slice(start, start := start + len(block))
+            counts[rows] = np.minimum(block[:, :-1], self.most)
+            labels[rows] = block[:, -1]
+        return counts, labels
