@@ -79,9 +79,7 @@ class Enron(Declared):
         table = NumberFile(file=FILE, columns=columns, limits=[(0, ANY)] * words + [(0, 1)], texts=1, first=2)
         counts = np.empty((self.records, words), dtype=np.uint8)
         labels = np.empty(self.records, dtype=np.int64)
-        start = 0
-        for block in table.read(content, self.records):
-            rows = slice(start, start := start + len(block))
+        for rows, block in table.read(content, self.records):
             counts[rows] = np.minimum(block[:, :-1], self.most)
             labels[rows] = block[:, -1]
         return counts, labels

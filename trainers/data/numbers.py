@@ -38,8 +38,8 @@ class NumberFile:
     texts: int = 0
     first: int = 1
 
-    def read(self, content: bytes, records: int) -> Iterator[NDArray[np.int64]]:
-        """The numbers [k, columns] of some lines after others, so that never all of them lie in memory so wide.
+    def read(self, content: bytes, records: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Some records after others, and their numbers [k, columns]: never do all of them lie in memory so wide.
 
         Errors: `BadInput`, one sentence with file, line and column, for anything but `records` lines of numbers
         within the limits.
@@ -49,7 +49,7 @@ class NumberFile:
             raise BadInput(f"Expected {records} records in {self.file}, got {len(lines)} lines of them.")
         for start in range(0, records, _ROWS):
             block = lines[start : start + _ROWS]
-            yield self._block([line.rstrip() for line in block], self.first + start)
+            yield slice(start, start + len(block)), self._block([line.rstrip() for line in block], self.first + start)
 
     def _block(self, lines: Sequence[bytes], first: int) -> NDArray[np.int64]:
         mark = self.separator.encode()

@@ -1,0 +1,94 @@
+"""Forest cover types by cartographic variables, the published file or a sample of its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trainers.data.columns import public_bounds
+from trainers.data.dataset import Declared
+from trainers.data.numbers import ANY, NumberFile
+from trainers.data.records import Records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from accounting.fingerprint import Content
+    from trainers.data.official import Official
+
+NUMBERS = (
+    "elevation",
+    "aspect",
+    "slope",
+    "horizontal-distance-to-hydrology",
+    "vertical-distance-to-hydrology",
+    "horizontal-distance-to-roadways",
+    "hillshade-9am",
+    "hillshade-noon",
+    "hillshade-3pm",
+    "horizontal-distance-to-fire-points",
+)
+AREAS = tuple(f"wilderness-area-{number}" for number in range(1, 5))
+SOILS = tuple(f"soil-type-{number}" for number in range(1, 41))
+COLUMNS = (*NUMBERS, *AREAS, *SOILS, "cover-type")
+WIDTH, CLASSES = len(COLUMNS) - 1, 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covertype(Declared):
+    """The lines of one file in the layout of covtype.data; all of them are private.
+
+    `bounds` gives each number's public range.
+    Shapes: features float32 [n, 54] in [0, 1], in the file's column order; cover type 1 is label 0.
+    Source: Blackard, Dean, Comparative Accuracies of Artificial Neural Networks and Discriminant Analysis in Predicting
+    Forest Cover Types from Cartographic Variables, 1999; the columns are covtype.info's.
+    """
+
+    bounds: Mapping[str, tuple[float, float]]
+    files: Official
+
+    def _check(self) -> None:
+        object.__setattr__(self, "bounds", public_bounds(self.bounds))
+        if self.shape != (WIDTH,):
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
+        if self.classes != CLASSES:
+            raise ValueError(f"Expected dataset.classes={self.classes} == {CLASSES}.")
+        if set(self.bounds) != set(NUMBERS):
+            raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
+        if len(self.files.contents) != 1:
+            raise ValueError(f"Expected dataset.files.contents={list(self.files.contents)} to be one file.")
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the file in the user's folder."""
+        self.files.locate(self.name, folder)
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check the file, all of it, where no checksum is known; it is private."""
+        if not self.files.known:
+            self._read(folder)
+        return self.files.verify(self.name, folder, tuple(self.files.contents))
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All lines as private records; there are no public ones."""
+        import torch
+
+        features, labels = self._read(folder)
+        return Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels)), None
+
+    def _read(self, folder: Path | None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The clamped and scaled features [n, 54] and the labels [n]."""
+        ((file, content),) = self.files.read(self.name, folder).items()
+        limits = [(-ANY, ANY)] * len(NUMBERS) + [(0, 1)] * len(AREAS + SOILS) + [(1, CLASSES)]
+        table = NumberFile(file=file, columns=COLUMNS, limits=limits)
+        low, high = np.array([self.bounds.get(column, (0, 1)) for column in COLUMNS[:-1]]).T
+        features = np.empty((self.records, WIDTH), dtype=np.float32)
+        labels = np.empty(self.records, dtype=np.int64)
+        for rows, block in table.read(content, self.records):
+            features[rows] = (np.clip(block[:, :-1], low, high) - low) / (high - low)
+            labels[rows] = block[:, -1] - 1
+        return features, labels
