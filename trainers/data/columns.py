@@ -65,11 +65,15 @@ def finite(cell: str, where: str) -> float:
 
 def public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:
     """The bounds of a data set's YAML as numbers, or a ValueError."""
-    for key, pair in bounds.items():
-        listed = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair))
-        if not (listed and pair[0] < pair[1]):
-            raise ValueError(f"Expected dataset.bounds.{key}={pair} to be two numbers, finite and rising.")
-    return {key: (float(low), float(high)) for key, (low, high) in bounds.items()}
+    return {key: public_pair(f"dataset.bounds.{key}", pair) for key, pair in bounds.items()}
+
+
+def public_pair(name: str, pair: Sequence[float]) -> Bounds:
+    """The two ends of one public range, or a ValueError."""
+    listed = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair))
+    if not (listed and pair[0] < pair[1]):
+        raise ValueError(f"Expected {name}={pair} to be two numbers, finite and rising.")
+    return float(pair[0]), float(pair[1])
 
 
 def _is_number(value: object) -> bool:

@@ -55,7 +55,7 @@ class Official:
                 return paths
         sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
         if len(sums) < len(self.downloads):
-            raise BadInput(self._advice(name, folder, "has no known checksum, so nothing is downloaded"))
+            raise BadInput(self._advice(name, folder, "offers nothing with a known checksum to download"))
         try:
             return tuple(
                 download(f"{self.url.rstrip('/')}/{file}", md5=md5, folder=cache_folder(name))

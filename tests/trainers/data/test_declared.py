@@ -40,7 +40,19 @@ OPEN: dict[str, Any] = {
         },
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 6.0, "delta": 1e-4},
-    }
+    },
+    "npz": {
+        "dataset": {
+            "name": "npz",
+            "path": "visits.npz",
+            "records": 2000,
+            "shape": [2],
+            "classes": 2,
+            "bounds": [0, 255],
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 6.0, "delta": 1e-4},
+    },
 }
 """What the YAMLs leave to the user, with an example of what a user might say."""
 

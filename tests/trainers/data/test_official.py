@@ -107,7 +107,7 @@ def test_what_has_no_known_checksum_is_read_but_never_downloaded(publisher: Any,
     unknown = dataclasses.replace(files, downloads=dict.fromkeys(files.downloads), contents=dict.fromkeys(FILES))
     assert (files.known, unknown.known) == (True, False)
     assert not dataclasses.replace(files, contents=files.contents | {"test.txt": None}).known
-    with pytest.raises(BadInput, match=r"has no known checksum, so nothing is downloaded: put train\.txt\.gz, test"):
+    with pytest.raises(BadInput, match=r"offers nothing with a known checksum to download: put train\.txt\.gz, test"):
         unknown.locate("tiny", tmp_path)
     assert publisher.asked == []
     put(tmp_path / "tiny")
