@@ -53,6 +53,8 @@ class Official:
         for place in self._places(folder):
             if paths := self._complete(place):
                 return paths
+        if paths := self._gathered(folder):
+            return paths
         sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
         if len(sums) < len(self.downloads):
             raise BadInput(self._advice(name, folder, "offers nothing with a known checksum to download"))
@@ -93,6 +95,12 @@ class Official:
             return tuple(own)
         published = tuple(place / file for file in self.downloads)
         return published if all(path.is_file() for path in published) else ()
+
+    def _gathered(self, folder: Path | None) -> tuple[Path, ...]:
+        """The data set's files from several places, as some are published; none where one is in no place."""
+        places = tuple(self._places(folder))
+        own = [next(filter(None, (_plain_or_gzip(place / file) for place in places)), None) for file in self.contents]
+        return tuple(path for path in own if path) if None not in own else ()
 
     def _missing(self, place: Path) -> list[str]:
         return [file for file in self.contents if _plain_or_gzip(place / file) is None]

@@ -85,6 +85,12 @@ def test_the_data_sets_own_folder_goes_before_the_users_folder_itself(tmp_path: 
     assert official(nowhere).read("tiny", tmp_path / "data") == FILES
 
 
+def test_files_of_several_places_are_gathered(tmp_path: Path, nowhere: str) -> None:
+    put(tmp_path / "data" / "Tiny" / "raw")
+    (tmp_path / "data" / "Tiny" / "raw" / "test.txt").rename(tmp_path / "data" / "test.txt")
+    assert official(nowhere).read("tiny", tmp_path / "data") == FILES
+
+
 def test_the_archive_is_read_as_published(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "tiny.tar.gz").write_bytes(ARCHIVE)
     assert in_an_archive(nowhere).read("tiny", tmp_path) == FILES
