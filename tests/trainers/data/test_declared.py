@@ -52,6 +52,18 @@ OPEN: dict[str, Any] = {
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 6.0, "delta": 1e-4},
     },
+    "torch_dataset": {
+        "dataset": {
+            "name": "torch_dataset",
+            "source": {"_target_": "visits.Visits", "root": "/data/visits"},
+            "records": 2000,
+            "shape": [2],
+            "classes": 2,
+            "bounds": [0, 1],
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 6.0, "delta": 1e-4},
+    },
 }
 """What the YAMLs leave to the user, with an example of what a user might say."""
 
@@ -93,7 +105,7 @@ def test_every_data_set_declares_itself(name: str) -> None:
     conf: Any = DATA_SETS[name]
     dataset = instantiate(conf["dataset"])
     fields = {field.name for field in dataclasses.fields(dataset)}
-    assert fields == set(conf["dataset"]) - {"_target_"}
+    assert fields == set(conf["dataset"]) - {"_target_", "_recursive_"}
     assert dataset.name == name
     assert dataset.unit == "record"
     assert isinstance(dataset.shape, tuple)
@@ -116,6 +128,8 @@ def test_the_official_files_hold_what_is_declared(name: str, request: pytest.Fix
     conf: Any = DATA_SETS[name]
     dataset = unreachable(instantiate(conf["dataset"]), nowhere)
     folder = request.getfixturevalue("user_data") if "files" in conf["dataset"] else None
+    if name == "torch_dataset":
+        pytest.skip("a class of the user's own")
     try:
         dataset.locate(folder)
     except BadInput as absent:
