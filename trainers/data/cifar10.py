@@ -15,7 +15,6 @@ from trainers.data.dataset import Declared
 from trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -56,10 +55,11 @@ class Cifar10(Declared):
         contents = self.files.read(self.name, folder)
         return self._records(contents, TRAIN_BATCHES), self._records(contents, (TEST_BATCH,))
 
-    def _records(self, contents: Mapping[str, bytes], files: tuple[str, ...]) -> Records:
+    def _records(self, contents: dict[str, bytes], files: tuple[str, ...]) -> Records:
+        """The records of these files, whose bytes go as they are parsed: images would else lie in memory thrice."""
         import torch
 
-        batches = [parse_batch(contents[file], file, math.prod(self.shape), self.classes) for file in files]
+        batches = [parse_batch(contents.pop(file), file, math.prod(self.shape), self.classes) for file in files]
         return Records(
             features=torch.from_numpy(np.concatenate([images for images, _ in batches]).reshape(-1, *self.shape)),
             labels=torch.from_numpy(np.concatenate([labels for _, labels in batches])),
