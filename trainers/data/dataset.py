@@ -60,7 +60,7 @@ class DataSet(Protocol):
         """
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the files against their checksums, parsing no record: a damaged file must not cost budget.
+        """Check the files against their checksums, or all that is in them: a damaged file must not cost budget.
 
         Returns what each file with private records holds, by which the data set is recognised. A file whose records
         are all public is checked and left out: two data sets that share one are not one.

@@ -26,6 +26,8 @@ from trainers.data.units import by_unit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     Row = Sequence[str]
 
 _CHUNK = 1 << 20
@@ -81,9 +83,8 @@ class Table:
             raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check that the file can be read and has the declared columns; there is no checksum to check."""
-        with self._open(folder) as (header, _):
-            self._check_header(header)
+        """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
+        self._parse(folder)
         try:
             with self._path(folder).open("rb") as stream:
                 return (Content.of(iter(partial(stream.read, _CHUNK), b"")),)
@@ -94,15 +95,19 @@ class Table:
         """All rows as private records, each unit's capped; there are no public ones."""
         import torch
 
+        features, labels, units = self._parse(folder)
+        records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
+        if units is None or self.contribution_cap is None:
+            return records, None
+        return by_unit(records, units, self.contribution_cap), None
+
+    def _parse(self, folder: Path | None) -> tuple[NDArray[np.float32], NDArray[np.int64], list[bytes] | None]:
+        """The scaled features, the labels, and the units' identifiers where there is a `unit_column`."""
         columns = self._read(folder)
         features = np.column_stack([columns[name].scaled(bounds) for name, bounds in self.bounds.items()])
-        records = Records(
-            features=torch.from_numpy(features.astype(np.float32)),
-            labels=torch.from_numpy(columns[self.label].positions(self.labels)),
-        )
-        if self.unit_column is None or self.contribution_cap is None:
-            return records, None
-        return by_unit(records, _identifiers(columns[self.unit_column]), self.contribution_cap), None
+        labels = columns[self.label].positions(self.labels)
+        units = None if self.unit_column is None else _identifiers(columns[self.unit_column])
+        return features.astype(np.float32), labels, units
 
     @property
     def _columns(self) -> tuple[str, ...]:

@@ -93,8 +93,7 @@ def test_the_whole_file_is_recognised_under_any_name(tmp_path: Path) -> None:
     assert renamed.verify(tmp_path) != TABLE.verify(tmp_path)
 
 
-def test_the_header_is_checked_without_reading_a_record(tmp_path: Path) -> None:
-    BY_PATIENT.verify(written(tmp_path, "not,a,row"))
+def test_the_header_is_checked_before_any_record(tmp_path: Path) -> None:
     written(tmp_path, *ROWS, header="weight,ill,age,age,note")
     with pytest.raises(BadInput, match=r"^Expected one column age in the header of visits\.csv, got 2\.$"):
         TABLE.verify(tmp_path)
@@ -118,9 +117,13 @@ def test_the_header_is_checked_without_reading_a_record(tmp_path: Path) -> None:
         ('P1,50,yes,20,"a"b', r"^Expected visits\.csv to be a readable CSV file, got: "),
     ],
 )
-def test_a_bad_row_is_one_sentence_with_file_line_and_column(tmp_path: Path, row: str, sentence: str) -> None:
-    with pytest.raises(BadInput, match=sentence):
-        BY_PATIENT.load(written(tmp_path, ROWS[0], row, ROWS[1]))
+def test_a_bad_row_is_one_sentence_with_file_line_and_column_before_anything_is_charged(
+    tmp_path: Path, row: str, sentence: str
+) -> None:
+    written(tmp_path, ROWS[0], row, ROWS[1])
+    for look in (BY_PATIENT.verify, BY_PATIENT.load):
+        with pytest.raises(BadInput, match=sentence):
+            look(tmp_path)
 
 
 @pytest.mark.parametrize(
