@@ -18,7 +18,7 @@ from sweeper.declaration import declare
 
 
 def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
-    """What the plan's files with private records hold, found and checked; no record is parsed."""
+    """What the plan's files with private records hold, found and checked."""
     dataset = declare(plan.trials[0].config).dataset
     dataset.locate(folder)
     return dataset.verify(folder)

@@ -5,6 +5,7 @@ Optuna keeps it and nothing more: its own retries, which would touch the data un
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,7 @@ def record(
         known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
         for result in results:
             if (result.trial, result.attempt) not in known:
-                axes = {METHOD: trials[result.trial].method, **trials[result.trial].axes}
-                study.add_trial(_frozen(result, axes, space))
+                study.add_trial(_frozen(result, _params(trials[result.trial]), space))
 
 
 def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> optuna.Study:
@@ -70,9 +70,15 @@ def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
     """Every axis with its values over the whole plan: Optuna wants one distribution per name."""
     space: dict[str, dict[Any, None]] = {}
     for trial in plan.trials:
-        for key, value in {METHOD: trial.method, **trial.axes}.items():
+        for key, value in _params(trial).items():
             space.setdefault(key, {})[value] = None
     return {key: tuple(values) for key, values in space.items()}
+
+
+def _params(trial: Trial) -> dict[str, Any]:
+    """What a point is in the study: lists as text, since a category of Optuna's is a plain value."""
+    axes = {METHOD: trial.method, **trial.axes}
+    return {key: json.dumps(value) if isinstance(value, (list, dict)) else value for key, value in axes.items()}
 
 
 def _frozen(

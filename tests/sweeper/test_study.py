@@ -33,6 +33,15 @@ def test_results_are_recorded_once_where_the_user_says(place: Callable[..., Plac
     assert not here.folder.study.exists()
 
 
+def test_axes_of_lists_are_recorded_as_text(place: Callable[..., Place], tmp_path: Path) -> None:
+    widths = ("model=mlp", "model.widths=[3],[3,4]")
+    here, address = place((*GRID, *widths)), f"sqlite:///{tmp_path / 'shared.db'}"
+    trials = here.plan.trials
+    record(here.plan, here.folder, trials, [result_of(trial, 0.5) for trial in trials], address)
+    study = optuna.load_study(study_name=f"digits-{here.plan.id}", storage=address)
+    assert {trial.params["model.widths"] for trial in study.trials} == {"[3, 4]", "[3]"}
+
+
 @pytest.mark.parametrize("address", [NOWHERE, "no address", "sqlite:////nowhere/at/all.db"])
 def test_a_study_that_can_not_be_reached_is_one_sentence_without_a_password(
     place: Callable[..., Place], address: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.fingerprint import Content
-from trainers.data.dataset import check_declaration
+from trainers.data.dataset import Declared
 from trainers.data.records import Records
 from trainers.validation import non_negative
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearRegression:
+class LinearRegression(Declared):
     """Features x and weights w of standard normal numbers, and labels <x, w> with normal noise of `noise_std`.
 
     The first `records` are private, `test_records` more are public.
@@ -30,18 +30,10 @@ class LinearRegression:
     Source: the simulations of Mohapatra et al. 2022, section 5; their distribution as far as the text has it.
     """
 
-    name: str
-    records: int
-    test_records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
     noise_std: float
     seed: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        check_declaration(self)
+    def _check(self) -> None:
         non_negative("dataset.noise_std", self.noise_std)
         if len(self.shape) != 1 or self.classes != 1:
             raise ValueError(
