@@ -44,6 +44,7 @@ __all__ = [
     "PlanEvent",
     "above_threshold",
     "adadp",
+    "as_fixed_size_step",
     "as_gaussian_step",
     "black_box",
     "compose",
@@ -314,6 +315,13 @@ def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REM
         return 1.0, event.noise_multiplier * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     if type(event) is PoissonSampledDpEvent and type(event.event) is GaussianDpEvent:
         return float(event.sampling_probability), float(event.event.noise_multiplier)
+    return None
+
+
+def as_fixed_size_step(event: DpEvent) -> tuple[int, int, float] | None:
+    """(batch_size, records, noise_multiplier) of a Gaussian step on a batch without replacement; else None."""
+    if type(event) is SampledWithoutReplacementDpEvent and type(event.event) is GaussianDpEvent:
+        return int(event.sample_size), int(event.source_dataset_size), float(event.event.noise_multiplier)
     return None
 
 

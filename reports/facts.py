@@ -29,6 +29,7 @@ class Settings:
     """What all runs declare about their steps; a tuple holds the distinct values in ascending order."""
 
     sample_rates: tuple[float, ...]
+    batches: tuple[str, ...]
     noise_multipliers: tuple[float, ...]
     steps: tuple[int, ...]
     lost_steps: tuple[int, ...]
@@ -56,12 +57,9 @@ def alone_epsilon(sweep: Sweep) -> float | None:
 
 def settings(sweep: Sweep) -> Settings:
     """The declared steps, read off the events that were priced."""
-    training = [
-        (step, count)
-        for trial in sweep.plan.trials
-        for leaf, count in events.flatten(trial.event.training)
-        if (step := events.as_gaussian_step(leaf)) is not None
-    ]
+    leaves = [leaf for trial in sweep.plan.trials for leaf, _ in events.flatten(trial.event.training)]
+    steps = [step for leaf in leaves if (step := events.as_gaussian_step(leaf)) is not None]
+    fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {
         step[1]
         for trial in sweep.plan.trials
@@ -70,8 +68,9 @@ def settings(sweep: Sweep) -> Settings:
         if (step := events.as_gaussian_step(leaf)) is not None
     }
     return Settings(
-        sample_rates=tuple(sorted({rate for (rate, _), _ in training})),
-        noise_multipliers=tuple(sorted({noise for (_, noise), _ in training})),
+        sample_rates=tuple(sorted({rate for rate, _ in steps})),
+        batches=tuple(sorted({f"{size} of {records}" for size, records, _ in fixed})),
+        noise_multipliers=tuple(sorted({step[-1] for step in (*steps, *fixed)})),
         steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
         lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
         counts_std=tuple(sorted(stds)),
@@ -127,6 +126,7 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     found = settings(sweep)
     for name, values in (
         ("sample_rate", found.sample_rates),
+        ("batches", found.batches),
         ("noise_multiplier", found.noise_multipliers),
         ("steps", found.steps),
         ("lost_steps", found.lost_steps),
@@ -139,8 +139,8 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
             yield name, Fact(value=single, text=written, source=f"{PLAN}: the events")
 
 
-def _setting(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4g}"
+def _setting(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _whole(value: int, source: str) -> Fact:

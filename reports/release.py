@@ -31,12 +31,14 @@ from reports.statement import Context, violations, write_statement
 from reports.table import State, Sweep
 
 FOLDER = "release"
+CONFIG_FILE = "config.yaml"
 DECLARED = (
     "honest_epsilon",
     "honest_delta",
     "alone_epsilon",
     "points",
     "sample_rate",
+    "batches",
     "noise_multiplier",
     "steps",
     "lost_steps",
@@ -72,7 +74,7 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
     config = {key: value for key, value in winner.config.items() if key in point}
     config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
-    (target / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=True))
+    (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
     model = sweep.folder / "trials" / winner.id / MODEL_FILE
     if model.exists():
         shutil.copyfile(model, target / MODEL_FILE)

@@ -172,12 +172,11 @@ def _charged(context: Context) -> Line:
 
 def _sampling(context: Context) -> Line:
     facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
-    shared = context.sweep.plan.shared
+    shared, taken = context.sweep.plan.shared, _taken(context)
     declared = (
-        f"Each step takes every training {context.sweep.plan.unit} independently with probability "
-        f"{facts['sample_rate'].text}{', the same ones for all runs,' if shared else ''} and adds Gaussian noise of "
-        f"multiplier {facts['noise_multiplier'].text}; {facts['steps'].text} steps a run{_lost(facts)}."
-        if "sample_rate" in facts
+        f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}; "
+        f"{facts['steps'].text} steps a run{_lost(facts)}."
+        if taken
         else "The runs are described by their events in the plan."
     )
     told = [f"{_counted(conducts[conduct], context.row)}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
@@ -194,6 +193,18 @@ def _sampling(context: Context) -> Line:
         standing=standing,
         evidence=(*((SHARED,) if shared else ()), *context.curator(*told)),
     )
+
+
+def _taken(context: Context) -> str:
+    """Whom a step takes; nothing where the events have no such word."""
+    facts, unit = context.facts, context.sweep.plan.unit
+    taken = []
+    if "sample_rate" in facts:
+        alike = ", the same ones for all runs," if context.sweep.plan.shared else ""
+        taken.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{alike}")
+    if "batches" in facts:
+        taken.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
+    return " or ".join(taken)
 
 
 def _lost(facts: Mapping[str, Fact]) -> str:

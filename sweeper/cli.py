@@ -25,6 +25,7 @@ def main() -> None:
         "verify": (budget.verify, "check the ledger's chain, and sweep folders against it"),
         "report": (report, "render a sweep folder's curator/report.html again"),
         "release": (release, "write a sweep folder's release/: only what the rule lets out"),
+        "export": (export, "write a sweep folder's export/: the winner's weights, configuration and model card"),
     }
     parser = argparse.ArgumentParser(
         prog="dpsweep",
@@ -79,6 +80,14 @@ def release(arguments: list[str]) -> None:
 
     for folder in _folders(arguments):
         print(write_release(folder, Ledger(Ledger.locate())))
+
+
+def export(arguments: list[str]) -> None:
+    """`dpsweep export FOLDER...`."""
+    from reports.export import write_export
+
+    for folder in _folders(arguments):
+        print(write_export(folder, Ledger(Ledger.locate())))
 
 
 def _folders(arguments: Sequence[str]) -> list[Path]:

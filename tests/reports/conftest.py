@@ -106,6 +106,8 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 "dataset": {
                     "_target_": "trainers.data.embedded.EmbeddedImages",
                     "name": recipe.dataset,
+                    "shape": [1, 8, 8],
+                    "classes": 10,
                     "records": 1797,
                 },
                 "model": {"_target_": recipe.model},

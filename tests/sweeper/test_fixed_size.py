@@ -23,7 +23,7 @@ def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: 
     done = program(*LINE, *LIGHT, "privacy.adjacency=replace_one", f"engine={engine}")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / Path(done.stdout.splitlines()[-1]).parents[1]
-    plan = Plan.read(folder / "plan.json")
+    plan, page = Plan.read(folder / "plan.json"), (folder / "curator" / "report.html").read_text()
     for trial in plan.trials:
         result = TrialResult.read(folder / "trials" / trial.id)
         assert result is not None
@@ -31,6 +31,7 @@ def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: 
         ((step, count),) = flatten(trial.event.training)
         assert (step.sample_size, count) == (720, 3)
         assert same(from_json(result.event), trial.event.training)
+        assert "Each step takes exactly 720 of 1435 training records, drawn without replacement, and adds" in page
         assert result.curator["batch_sizes"] == {"smallest": 720, "mean": 720.0, "largest": 720}
 
 

@@ -1,0 +1,81 @@
+"""The winner for others to use, in `export/`: its weights, its configuration and a model card.
+
+All of it is taken from the page and the files of a release, so a card never says more than the rule discloses.
+"""
+
+from __future__ import annotations
+
+import html
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from markupsafe import Markup
+
+from accounting.errors import BadInput
+from accounting.ledger import Ledger
+from accounting.result import MODEL_FILE
+from reports import table
+from reports.page import TEMPLATES, Page
+from reports.release import CONFIG_FILE, compose, write_release
+from reports.table import Sweep
+
+FOLDER = "export"
+CARD = "README.md"
+
+
+def write_export(folder: Path, ledger: Ledger) -> Path:
+    """Makes the release of a sweep folder anew, and `export/` of it, and returns the model card's path.
+
+    Raises `BadInput`, and leaves what is there, where nothing may be released, and where the rule names no winner.
+    """
+    release = write_release(folder, ledger).parent
+    sweep = table.read(folder, ledger)
+    page = compose(sweep)
+    if not page.best or not (release / MODEL_FILE).exists():
+        raise BadInput(f"Expected {folder} to have a winner that may be shown, and its model.")
+    target, partial = folder / FOLDER, folder / f".{FOLDER}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    for name in (MODEL_FILE, CONFIG_FILE):
+        shutil.copyfile(release / name, partial / name)
+    config = yaml.safe_load((release / CONFIG_FILE).read_text())
+    (partial / CARD).write_text(render_card(page, _call(config, sweep)))
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target / CARD
+
+
+def render_card(page: Page, call: str) -> str:
+    """The card in Markdown, for a released page and the call that makes its model."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        finalize=_escaped,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    winner, code = page.best[0], Markup(call)
+    return environment.get_template("card.md.j2").render(page=page, winner=winner, call=code, file=MODEL_FILE)
+
+
+def _escaped(value: object) -> str:
+    """What Markdown would take for HTML, as text."""
+    return value if isinstance(value, Markup) else html.escape(str(value), quote=False)
+
+
+def _call(config: Mapping[str, Any], sweep: Sweep) -> str:
+    """Two lines of Python that make the model; shape and classes are the data set's public declaration."""
+    given = {key: value for key, value in config["model"].items() if key != "_target_"}
+    module, _, factory = config["model"]["_target_"].rpartition(".")
+    dataset = sweep.plan.trials[0].config["dataset"]
+    parts = [
+        str(tuple(dataset["shape"])),
+        str(dataset["classes"]),
+        *(f"{key}={value!r}" for key, value in given.items()),
+    ]
+    return f"from {module} import {factory}\n\nmodel = {factory}({', '.join(parts)})"
