@@ -9,13 +9,14 @@ DATASET ?=#           a file of conf/dataset: mnist_5k (default, no download), d
 TUNING ?=#            the rule: composition (default), private_selection, random_stopping, ..., auto
 DATA ?=#              folder with the official files; without it they are downloaded once
 ARGS ?=#              Hydra overrides: ARGS="trainer=dpnsgd trainer.lr=0.1,0.2 privacy.epsilon=4"
+FIGURE ?=#            for `make reproduce`, e.g. b_fig9; without it the known ones are listed
 OUTPUT ?=#            sweep folders for `make report`, e.g. sweeps/mnist_5k/*
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep plan report budget test test-long lint format bench clean
+.PHONY: help install sweep plan report reproduce budget test test-long lint format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -42,6 +43,9 @@ plan: $(STAMP) ## what that sweep would cost under every rule, and how long it w
 
 report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
+
+reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIGURE=b_fig9)
+	@$(BIN)/python -m reports.reproduction $(FIGURE)
 
 budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET= for one; ARGS=--json)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)

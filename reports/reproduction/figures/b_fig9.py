@@ -1,0 +1,81 @@
+"""Mohapatra et al. 2022, Figure 9: up to how many candidates composition (MA) is cheaper than random stopping (LT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from accounting.papers.honest_tuning import CandidatesRow, crossing, figure_9
+from reports.reproduction.drawing import Chart, Curve, charts
+from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+
+PRINTED = {5000: 14, 60_000: 26}
+"""Candidates up to which the paper finds MA the cheaper one."""
+
+CONSTANT = 0.15
+"""The paper calls LT's price almost constant; here: within this share, from 1 to 40 candidates."""
+
+
+def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
+    """Where the curves cross."""
+    found = {records: crossing(own) for records, own in rows.items()}
+    return Finding(
+        claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
+        criterion="exactly so many",
+        numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in found.items()),
+        holds=found == PRINTED,
+    )
+
+
+def constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
+    """How flat LT's curve is."""
+    growth = {size: own[-1].random_stopping / own[0].random_stopping - 1 for size, own in rows.items()}
+    composed = {size: own[-1].composition / own[0].composition for size, own in rows.items()}
+    return Finding(
+        claim="LT's price remains almost constant as candidates are added, MA's does not.",
+        criterion=f"LT grows by at most {CONSTANT:.0%} over the chart, and MA at least doubles",
+        numbers="; ".join(f"{size} records: LT {growth[size]:+.1%}, MA x{composed[size]:.1f}" for size in rows),
+        holds=max(growth.values()) <= CONSTANT and min(composed.values()) >= 2,
+    )
+
+
+def make() -> Reproduction:
+    """Both panels, from the accountants."""
+    rows = {records: figure_9(records) for records in PRINTED}
+    return Reproduction(
+        title="Composition against random stopping",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 9",
+        drawings=(
+            charts(
+                "figure",
+                "Two charts, epsilon by LT and by MA over the number of candidates; dashed where they cross.",
+                [_chart(records, own) for records, own in rows.items()],
+            ),
+        ),
+        findings=(crossings(rows), constant(rows)),
+        sheets=tuple(
+            sheet(
+                f"{records} records",
+                ("candidates", "MA", "LT"),
+                [(row.candidates, row.composition, row.random_stopping) for row in own],
+            )
+            for records, own in rows.items()
+        ),
+        notes=("Noise multiplier 4, batches of 250, 10000 steps, delta 1e-5, gamma = 1 / candidates, delta2 = 1e-10.",),
+    )
+
+
+def _chart(records: int, rows: Sequence[CandidatesRow]) -> Chart:
+    candidates = tuple(float(row.candidates) for row in rows)
+    return Chart(
+        title=f"{records} records",
+        x_label="candidates",
+        y_label="epsilon",
+        curves=(
+            Curve(label="LT (random stopping)", x=candidates, y=tuple(row.random_stopping for row in rows)),
+            Curve(label="MA (composition)", x=candidates, y=tuple(row.composition for row in rows)),
+        ),
+        at=(float(crossing(rows)),),
+    )
+
+
+FIGURE = Computed(make=make)

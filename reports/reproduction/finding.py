@@ -1,0 +1,83 @@
+"""What a reproduction is made of: a paper's claims, each held against numbers, and the figures that are known.
+
+What always holds: whether a claim holds is computed, from the very numbers that the finding shows. Nobody types it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from accounting.errors import BadInput
+from reports.reproduction import figures
+from reports.reproduction.drawing import Drawing
+from reports.sheets import Item, Sheet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A claim in words, the criterion that it was held against, the numbers, and whether they meet it."""
+
+    claim: str
+    criterion: str
+    numbers: str
+    holds: bool
+
+    @property
+    def verdict(self) -> str:
+        """In two or three words."""
+        return "holds" if self.holds else "does not hold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A figure made again: pictures, findings, numbers, and what a reader must know besides."""
+
+    title: str
+    source: str
+    drawings: tuple[Drawing, ...]
+    findings: tuple[Finding, ...]
+    sheets: tuple[Sheet, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computed:
+    """A figure that needs no training: its numbers come from the accountants, always in the paper's size."""
+
+    make: Callable[[], Reproduction]
+
+
+def known() -> tuple[str, ...]:
+    """The figures' names: the files of `reports/reproduction/figures`."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(figures.__path__)))
+
+
+def find(name: str) -> Computed:
+    """The figure of that name; raises `BadInput` where there is none."""
+    if name not in known():
+        raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(known())}.")
+    figure: Computed = importlib.import_module(f"{figures.__name__}.{name}").FIGURE
+    return figure
+
+
+def sheet(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
+    """A table of written values: words as they are, numbers in four digits."""
+    return Sheet(
+        caption=caption,
+        columns=tuple(columns),
+        rows=tuple(tuple(Item(text=written(value)) for value in row) for row in rows),
+    )
+
+
+def written(value: object) -> str:
+    """A value for readers.
+
+    >>> written(4.75123), written(60000), written("MNIST"), written(None)
+    ('4.751', '60000', 'MNIST', '')
+    """
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,119 @@
+"""Figures that need no training: what holds on the accountants' numbers no longer holds on others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounting.papers.honest_tuning import figure_1_affordable, figure_1_blow_up, figure_1_stopping, figure_9, table_3
+from accounting.papers.one_run import lecture, noise_table
+from reports.reproduction.__main__ import main
+from reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
+from reports.reproduction.finding import Computed, find, known
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_blow_up_of_one_run() -> None:
+    rows = figure_1_blow_up(b_fig1.RECORDS)
+    assert b_fig1.blow_up(rows).holds
+    assert "10000 records: printed 4.8, ours 4.75" in b_fig1.blow_up(rows).numbers
+    assert not b_fig1.blow_up([replace(row, random_stopping=1.1 * row.random_stopping) for row in rows]).holds
+    falling = replace(rows[1], random_stopping=0.5 * rows[1].random_stopping)
+    assert not b_fig1.blow_up([rows[0], falling, *rows[2:]]).holds
+
+
+def test_more_tries_cost_barely_more() -> None:
+    rows = figure_1_stopping(b_fig1.SIZES, b_fig1.GAMMAS)
+    assert b_fig1.more_tries(rows).holds
+    dearer = [replace(row, epsilon=row.epsilon * 1.1) if row.gamma == 0.001 else row for row in rows]
+    assert not b_fig1.more_tries(dearer).holds
+
+
+def test_what_composition_affords() -> None:
+    rows = figure_1_affordable(b_fig1.RECORDS)
+    assert b_fig1.affordable(rows).holds
+    assert not b_fig1.affordable(rows[:-1]).holds
+    assert not b_fig1.affordable([replace(rows[0], candidates=9), *rows[1:]]).holds
+    assert not b_fig1.affordable([replace(rows[0], candidates=1), *rows[1:]]).holds
+
+
+def test_where_composition_and_random_stopping_cross() -> None:
+    rows = {records: figure_9(records) for records in b_fig9.PRINTED}
+    assert b_fig9.crossings(rows).holds
+    assert b_fig9.constant(rows).holds
+    cheaper = tuple(replace(row, random_stopping=0.97 * row.random_stopping) for row in rows[5000])
+    assert not b_fig9.crossings(rows | {5000: cheaper}).holds
+    growing = tuple(replace(row, random_stopping=row.composition) for row in rows[5000])
+    assert not b_fig9.constant(rows | {5000: growing}).holds
+
+
+def test_the_final_epsilons() -> None:
+    rows = table_3()
+    assert b_table3.agrees(rows).holds
+    assert b_table3.adam_is_cheapest(rows).holds
+    assert not b_table3.agrees([replace(rows[0], epsilon=rows[0].epsilon + 0.03), *rows[1:]]).holds
+    assert not b_table3.adam_is_cheapest([replace(row, epsilon=5.0) for row in rows]).holds
+
+
+def test_the_lectures_bounds() -> None:
+    row, rows = lecture(), noise_table()
+    assert c_bounds.theorem(row).holds
+    assert not c_bounds.theorem(replace(row, bound=1.1)).holds
+    assert c_bounds.slack(row).holds
+    assert not c_bounds.slack(replace(row, neighbours=0.03)).holds
+    assert not c_bounds.slack(replace(row, forced=0.01)).holds
+    assert c_bounds.accountants(rows).holds
+    assert not c_bounds.accountants([replace(rows[0], classical=1.0), *rows[1:]]).holds
+
+
+def test_a_figure_is_made_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["b_fig9", "--output", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == str(tmp_path / "b_fig9" / "index.html")
+    folder = tmp_path / "b_fig9"
+    assert {path.name for path in folder.iterdir()} == {"index.html", "figure.png", "figure.svg", "findings.json"}
+    page, found = (folder / "index.html").read_text(), json.loads((folder / "findings.json").read_text())
+    assert [finding["verdict"] for finding in found["findings"]] == ["holds", "holds"]
+    for finding in found["findings"]:
+        assert finding["verdict"] in page
+        assert finding["numbers"].split(";")[0] in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_verdict_that_fails_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(b_fig9.PRINTED, 5000, 15)
+    assert main(["b_fig9", "--output", str(tmp_path)]) == 0
+    assert "does not hold: MA composes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["b_fig99", "../b_fig9", ""])
+def test_an_unknown_figure_is_one_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*([name] if name else []), "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert all(figure in said for figure in known())
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_figure_is_a_file_and_each_file_a_figure() -> None:
+    assert known() == tuple(sorted(path.stem for path in (ROOT / "reports/reproduction/figures").glob("[a-z]_*.py")))
+    assert all(isinstance(find(name), Computed) for name in known())
+
+
+def test_accounts_alone_import_no_torch_and_no_sweeper() -> None:
+    check = (
+        "from reports.reproduction.finding import find, known\n"
+        "for name in known(): find(name)\n"
+        "import sys; print(*[name for name in ('torch', 'hydra', 'sweeper', 'trainers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == []
