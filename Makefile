@@ -10,6 +10,7 @@ TUNING ?=#            the rule: composition (default), private_selection, random
 DATA ?=#              folder with the official files; without it they are downloaded once
 ARGS ?=#              Hydra overrides: ARGS="trainer=dpnsgd trainer.lr=0.1,0.2 privacy.epsilon=4"
 FIGURE ?=#            for `make reproduce`, e.g. b_fig9; without it the known ones are listed
+SCALE ?=#             of a figure that needs training: small (default), smoke, full
 OUTPUT ?=#            sweep folders for `make report`, e.g. sweeps/mnist_5k/*
 
 BIN := $(VENV)/bin
@@ -44,8 +45,8 @@ plan: $(STAMP) ## what that sweep would cost under every rule, and how long it w
 report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
 
-reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIGURE=b_fig9)
-	@$(BIN)/python -m reports.reproduction $(FIGURE)
+reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIGURE=b_fig9 SCALE= DATA=)
+	@$(BIN)/python -m reports.reproduction $(FIGURE) $(if $(SCALE),--scale $(SCALE)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
 budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET= for one; ARGS=--json)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)

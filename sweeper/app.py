@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput, DpsweepError, ExitCode
 from sweeper.job import run_block
+from sweeper.scales import scaled
 from sweeper.stopping import AGAIN, REPEAT_ALL, same_command
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -23,7 +24,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
-    sys.argv = [sys.argv[0], *(REPEAT_ALL if word == AGAIN else word for word in arguments)]
+    sys.argv = [sys.argv[0], *(REPEAT_ALL if word == AGAIN else word for word in scaled(arguments))]
     _refuse_spaces(arguments)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_block)()
 

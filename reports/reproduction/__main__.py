@@ -1,4 +1,7 @@
-"""`python -m reports.reproduction FIGURE`: makes a paper's figure again and says which of its claims hold."""
+"""`python -m reports.reproduction FIGURE`: makes a paper's figure again and says which of its claims hold.
+
+A figure that needs training starts the ordinary command, a sweep of its experiment, with a ledger of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import sys
 from pathlib import Path
 
 from accounting.errors import DpsweepError
-from reports.reproduction.finding import find
+from reports.reproduction.finding import Computed, Reproduction, find
+from reports.reproduction.training import train
 
 ROOT = Path("reproductions")
 
@@ -16,13 +20,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints each claim's verdict and the page's path; 0 whatever the verdicts, else the error's exit code."""
     parser = argparse.ArgumentParser(prog="python -m reports.reproduction", description=__doc__)
     parser.add_argument("figure", nargs="?", default="", help="a figure, such as b_fig9; leave it out for the list")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides of its experiment")
+    parser.add_argument("--scale", default="small", help="full, small (the default) or smoke, for what needs training")
     parser.add_argument("--output", type=Path, default=ROOT, help="folder for all figures (default: reproductions)")
-    asked = parser.parse_args(arguments)
-    from reports.reproduction.document import write  # after the arguments: matplotlib takes its time
+    asked = parser.parse_intermixed_args(arguments)
+    from reports.reproduction.document import write
 
     try:
-        made = find(asked.figure).make()
-        page = write(made, asked.output / asked.figure)
+        folder, made = _make(asked.figure, asked.scale, asked.overrides, asked.output)
+        page = write(made, folder)
     except DpsweepError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)
@@ -31,6 +37,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"  {finding.verdict}: {finding.claim}\n    {finding.numbers}")
     print(page)
     return 0
+
+
+def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
+    """The folder of a figure, and the figure."""
+    figure = find(name)
+    if isinstance(figure, Computed):
+        return root / name, figure.make()
+    folder = root / name / scale
+    return folder, figure.make(train(figure.experiment, scale, overrides, folder))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports import marks
@@ -57,6 +60,50 @@ class Chart:
     at: tuple[float, ...] = ()
     ticks: tuple[str, ...] = ()
     """Names for x = 0, 1, 2, ..., where x is no number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map:
+    """Values by row (from below) and column; nan where there is none, and cells to be drawn white."""
+
+    title: str
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    white: frozenset[tuple[int, int]] = frozenset()
+
+
+def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
+    """The maps side by side on one colour scale; grey where there is no value."""
+    known = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
+    norm = Normalize(min(known, default=0.0), max(known, default=1.0))
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+        drawn = Figure(figsize=(WIDTH * len(panels) + 0.6, HEIGHT + 0.4), layout="constrained")
+        FigureCanvasAgg(drawn)
+        places = [drawn.add_subplot(1, len(panels), place) for place in range(1, len(panels) + 1)]
+        for axes, panel in zip(places, panels, strict=True):
+            _draw_map(axes, panel, norm)
+        bar = drawn.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)
+        bar.set_label(measure, fontsize=8, color=marks.INK)
+        bar.ax.tick_params(labelsize=7.5)
+        return finish(drawn, name, alt)
+
+
+def _draw_map(axes: Axes, panel: Map, norm: Normalize) -> None:
+    axes.set_facecolor(marks.BLANK)
+    axes.imshow(panel.values, cmap="viridis", norm=norm, origin="lower", aspect="auto", interpolation="none")
+    for row, column in panel.white:
+        axes.add_patch(
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", edgecolor=marks.INK, linewidth=0.4)
+        )
+    for axis, labels in ((axes.xaxis, panel.columns), (axes.yaxis, panel.rows)):
+        every = math.ceil(len(labels) / 10)
+        axis.set_ticks(range(0, len(labels), every), labels=list(labels[::every]))
+    style(axes, panel.title, panel.x_label, panel.y_label)
+    axes.grid(visible=False)
+    axes.tick_params(axis="x", rotation=45)
 
 
 def charts(name: str, alt: str, panels: Sequence[Chart]) -> Drawing:

@@ -14,6 +14,7 @@ from accounting.errors import BadInput
 from reports.reproduction import figures
 from reports.reproduction.drawing import Drawing
 from reports.sheets import Item, Sheet
+from reports.table import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +51,24 @@ class Computed:
     make: Callable[[], Reproduction]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A figure made of a sweep: the experiment's name below `conf/experiment`, and what its results say."""
+
+    experiment: str
+    make: Callable[[Sweep], Reproduction]
+
+
 def known() -> tuple[str, ...]:
     """The figures' names: the files of `reports/reproduction/figures`."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(figures.__path__)))
 
 
-def find(name: str) -> Computed:
+def find(name: str) -> Computed | Trained:
     """The figure of that name; raises `BadInput` where there is none."""
     if name not in known():
         raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(known())}.")
-    figure: Computed = importlib.import_module(f"{figures.__name__}.{name}").FIGURE
+    figure: Computed | Trained = importlib.import_module(f"{figures.__name__}.{name}").FIGURE
     return figure
 
 

@@ -14,7 +14,7 @@ from accounting.papers.honest_tuning import figure_1_affordable, figure_1_blow_u
 from accounting.papers.one_run import lecture, noise_table
 from reports.reproduction.__main__ import main
 from reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
-from reports.reproduction.finding import Computed, find, known
+from reports.reproduction.finding import Computed, Trained, find, known
 
 ROOT = Path(__file__).parents[3]
 
@@ -106,7 +106,7 @@ def test_an_unknown_figure_is_one_sentence(name: str, tmp_path: Path, capsys: py
 
 def test_every_figure_is_a_file_and_each_file_a_figure() -> None:
     assert known() == tuple(sorted(path.stem for path in (ROOT / "reports/reproduction/figures").glob("[a-z]_*.py")))
-    assert all(isinstance(find(name), Computed) for name in known())
+    assert all(isinstance(find(name), Computed | Trained) for name in known())
 
 
 def test_accounts_alone_import_no_torch_and_no_sweeper() -> None:

@@ -1,0 +1,260 @@
+"""What papers claim of a sweep, as functions of its table alone: one row per run, finished or not.
+
+Every function names its criterion and the numbers, so that a reader can disagree with the one and see the others. The
+criteria are ours: papers say "flat", "close" or "on a diagonal" and draw it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.notation import method_label, number
+from reports.reproduction.finding import Finding
+from reports.table import State
+
+LR, CLIP, REGULARIZER, MOMENTUM, STEPS = (
+    "trainer.lr",
+    "trainer.clip_norm",
+    "trainer.regularizer",
+    "trainer.momentum",
+    "steps",
+)
+FLAT, CLOSE = 0.05, 0.03
+SLOPES = (-1.5, -0.5)
+"""Exponents e of lr ~ clip_norm^e that count as inverse proportion, which is -1."""
+
+
+def scores(rows: pd.DataFrame) -> pd.Series[float]:
+    """The rows' scores; what gave none, because it diverged say, scores 0."""
+    finished = rows["state"] == State.FINISHED
+    return rows["accuracy"].where(finished, 0.0).astype(float).fillna(0.0)
+
+
+def points(share: float) -> str:
+    """A difference of shares, in points of a hundred.
+
+    >>> points(0.0312)
+    '3.1 points'
+    """
+    return f"{100 * share:.1f} points"
+
+
+def flat_in_regularizer(table: pd.DataFrame) -> Finding:
+    """At its best learning rate, DP-NSGD hardly feels its regularizer, while DP-SGD feels its clip norm."""
+    spreads = {
+        noise: (_spread(_of(rows, "dpnsgd"), REGULARIZER), _spread(_of(rows, "dpsgd"), CLIP))
+        for noise, rows in _by(table, "noise_multiplier")
+    }
+    return Finding(
+        claim="DP-NSGD is rather stable in its regularizer r, while DP-SGD depends on learning rate and clip norm c.",
+        criterion=f"at each method's best lr: the scores over all r within {points(FLAT)}, and closer than those over "
+        "all c",
+        numbers="; ".join(
+            f"noise {number(noise)}: over r {points(flat)}, over c {points(steep)}"
+            for noise, (flat, steep) in spreads.items()
+        ),
+        holds=bool(spreads) and all(flat <= FLAT and flat < steep for flat, steep in spreads.values()),
+    )
+
+
+def ridge(table: pd.DataFrame) -> Finding:
+    """DP-SGD's best learning rate falls as its clip norm grows."""
+    found = {noise: exponent(_of(rows, "dpsgd")) for noise, rows in _by(table, "noise_multiplier")}
+    return Finding(
+        claim="DP-SGD's optimum follows lr x c: where clip norms are larger, the best learning rate is smaller.",
+        criterion=f"best lr ~ c^e with e from {SLOPES[0]} to {SLOPES[1]}, over clip norms whose best lr is not at the "
+        "grid's edge, at least 3 of them",
+        numbers="; ".join(f"noise {number(noise)}: {_told(*fit)}" for noise, fit in found.items()),
+        holds=bool(found) and all(_inverse(*fit) for fit in found.values()),
+    )
+
+
+def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
+    """The methods' best scores are nearly the same."""
+    gaps, told = [], []
+    for noise, rows in _by(table, "noise_multiplier"):
+        best = {method: float(scores(_of(rows, method)).max()) for method in methods}
+        gaps.append(max(best.values()) - min(best.values()))
+        said = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in best.items())
+        told.append(f"noise {number(noise)}: {said}")
+    return Finding(
+        claim=claim,
+        criterion=f"best scores within {points(CLOSE)} of each other",
+        numbers="; ".join(told),
+        holds=bool(gaps) and max(gaps) <= CLOSE,
+    )
+
+
+def diagonal(table: pd.DataFrame) -> Finding:
+    """DP-SGD's best learning rate is inversely proportional to its clip norm."""
+    fit = exponent(_of(table, "dpsgd"))
+    return Finding(
+        claim="DP-SGD's best losses lie on a diagonal: the best learning rate is inversely proportional to the clip "
+        "norm.",
+        criterion=f"best lr ~ C^e with e from {SLOPES[0]} to {SLOPES[1]}, over clip norms whose best lr is not at the "
+        "grid's edge, at least 3 of them",
+        numbers=_told(*fit),
+        holds=_inverse(*fit),
+    )
+
+
+def no_diagonal(table: pd.DataFrame) -> Finding:
+    """DP-Adam's best learning rate has nothing to do with its clip norm."""
+    slope, columns = exponent(_of(table, "dpadam"))
+    return Finding(
+        claim="DP-Adam has no such diagonal: good learning rates are the same for a wide range of clip norms.",
+        criterion=f"best lr ~ C^e with |e| < {-SLOPES[1]}, over at least 3 clip norms whose best lr is not at the "
+        "grid's edge",
+        numbers=_told(slope, columns),
+        holds=columns >= 3 and abs(slope) < -SLOPES[1],
+    )
+
+
+def exponent(rows: pd.DataFrame) -> tuple[float, int]:
+    """The e of best lr ~ clip_norm^e by least squares, and over how many clip norms.
+
+    Clip norms whose best learning rate is the least or the largest are left out: theirs may lie beyond. Nan for fewer
+    than two.
+    """
+    edges = (rows[LR].min(), rows[LR].max())
+    best = {float(clip): _best(own)[LR] for clip, own in _by(rows, CLIP)}
+    inside = {clip: float(lr) for clip, lr in best.items() if lr not in edges}
+    if len(inside) < 2:
+        return math.nan, len(inside)
+    slope, _ = np.polyfit(np.log(list(inside)), np.log(list(inside.values())), 1)
+    return float(slope), len(inside)
+
+
+def momentum(table: pd.DataFrame) -> Finding:
+    """A moderate coefficient ends best, a large one only starts well."""
+    lengths = sorted(set(table[STEPS]))
+    last = {float(value): float(scores(own).max()) for value, own in _by(table[table[STEPS] == lengths[-1]], MOMENTUM)}
+    winner = max(last, key=last.__getitem__)
+    return Finding(
+        claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
+        criterion="after the most steps the best coefficient is 0.6 or 0.7, and 0.9 lies below 0.6",
+        numbers=f"after {lengths[-1]} steps: " + ", ".join(f"{value:g}: {score:.1%}" for value, score in last.items()),
+        holds=winner in (0.6, 0.7) and last.get(0.9, math.inf) < last.get(0.6, -math.inf),
+    )
+
+
+def quick_start(table: pd.DataFrame) -> Finding:
+    """A large coefficient is ahead at first."""
+    first = min(table[STEPS])
+    early = {float(value): float(scores(own).max()) for value, own in _by(table[table[STEPS] == first], MOMENTUM)}
+    return Finding(
+        claim="With momentum 0.9 the accuracy increases faster in the beginning.",
+        criterion="after the fewest steps 0.9 is the best coefficient",
+        numbers=f"after {first} steps: " + ", ".join(f"{value:g}: {score:.1%}" for value, score in early.items()),
+        holds=max(early, key=early.__getitem__) == 0.9,
+    )
+
+
+def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
+    """Adam's defaults are near the best of all candidates."""
+    found = scores(table)
+    usual = found[table[LR] == default[LR]]
+    gold = found[(table[list(default)] == pd.Series(default)).all(axis=1)]
+    best = float(found.max())
+    return Finding(
+        claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
+        criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, within {points(CLOSE)} of the best",
+        numbers=f"best {best:.1%}; at that lr from {usual.min():.1%} to {usual.max():.1%}; defaults {gold.max():.1%}",
+        holds=len(gold) > 0 and best - float(usual.min()) <= CLOSE and best - float(gold.max()) <= CLOSE,
+    )
+
+
+def few_candidates_do(table: pd.DataFrame, tuned: Sequence[str], few: str) -> Finding:
+    """For the price of the few, the others can try as many of theirs, at random: less, in the mean."""
+    own = scores(_of(table, few))
+    best = float(own.max())
+    means = {method: mean_of_best(list(scores(_of(table, method))), len(own)) for method in tuned}
+    said = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in means.items())
+    return Finding(
+        claim=f"For the same privacy, {method_label(few)} with its {len(own)} candidates beats as many candidates of "
+        "the others, taken at random.",
+        criterion="its best score is above the others' mean best score over all such draws",
+        numbers=f"{method_label(few)} {best:.1%}; mean best of {len(own)}: {said}",
+        holds=all(best > value for value in means.values()),
+    )
+
+
+def mean_of_best(values: Sequence[float], draws: int) -> float:
+    """The mean of the best of so many different values, over all ways to draw them.
+
+    >>> round(mean_of_best([0.0, 1.0, 2.0], 2), 3)
+    1.667
+    """
+    ways = math.comb(len(values), draws)
+    ranked = sorted(values)
+    return sum(value * math.comb(rank, draws - 1) for rank, value in enumerate(ranked)) / ways
+
+
+def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
+    """Two methods' best and median candidates score alike at every length."""
+    gaps = {}
+    for length, rows in _by(table, STEPS):
+        left, right = scores(_of(rows, one)), scores(_of(rows, other))
+        gaps[int(length)] = (float(abs(left.max() - right.max())), float(abs(left.median() - right.median())))
+    return Finding(
+        claim=f"{method_label(other)} runs alongside {method_label(one)} throughout training, by its best and by its "
+        "median candidate.",
+        criterion=f"both within {points(CLOSE)} at every length",
+        numbers="; ".join(f"{length} steps: best {points(a)}, median {points(b)}" for length, (a, b) in gaps.items()),
+        holds=bool(gaps) and all(max(pair) <= CLOSE for pair in gaps.values()),
+    )
+
+
+def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
+    """How often each (lr, clip norm) is the best of its length; equals share nothing, the first one has it."""
+    counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
+    for _, rows in _by(table, STEPS):
+        best = _best(rows)
+        counts[float(best[LR]), float(best[CLIP])] += 1
+    return counts
+
+
+def prunable(table: pd.DataFrame) -> Finding:
+    """Many learning rates are never the best, so that they could have been left out."""
+    counts = wins(table)
+    rates = sorted({lr for lr, _ in counts})
+    never = [lr for lr in rates if not sum(count for (own, _), count in counts.items() if own == lr)]
+    return Finding(
+        claim="Some learning rates of DP-SGD's grid perform poorly throughout and can be pruned.",
+        criterion="at least half of the learning rates are never the best, at any length",
+        numbers=f"{len(never)} of {len(rates)} never are: {', '.join(f'{lr:g}' for lr in never) or 'none'}",
+        holds=2 * len(never) >= len(rates),
+    )
+
+
+def _by(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
+    """The rows by ascending value of a numeric column."""
+    values = sorted({float(value) for value in table[key].dropna()})
+    return [(value, table[table[key].astype(float) == value]) for value in values]
+
+
+def _of(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    return table[table["method"] == method]
+
+
+def _best(rows: pd.DataFrame) -> pd.Series[Any]:
+    return rows.iloc[int(scores(rows).to_numpy().argmax())]
+
+
+def _spread(rows: pd.DataFrame, key: str) -> float:
+    """How far the scores lie apart over a key, at the learning rate of the best one."""
+    found = scores(rows[rows[LR] == _best(rows)[LR]])
+    return float(found.max() - found.min()) if rows[key].nunique() > 1 else math.nan
+
+
+def _told(slope: float, columns: int) -> str:
+    return f"e = {slope:.2f} over {columns} clip norms"
+
+
+def _inverse(slope: float, columns: int) -> bool:
+    return columns >= 3 and SLOPES[0] <= slope <= SLOPES[1]

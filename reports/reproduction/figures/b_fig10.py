@@ -1,0 +1,55 @@
+"""Mohapatra et al. 2022, Figure 10: how often each learning rate and clip norm of DP-SGD is the best."""
+
+from __future__ import annotations
+
+from reports.reproduction import claims
+from reports.reproduction.claims import STEPS
+from reports.reproduction.drawing import Map, maps
+from reports.reproduction.finding import Reproduction, Trained, sheet
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One map of counts."""
+    counts = claims.wins(sweep.table)
+    rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
+    lengths = sweep.table[STEPS].nunique()
+    return Reproduction(
+        title="Which candidates ever are the best",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 10",
+        drawings=(
+            maps(
+                "figure",
+                f"How often each cell is the best of {lengths} lengths.",
+                f"times the best, of {lengths}",
+                (
+                    Map(
+                        title="DP-SGD",
+                        x_label="lr",
+                        y_label="clip norm",
+                        columns=tuple(f"{lr:g}" for lr in rates),
+                        rows=tuple(f"{clip:g}" for clip in clips),
+                        values=tuple(tuple(float(counts.get((lr, clip), 0)) for lr in rates) for clip in clips),
+                    ),
+                ),
+            ),
+        ),
+        findings=(claims.prunable(sweep.table),),
+        sheets=(
+            costs(sweep),
+            sheet(
+                "Cells that ever are the best",
+                ("lr", "clip norm", "times"),
+                [(lr, clip, times) for (lr, clip), times in sorted(counts.items()) if times],
+            ),
+        ),
+        notes=(
+            "One data set and one model; the paper adds up four data sets, two models and three noise levels. Each "
+            "length is a run of its own.",
+            ACCOUNT,
+        ),
+    )
+
+
+FIGURE = Trained(experiment="b_fig10", make=make)

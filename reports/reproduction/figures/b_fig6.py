@@ -1,0 +1,56 @@
+"""Mohapatra et al. 2022, Figure 6: DP-Adam's candidates, those at the usual learning rate, and the defaults."""
+
+from __future__ import annotations
+
+from reports.reproduction import claims
+from reports.reproduction.claims import LR
+from reports.reproduction.drawing import Chart, Curve, charts
+from reports.reproduction.finding import Reproduction, Trained, sheet
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One column of points per learning rate."""
+    table = sweep.table.assign(found=claims.scores(sweep.table))
+    rates = sorted(set(table[LR]))
+    default = table[(table[list(DEFAULT)] == list(DEFAULT.values())).all(axis=1)]
+    curves = {"other decay rates": table, "all defaults": default}
+    return Reproduction(
+        title="Adam's defaults under privacy",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 6",
+        drawings=(
+            charts(
+                "figure",
+                "Accuracy of DP-Adam's candidates by learning rate; the defaults marked.",
+                (
+                    Chart(
+                        title="DP-Adam's candidates",
+                        x_label="lr",
+                        y_label=sweep.quality,
+                        curves=tuple(
+                            Curve(
+                                label=label,
+                                x=tuple(float(rates.index(lr)) for lr in rows[LR]),
+                                y=tuple(rows["found"]),
+                                lined=False,
+                            )
+                            for label, rows in curves.items()
+                        ),
+                        ticks=tuple(f"{lr:g}" for lr in rates),
+                    ),
+                ),
+            ),
+        ),
+        findings=(claims.defaults_do(table, DEFAULT),),
+        sheets=(
+            costs(sweep),
+            sheet("Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "found"]].to_numpy().tolist()),
+        ),
+        notes=("The values of lr, beta1 and beta2 beside the defaults are ours.", ACCOUNT),
+    )
+
+
+FIGURE = Trained(experiment="b_fig6", make=make)

@@ -1,0 +1,69 @@
+"""Mohapatra et al. 2022, Figure 7: candidates of DP-SGD, DP-Momentum and DP-Adam, at the end of training."""
+
+from __future__ import annotations
+
+from reports.notation import method_label
+from reports.reproduction import claims
+from reports.reproduction.drawing import Chart, Curve, charts
+from reports.reproduction.finding import Reproduction, Trained, sheet
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """Each method's candidates from worst to best."""
+    methods = list(dict.fromkeys(sweep.table["method"]))
+    ranked = {name: sorted(claims.scores(sweep.table[sweep.table["method"] == name])) for name in methods}
+    few = min(ranked, key=lambda name: len(ranked[name]))
+    return Reproduction(
+        title="Few candidates against many",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 7",
+        drawings=(
+            charts(
+                "figure",
+                "Scores of each method's candidates, from worst to best.",
+                (
+                    Chart(
+                        title="Candidates from worst to best",
+                        x_label="share of the candidates",
+                        y_label=sweep.quality,
+                        curves=tuple(
+                            Curve(
+                                label=f"{method_label(name)} ({len(found)})",
+                                x=tuple((place + 1) / len(found) for place in range(len(found))),
+                                y=tuple(found),
+                            )
+                            for name, found in ranked.items()
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        findings=(
+            claims.close(
+                sweep.table, methods, "The best candidates of DP-SGD, DP-Momentum and DP-Adam are extremely similar."
+            ),
+            claims.few_candidates_do(sweep.table, [name for name in methods if name != few], few),
+        ),
+        sheets=(
+            costs(sweep),
+            sheet(
+                "Scores",
+                ("method", "candidates", "worst", "best", f"mean best of {len(ranked[few])}"),
+                [
+                    (
+                        method_label(name),
+                        len(found),
+                        found[0],
+                        found[-1],
+                        claims.mean_of_best(found, len(ranked[few])),
+                    )
+                    for name, found in ranked.items()
+                ],
+            ),
+        ),
+        notes=("The paper draws the best of every 100 steps; here is the end of training alone.", ACCOUNT),
+    )
+
+
+FIGURE = Trained(experiment="b_fig7", make=make)

@@ -1,0 +1,52 @@
+"""Mohapatra et al. 2022, Figure 8: best and median candidates of DP-Adam and DP-AdamWOSM over training."""
+
+from __future__ import annotations
+
+from reports.notation import method_label
+from reports.reproduction import claims
+from reports.reproduction.claims import STEPS
+from reports.reproduction.drawing import Chart, Curve, charts
+from reports.reproduction.finding import Reproduction, Trained
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+METHODS = ("dpadam", "dpadamwosm")
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """Two curves a method."""
+    table = sweep.table.assign(found=claims.scores(sweep.table))
+    grouped = table.groupby(["method", STEPS])["found"]
+    kinds = {"best": grouped.max(), "median": grouped.median()}
+    return Reproduction(
+        title="Adam without second moments",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 8",
+        drawings=(
+            charts(
+                "figure",
+                "Best and median score of two methods over the number of steps.",
+                (
+                    Chart(
+                        title="Over the clip norms of Table 2",
+                        x_label="steps",
+                        y_label=sweep.quality,
+                        curves=tuple(
+                            Curve(
+                                label=f"{method_label(method)}, {kind}",
+                                x=tuple(map(float, found[method].index)),
+                                y=tuple(found[method]),
+                            )
+                            for method in METHODS
+                            for kind, found in kinds.items()
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        findings=(claims.alongside(table, *METHODS),),
+        sheets=(costs(sweep),),
+        notes=("Each length is a run of its own. ADADP, the figure's third method, is not here.", ACCOUNT),
+    )
+
+
+FIGURE = Trained(experiment="b_fig8", make=make)

@@ -1,0 +1,47 @@
+"""Yu, Zhang, Chen 2018, Figure 3: accuracy over training with different momentum coefficients."""
+
+from __future__ import annotations
+
+from reports.reproduction import claims
+from reports.reproduction.claims import MOMENTUM, STEPS
+from reports.reproduction.drawing import Chart, Curve, charts
+from reports.reproduction.finding import Reproduction, Trained
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One curve a coefficient."""
+    table = sweep.table.assign(found=claims.scores(sweep.table))
+    best = table.groupby([MOMENTUM, STEPS])["found"].max()
+    return Reproduction(
+        title="How much momentum",
+        source="Yu, Zhang, Chen 2018, Figure 3",
+        drawings=(
+            charts(
+                "figure",
+                "Accuracy over the number of steps, a curve per momentum coefficient.",
+                (
+                    Chart(
+                        title="Momentum coefficients",
+                        x_label="steps",
+                        y_label=sweep.quality,
+                        curves=tuple(
+                            Curve(
+                                label=f"momentum {value:g}",
+                                x=tuple(map(float, best[value].index)),
+                                y=tuple(best[value]),
+                            )
+                            for value in sorted(set(table[MOMENTUM]))
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        findings=(claims.momentum(table), claims.quick_start(table)),
+        sheets=(costs(sweep),),
+        notes=("Each length is a run of its own.", ACCOUNT),
+    )
+
+
+FIGURE = Trained(experiment="d_fig3", make=make)

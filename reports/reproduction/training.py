@@ -1,0 +1,85 @@
+"""The sweep behind a figure: the ordinary command, with a ledger and a key of its own beside the figure.
+
+Why its own: the experiments run on public benchmarks, in sizes whose price no account of private records would grant,
+and a ledger refuses known records under another name. What always holds: such a sweep is priced, charged against the
+budget that its experiment declares and refused beyond it, like any other; the user's own ledger is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from accounting.errors import BadInput, DpsweepError, ExitCode
+from accounting.ledger import Ledger
+from accounting.rdp import Conversion, Rdp
+from reports.bill import read_bill
+from reports.notation import delta_up, epsilon_up
+from reports.reproduction.finding import sheet
+from reports.sheets import Sheet
+from reports.table import Sweep, read
+
+SCALES = ("full", "small", "smoke")
+LEDGER, KEY = "ledger.sqlite", "fingerprint.key"
+ACCOUNT = (
+    "The data set is a public benchmark, or made up. Its runs were charged all the same, to an account in a ledger of "
+    "this figure's own: that is what they would have cost somebody's records."
+)
+
+
+class TrainingFailed(DpsweepError):
+    """The sweep behind a figure ended without results; it has said why."""
+
+    def __init__(self, code: int, folder: Path) -> None:
+        used = f" Where another plan has used the budget of {folder / LEDGER}, remove {folder} to begin anew."
+        super().__init__(
+            "The sweep behind this figure ended early; its own words stand above."
+            + (used if code == ExitCode.BUDGET_REFUSED else "")
+        )
+        self.exit_code = ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
+
+
+def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> Sweep:
+    """Runs what is missing of an experiment's sweep, in this folder, and reads it.
+
+    Raises `BadInput` for an unknown scale, `TrainingFailed` with the sweep's own exit code where it gave no page.
+    """
+    if scale not in SCALES:
+        raise BadInput(f"Expected SCALE={scale} to be one of {', '.join(SCALES)}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    here = folder.resolve()
+    command = (
+        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
+        *(f"hydra.sweep.dir='{here}/sweeps/${{plan.id}}'", *overrides),
+    )
+    own = {"DPSWEEP_LEDGER": str(here / LEDGER), "DPSWEEP_KEY": str(here / KEY)}
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | own) as running:
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    page = Path(last)
+    if running.returncode not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
+        raise TrainingFailed(running.returncode, folder)
+    return read(page.parents[1], Ledger(here / LEDGER))
+
+
+def costs(sweep: Sweep) -> Sheet:
+    """What one run costs as the papers count it and as we do, and what the whole search did cost."""
+    whole = epsilon_up(read_bill(sweep).epsilon)
+    papers = Rdp(conversion=Conversion.MIRONOV)
+    dearest = sweep.table.astype({"epsilon_alone": float}).groupby("noise_multiplier")["epsilon_alone"].idxmax()
+    events = {trial.id: trial.event.training for trial in sweep.plan.trials}
+    rows = []
+    for noise, place in dearest.items():
+        run, ours = events[sweep.table.loc[place, "trial"]], sweep.table.loc[place, "epsilon_alone"]
+        counted = papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency)
+        rows.append((noise, epsilon_up(counted), epsilon_up(ours), whole))
+    return sheet(
+        f"What it costs: epsilon at delta {delta_up(sweep.plan.delta)}",
+        ("noise multiplier", "one run, as the papers count", "one run, ours", "the whole search"),
+        rows,
+    )

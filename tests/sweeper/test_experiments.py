@@ -1,0 +1,112 @@
+"""The papers' experiments: in three sizes each, within the budgets that they declare, small ones without a download."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from accounting.errors import BadInput
+from reports.reproduction.finding import Trained, find, known
+from sweeper.app import CONF
+from sweeper.compose import PricedPlan
+from sweeper.declaration import declare
+from sweeper.scales import FULL, REDUCED, scaled
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+FAST = ("accountant=rdp", "accountant.witnesses=[]")
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+LARGE = {"b_fig2_3": ("trainer=dpsgd", "trainer.clip_norm=1"), "b_fig7": ("trainer=dpsgd",), "b_fig10": ("steps=2000",)}
+"""What is left out of the largest plans here, so that composing them takes no time."""
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("scale", [FULL, *REDUCED])
+def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compose, name: str, scale: str) -> None:
+    less = LARGE.get(name, ()) if scale == FULL else ()
+    priced = compose_priced(scaled([f"experiment={name}", f"scale={scale}", *FAST, *less]))
+    assert priced.quote.guarantee.fits(priced.plan.budget)
+    assert all(trial.config["privacy"]["noise_multiplier"] for trial in priced.plan.trials)
+    dataset = declare(priced.plan.trials[0].config).dataset
+    assert not hasattr(dataset, "files") or scale != "smoke", "a smoke run downloads nothing"
+    if scale == FULL:
+        assert {trial.config["score"]["_target_"] for trial in priced.plan.trials} == {"trainers.scores.PublicTest"}
+
+
+def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> None:
+    figures = {name: figure.experiment for name in known() if isinstance(figure := find(name), Trained)}
+    assert sorted(figures.values()) == EXPERIMENTS
+    for scale in REDUCED:
+        assert sorted(path.stem for path in (CONF / "experiment" / scale).glob("*.yaml")) == EXPERIMENTS
+
+
+def test_the_papers_sizes(compose_priced: Compose) -> None:
+    """Yang et al. 2022, Figure 3; Mohapatra et al. 2022, Table 2 and section 5."""
+    heatmaps = compose_priced(["experiment=a_fig3", *FAST]).plan
+    assert len(heatmaps.trials) == 3 * 2 * 35
+    assert {trial.config["privacy"]["noise_multiplier"] for trial in heatmaps.trials} == {3.6, 2.0, 1.2}
+    first = heatmaps.trials[0].config
+    assert (first["steps"], first["sampler"]["batch_size"], first["dataset"]["records"]) == (5000, 1000, 50_000)
+    assert first["schedule"]["milestones"] == [0.5, 0.75]
+    assert "resnet20" in first["model"]["_target_"]
+    simulated = OmegaConf.load(CONF / "experiment" / "b_fig2_3.yaml")
+    assert simulated.steps == 5000
+    for axes in simulated.grid.axes.values():
+        assert [len(set(values)) for values in axes.values()] == [40, 40]
+
+
+def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(compose_priced: Compose) -> None:
+    own = compose_priced(["experiment=d_fig3", *FAST]).plan.trials[-1].config
+    assert (own["steps"], own["model"]["_target_"]) == (2000, "trainers.models.cnn.cnn")
+    typed = compose_priced(["experiment=d_fig3", "model=logistic", "steps=7", "dataset=fashion_mnist", *FAST]).plan
+    assert {trial.config["steps"] for trial in typed.trials} == {7}
+    assert {trial.config["model"]["_target_"] for trial in typed.trials} == {"trainers.models.logistic.logistic"}
+    assert typed.account == "fashion_mnist"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["scale=big", "experiment=a_fig3"], "Expected scale=big to be one of full, small, smoke."),
+        (["scale=small"], "Expected scale=small to come with an experiment, as in experiment=a_fig3."),
+    ],
+)
+def test_a_scale_that_fits_nothing_is_one_sentence(line: list[str], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        scaled(line)
+    assert str(refused.value) == said
+
+
+def test_an_unknown_experiment_is_one_sentence(program: Program, tmp_path: Path) -> None:
+    done = program("experiment=b_fig99", "scale=smoke")
+    assert done.returncode == 2
+    assert "Could not find 'experiment/smoke/b_fig99'" in done.stderr.splitlines()[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program: Program, tmp_path: Path) -> None:
+    done = program("b_fig2_3", "--scale", "smoke", "steps=3", module="reports.reproduction")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "reproductions" / "b_fig2_3" / "smoke"
+    assert Path(done.stdout.splitlines()[-1]) == Path("reproductions/b_fig2_3/smoke/index.html")
+    assert {path.name for path in tmp_path.iterdir()} == {"reproductions"}, "the user's ledger was not made"
+    page = (folder / "index.html").read_text()
+    assert "What it costs: epsilon at delta 1e-5" in page
+    assert "public benchmark, or made up" in page
+    assert page.count('class="verdict"') == 2
+    refused = program(
+        "b_fig2_3", "--scale", "smoke", "budget.epsilon=1", "--output", "elsewhere", module="reports.reproduction"
+    )
+    assert refused.returncode == 3
+    assert not (tmp_path / "elsewhere" / "b_fig2_3" / "smoke" / "index.html").exists()
+
+
+def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path: Path) -> None:
+    done = program("b_fig6", "--scale", "tiny", module="reports.reproduction")
+    assert (done.returncode, done.stderr) == (2, "Expected SCALE=tiny to be one of full, small, smoke.\n")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,33 @@
+"""docs/reproduction.md names the figures that there are, and those alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from reports.reproduction.finding import Trained, find, known
+
+PAGE = (Path(__file__).parent.parent / "docs" / "reproduction.md").read_text()
+
+
+def first_cells(heading: str) -> list[str]:
+    part = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in part.splitlines() if line.startswith("| `")))
+
+
+def test_one_line_per_figure_and_none_that_is_missing() -> None:
+    assert tuple(sorted(first_cells("Figures"))) == known()
+    assert not set(first_cells("Missing")) & set(known())
+
+
+def test_what_needs_no_training_is_said_to() -> None:
+    for line in PAGE.splitlines():
+        if (name := re.match(r"\| `(\w+)` \| [YMB]", line)) and name[1] in known():
+            assert line.endswith("| none |") is not isinstance(find(name[1]), Trained)
+
+
+def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> None:
+    from sweeper.scales import FULL, REDUCED
+
+    assert set(re.findall(r"(?:FIGURE|experiment)=([a-d]_\w+)", PAGE)) <= set(known())
+    assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}
