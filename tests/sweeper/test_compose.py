@@ -215,7 +215,10 @@ def test_a_thousand_points_take_seconds(compose_priced: Compose) -> None:
 def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str) -> None:
     line = ["dataset=cifar10", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "privacy.noise_multiplier=2"]
     light = [] if choice.startswith("accountant") else ["accountant=rdp", "accountant.witnesses=[]"]
-    more = {"tuning=public": ["tuning.data=imagenet", "score=public"]}.get(choice, [])
+    more = {
+        "tuning=public": ["tuning.data=imagenet", "score=public"],
+        "sampler=fixed_size": ["privacy.adjacency=replace_one"],
+    }.get(choice, [])
     plan = compose_priced([*line, *light, choice, *more]).plan
     assert len(plan.trials) == 1
     group, _, name = choice.partition("=")

@@ -70,7 +70,7 @@ def test_moved_records_are_the_same() -> None:
             torch.zeros(2, dtype=torch.int64),
             r"Expected features\.dtype=",
         ),
-        (torch.zeros(2, 3), torch.zeros(2), r"Expected labels\.dtype="),
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int32), r"Expected labels\.dtype="),
         (torch.zeros(2, 3), torch.zeros(3, dtype=torch.int64), r"Expected labels\.shape=\(3,\) == \(2,\)"),
     ],
 )
