@@ -2,7 +2,8 @@
 
 Why its own: the experiments run on public benchmarks, in sizes whose price no account of private records would grant,
 and a ledger refuses known records under another name. What always holds: such a sweep is priced, charged against the
-budget that its experiment declares and refused beyond it, like any other; the user's own ledger is never touched.
+budget that its experiment declares and refused beyond it, like any other; the user's own ledger is never touched. What
+this machine remembers of that ledger lies in the folder too, so that whoever removes the folder removes all of it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from accounting.errors import BadInput, DpsweepError, ExitCode
@@ -23,7 +25,7 @@ from reports.sheets import Sheet
 from reports.table import Sweep, read
 
 SCALES = ("full", "small", "smoke")
-LEDGER, KEY = "ledger.sqlite", "fingerprint.key"
+LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"
 ACCOUNT = (
     "The data set is a public benchmark, or made up. Its runs were charged all the same, to an account in a ledger of "
     "this figure's own: that is what they would have cost somebody's records."
@@ -55,16 +57,42 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
         *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
         *(f"hydra.sweep.dir='{here}/sweeps/${{plan.id}}'", *overrides),
     )
-    own = {"DPSWEEP_LEDGER": str(here / LEDGER), "DPSWEEP_KEY": str(here / KEY)}
+    with _books(here):
+        page = _run(command, folder)
+        return read(page.parents[1], Ledger(here / LEDGER))
+
+
+@contextmanager
+def _books(folder: Path) -> Iterator[None]:
+    """Ledger, key and memory in this folder, for this process and those that it starts."""
+    own = {
+        "DPSWEEP_LEDGER": str(folder / LEDGER),
+        "DPSWEEP_KEY": str(folder / KEY),
+        "XDG_STATE_HOME": str(folder / STATE),
+    }
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _run(command: Sequence[str], folder: Path) -> Path:
+    """The page of the sweep that this command makes: the last line that it prints."""
     last = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | own) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         for line in running.stdout or ():
             print(line, end="", flush=True)
             last = line.strip() or last
     page = Path(last)
     if running.returncode not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
         raise TrainingFailed(running.returncode, folder)
-    return read(page.parents[1], Ledger(here / LEDGER))
+    return page
 
 
 def costs(sweep: Sweep) -> Sheet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -99,11 +100,11 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     assert "What it costs: epsilon at delta 1e-5" in page
     assert "public benchmark, or made up" in page
     assert page.count('class="verdict"') == 2
-    refused = program(
-        "b_fig2_3", "--scale", "smoke", "budget.epsilon=1", "--output", "elsewhere", module="reports.reproduction"
-    )
-    assert refused.returncode == 3
-    assert not (tmp_path / "elsewhere" / "b_fig2_3" / "smoke" / "index.html").exists()
+    shutil.rmtree(folder)
+    refused = program("b_fig2_3", "--scale", "smoke", "budget.epsilon=1", module="reports.reproduction")
+    assert refused.returncode == 3, "what is removed is forgotten, and the declared budget holds"
+    assert "remove reproductions/b_fig2_3/smoke to begin anew" in refused.stderr
+    assert not (folder / "index.html").exists()
 
 
 def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path: Path) -> None:
