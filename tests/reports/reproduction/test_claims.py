@@ -116,6 +116,9 @@ def test_momentum() -> None:
     turned = course({0.0: (0.3, 0.8), 0.6: (0.6, 0.85), 0.9: (0.4, 0.9)})
     assert not claims.momentum(turned).holds
     assert not claims.quick_start(turned).holds
+    hardly = course({0.0: (0.3, 0.8), 0.6: (0.595, 0.855), 0.9: (0.6, 0.85)})
+    assert not claims.momentum(hardly).holds, "half a point is no more than noise"
+    assert not claims.quick_start(hardly).holds
     assert not claims.momentum(course({0.0: (0.3, 0.95), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)})).holds
 
 
@@ -146,6 +149,8 @@ def candidates(**methods: Sequence[float]) -> pd.DataFrame:
 def test_few_candidates_against_as_many_of_the_others() -> None:
     many = [0.9, *[0.5] * 9]
     assert claims.few_candidates_do(candidates(dpsgd=many, dpadam=[0.85, 0.8]), ["dpsgd"], "dpadam").holds
+    mean = claims.mean_of_best(many, 2)
+    assert not claims.few_candidates_do(candidates(dpsgd=many, dpadam=[mean + 0.005, 0.5]), ["dpsgd"], "dpadam").holds
     assert not claims.few_candidates_do(candidates(dpsgd=many, dpadam=[0.55, 0.5]), ["dpsgd"], "dpadam").holds
 
 
