@@ -30,8 +30,9 @@ class TorchDataset(Declared):
 
     `source` names its class by `_target_`, which must be importable, beside its arguments; `bounds` is the public range
     of every number. Nothing is imported before a sweep needs the records.
-    Guarantee: inputs are clamped to `bounds` and scaled to [0, 1]. That each is a function of its own record alone, and
-    the same whenever it is read, is for the class to keep: no random transforms, no statistics of the other records.
+    Guarantee: inputs are clamped to `bounds` and scaled to [0, 1], and the same when they are read twice. That each is
+    a function of its own record alone, and the same in every process, is for the class to keep: no random transforms,
+    no statistics of the other records.
     Shapes: features [n, *shape] in [0, 1], uint8 or float32.
     """
 
@@ -68,6 +69,12 @@ class TorchDataset(Declared):
         features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
         for index in range(size):
             one, labels[index] = self._pair(source, index)
+            again, label = self._pair(source, index)
+            if label != labels[index] or not np.array_equal(one, again, equal_nan=one.dtype.kind == "f"):
+                raise BadInput(
+                    f"Expected {self._target} to give the same at index {index} whenever it is asked: what is held out "
+                    "would be trained on elsewhere. Random transforms have no place here."
+                )
             if index == 0:
                 features = np.empty((size, *self.shape), dtype=one.dtype)
             if (one.shape, one.dtype) != (self.shape, features.dtype):

@@ -93,6 +93,15 @@ def test_it_is_recognised_by_its_inputs() -> None:
     assert of("Visits", size=3).verify(None) != known
 
 
+@pytest.mark.parametrize(
+    "pair", ["(torch.rand(2), 0)", "(ROWS[0], self.__dict__.setdefault('seen', []).append(0) or len(self.seen) % 2)"]
+)
+def test_random_transforms_are_refused(pair: str) -> None:
+    """A record that is another at every reading would be held out in one run and trained on in the next."""
+    with pytest.raises(BadInput, match=r"to give the same at index 2 whenever it is asked"):
+        of("Visits", change={2: pair}).verify(None)
+
+
 def test_no_records_are_fine() -> None:
     assert of("Visits", size=0).load(None)[0].features.shape == (0, 2)
 
