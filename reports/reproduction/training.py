@@ -9,6 +9,7 @@ this machine remembers of that ledger lies in the folder too, so that whoever re
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ from reports.table import Sweep, read
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"
+_OTHER_DATA = re.compile(r"[+~]*(dataset|experiment|scale|hydra)\b")
+"""Words by which records of somebody's could come to be charged to an account that goes with the figure's folder."""
+
 ACCOUNT = (
     "The data set is a public benchmark, or made up. Its runs were charged all the same, to an account in a ledger of "
     "this figure's own: that is what they would have cost somebody's records."
@@ -47,10 +51,17 @@ class TrainingFailed(DpsweepError):
 def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> Sweep:
     """Runs what is missing of an experiment's sweep, in this folder, and reads it.
 
-    Raises `BadInput` for an unknown scale, `TrainingFailed` with the sweep's own exit code where it gave no page.
+    Raises `BadInput` for an unknown scale and for words about other data, `TrainingFailed` with the sweep's own exit
+    code where it gave no page.
     """
     if scale not in SCALES:
         raise BadInput(f"Expected SCALE={scale} to be one of {', '.join(SCALES)}.")
+    for word in overrides:
+        if _OTHER_DATA.match(word):
+            raise BadInput(
+                f"Expected {word} to be left to the figure, whose account is for its own public data: a sweep of other "
+                f"data is python -m sweeper experiment={experiment} {word}, which charges your ledger."
+            )
     folder.mkdir(parents=True, exist_ok=True)
     here = folder.resolve()
     command = (

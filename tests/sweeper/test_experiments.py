@@ -107,6 +107,18 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     assert not (folder / "index.html").exists()
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["dataset=npz", "dataset.path=patients.npz", "+dataset.name=mnist", "~dataset", "hydra.sweep.dir=x", "scale=full"],
+)
+def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_path: Path, word: str) -> None:
+    """It goes with the folder, and its page says that the records are public."""
+    done = program("b_fig6", "--scale", "smoke", "--", word, module="reports.reproduction")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Expected {word} to be left to the figure, whose account is for its own public data")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path: Path) -> None:
     done = program("b_fig6", "--scale", "tiny", module="reports.reproduction")
     assert (done.returncode, done.stderr) == (2, "Expected SCALE=tiny to be one of full, small, smoke.\n")
