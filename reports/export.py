@@ -5,13 +5,11 @@ All of it is taken from the page and the files of a release, so a card never say
 
 from __future__ import annotations
 
-import html
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 from markupsafe import Markup
 
@@ -19,8 +17,9 @@ from accounting.errors import BadInput
 from accounting.ledger import Ledger
 from accounting.result import MODEL_FILE
 from reports import table
-from reports.page import TEMPLATES, Page
+from reports.page import Page
 from reports.release import CONFIG_FILE, compose, write_release
+from reports.rendering import fill
 from reports.table import Sweep
 
 FOLDER = "export"
@@ -51,21 +50,8 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
 
 def render_card(page: Page, call: str) -> str:
     """The card in Markdown, for a released page and the call that makes its model."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        finalize=_escaped,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     winner, code = page.best[0], Markup(call)
-    return environment.get_template("card.md.j2").render(page=page, winner=winner, call=code, file=MODEL_FILE)
-
-
-def _escaped(value: object) -> str:
-    """What Markdown would take for HTML, as text."""
-    return value if isinstance(value, Markup) else html.escape(str(value), quote=False)
+    return fill("card.md.j2", page=page, winner=winner, call=code, file=MODEL_FILE)
 
 
 def _call(config: Mapping[str, Any], sweep: Sweep) -> str:

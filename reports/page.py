@@ -7,13 +7,11 @@ everybody); rendering shows what is there and knows no audience. All text is esc
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
@@ -28,6 +26,7 @@ from reports.grid import arrange
 from reports.heatmap import Picture, pictures
 from reports.inline import fragment
 from reports.origin import Origin, read_origin
+from reports.rendering import fill, store
 from reports.sections import Best, Segment
 from reports.sheets import Sheet
 from reports.statement import Context, Line, violations, write_statement
@@ -36,7 +35,6 @@ from reports.table import Sweep
 SCHEMA = 1
 FOLDER = "curator"
 FILE = "report.html"
-TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "trial")
 
 
@@ -148,25 +146,18 @@ def write(page: Page, folder: Path) -> Path:
     """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     for picture in page.pictures:
-        _store(folder / f"{picture.name}.png", picture.png)
-        _store(folder / f"{picture.name}.svg", picture.svg.encode())
+        store(folder / f"{picture.name}.png", picture.png)
+        store(folder / f"{picture.name}.svg", picture.svg.encode())
     if page.records is not None:
-        _store(folder / "trials.csv", page.records.to_csv(index=False).encode())
+        store(folder / "trials.csv", page.records.to_csv(index=False).encode())
     write_json(folder / "report.json", to_json(page))
-    _store(folder / FILE, render(page).encode())
+    store(folder / FILE, render(page).encode())
     return folder / FILE
 
 
 def render(page: Page) -> str:
     """The page as one HTML document that asks nobody for anything."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(page=page)
+    return fill("report.html.j2", page=page)
 
 
 def to_json(page: Page) -> dict[str, Any]:
@@ -212,9 +203,3 @@ def _rows(sheet: Sheet | None) -> list[dict[str, Any]]:
 def _finite_values(row: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has no infinity: it is written as a word."""
     return {key: "infinity" if isinstance(value, float) and math.isinf(value) else value for key, value in row.items()}
-
-
-def _store(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
