@@ -19,6 +19,7 @@ import hashlib
 import os
 import socket
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ LOCK_SECONDS = 60
 """How long a writer waits for its turn."""
 
 CONNECT_SECONDS = 10
+
+_PAUSE_SECONDS = 0.01
 
 _SHOWN = ("host", "port", "service", "options")
 """What of an address's query says which ledger it is, and is no secret."""
@@ -262,7 +265,10 @@ class _File:
             raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
 
     def begin_making(self, connection: sa.Connection) -> None:
-        connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        """The change to a write-ahead log needs the file for itself and does not queue: SQLite answers busy at once."""
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not self._log_ahead(connection, last=time.monotonic() > deadline):
+            time.sleep(_PAUSE_SECONDS)
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def begin_writing(self, connection: sa.Connection) -> None:
@@ -271,6 +277,16 @@ class _File:
 
     def begin_reading(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN")
+
+    def _log_ahead(self, connection: sa.Connection, *, last: bool) -> bool:
+        """Whether the file has a write-ahead log now; the last time, that it is busy is an error."""
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        except sa.exc.OperationalError as cause:
+            if last or getattr(cause.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
 
     def _connect(self) -> sqlite3.Connection:
         address = f"file:{quote(str(self.file))}?mode=rw"

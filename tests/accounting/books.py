@@ -1,0 +1,44 @@
+"""What the tests of the store do to a ledger, from one process or from several."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+
+BUDGET = Guarantee(epsilon=1e6, delta=0.5)
+ONE = Guarantee(epsilon=1.0, delta=1e-9)
+
+ALONE = multiprocessing.get_context("forkserver")
+ALONE.set_forkserver_preload(["accounting.ledger", "sqlalchemy.dialects.postgresql.psycopg"])
+
+
+def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE, record: dict[str, Any] | None = None) -> int:
+    return ledger.charge("digits", plan=plan, trials=["a"], cost=cost, record=record or {}).seq
+
+
+def charged(ledger: Ledger) -> set[int]:
+    return {entry.seq for entry in ledger.statement("digits").charges}
+
+
+@contextmanager
+def processes(target: Any, arguments: list[tuple[Any, ...]]) -> Iterator[list[Connection]]:
+    """One process for each, begun at once; what each says comes out of its pipe."""
+    pipes, running = [], []
+    for own in arguments:
+        ours, theirs = ALONE.Pipe()
+        running.append(ALONE.Process(target=target, args=(theirs, *own)))
+        running[-1].start()
+        theirs.close()
+        pipes.append(ours)
+    try:
+        yield pipes
+    finally:
+        for process in running:
+            process.kill()
+            process.join()

@@ -1,0 +1,128 @@
+"""The store on a server: its address, its connections, its roles and its locks."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from multiprocessing.connection import Connection
+
+import pytest
+
+from accounting.chain import Chain
+from accounting.errors import BadInput, LedgerDamaged
+from accounting.ledger import Ledger
+from tests.accounting.books import BUDGET, charge, processes
+from tests.databases import Server
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("mysql://me:hemligt@host/books", "mysql://... to be a file or an address"),
+        ("sqlite:////tmp/books", "sqlite://... to be a file or an address"),
+        ("postgresql://me:hemligt@host:port/books", "to be a file or an address"),
+    ],
+)
+def test_other_addresses_are_refused_without_their_password(address: str, said: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        Ledger(address)
+    assert said in str(refusal.value)
+    assert "hemligt" not in str(refusal.value)
+
+
+def test_a_driver_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    with pytest.raises(LedgerDamaged, match=r"pip install 'dpsweep\[postgres\]'$") as refusal:
+        Ledger("postgresql://me:hemligt@host/books")
+    assert "hemligt" not in str(refusal.value)
+
+
+def _refused(address: str) -> str:
+    with pytest.raises(LedgerDamaged) as refusal:
+        Ledger(address).find("digits", BUDGET)
+    sentence = str(refusal.value)
+    assert len(sentence.splitlines()) == 1
+    assert "hemligt" not in sentence
+    return sentence
+
+
+def test_a_server_that_does_not_answer_or_open_is_said_without_the_password(server: Server) -> None:
+    server.place()
+    with closing(server.connect()) as connection:
+        connection.execute("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+    for told, address in {
+        "No such file or directory": "postgresql://me:hemligt@/books?host=/nowhere&password=hemligt",
+        "Connection refused": "postgresql://me:hemligt@127.0.0.1:1/books",
+        "password authentication failed": server.address(user="guarded:hemligt"),
+        "does not exist": server.address(database="nosuch"),
+    }.items():
+        assert told in _refused(address)
+    assert "hemligt" not in Ledger("postgresql://me:hemligt@host/books?password=hemligt").name
+
+
+def test_a_connection_that_drops_in_mid_transaction_charges_nothing(server: Server) -> None:
+    place = server.place()
+    ledger = Ledger(place.address)
+    ledger.open("digits", BUDGET)
+    drop = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
+    with pytest.raises(LedgerDamaged, match="cannot be written or read"), Chain(place.address).writing() as opened:
+        assert opened is not None
+        opened.append(account="digits", kind="charge", plan="p", body={}, balance={})
+        place.run(f"{drop} pg_backend_pid()")
+    assert ledger.verify() == 1
+    assert charge(ledger) == 2
+
+
+def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Server) -> None:
+    place = server.place()
+    Ledger(place.address).open("digits", BUDGET)
+    schema = place.address.rpartition("%3D")[2]
+    place.run(
+        "CREATE ROLE clerk LOGIN",
+        f"GRANT USAGE ON SCHEMA {schema} TO clerk",
+        "GRANT SELECT, INSERT ON entries TO clerk",
+        "GRANT SELECT, UPDATE ON schema TO clerk",
+    )
+    ledger = Ledger(server.address(schema, "clerk"))
+    assert charge(ledger) == 2
+    ledger.find("other", BUDGET)
+    assert ledger.verify() == 3
+    with closing(server.connect(schema, "clerk")) as connection:
+        for forbidden in (*place.unguard, "DELETE FROM entries", "TRUNCATE entries", "DROP TABLE entries"):
+            with pytest.raises(Exception, match=r"must be owner|permission denied"):
+                connection.execute(forbidden)
+
+
+def _hold(pipe: Connection, address: str) -> None:
+    with Ledger(address).hold("digits-p", "Plan p"):
+        pipe.send(os.getpid())
+        pipe.recv()
+
+
+def test_a_lock_names_its_holder_and_ends_with_it(server: Server) -> None:
+    place = server.place()
+    ledger = Ledger(place.address)
+    with processes(_hold, [(place.address,)]) as (pipe,):
+        pid = pipe.recv()
+        with (
+            pytest.raises(BadInput, match=rf"^Plan p is being run by process {pid} on \S+; nothing was started\.$"),
+            ledger.hold("digits-p", "Plan p"),
+        ):
+            raise AssertionError
+        with ledger.hold("digits-q", "Plan q"):
+            pass
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with ledger.hold("digits-p", "Plan p"):
+                break
+        except BadInput:
+            assert time.monotonic() < deadline
+    with ledger.hold("digits-p", "Plan p"):
+        pass
+
+
+def test_a_file_is_not_locked_by_a_connection(file: Ledger) -> None:
+    with pytest.raises(ValueError, match="to be a database on a server"), file.hold("digits-p", "Plan p"):
+        pass
