@@ -109,15 +109,24 @@ class Rdp:
             logs = logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
         return np.asarray(np.exp(np.minimum(0.0, logs.min(axis=1))))
 
+    def deciding(self, event: DpEvent, delta: float, adjacency: Adjacency) -> int:
+        """Which of `orders` the epsilon at this delta comes from: at one order divergences of runs add up."""
+        check_delta(delta)
+        return int(np.nanargmin(self._converted(self.curve(event, adjacency), delta)))
+
     def _convert(self, curve: renyi.Curve, delta: float) -> float:
         if not curve.any():
             return 0.0
+        least = float(self._converted(curve, delta).min())
+        return max(0.0, least) if not math.isnan(least) else math.inf
+
+    def _converted(self, curve: renyi.Curve, delta: float) -> renyi.Curve:
+        """The epsilon by each order alone, shape [len(orders)]."""
         orders = np.array(self.orders)
         converted = curve - math.log(delta) / (orders - 1)
         if self.conversion is Conversion.BBGHS:
             converted = converted + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
-        least = float(converted.min())
-        return max(0.0, least) if not math.isnan(least) else math.inf
+        return np.asarray(converted)
 
     def _gaussian(self, step: Steps, adjacency: Adjacency) -> renyi.Curve:
         if step.noise_multiplier == 0:

@@ -34,18 +34,18 @@ ALONE = "compute.together=1"
 BUSY = (*CHEAP, ALONE, "steps=20000", "privacy.noise_multiplier=120", "score.noise_std=30", "hydra/launcher=joblib")
 
 
+def run(sweep: Sequence[str], folder: str) -> None:
+    """A sweep from the command line, with a ledger and a key of its own in this folder."""
+    own = {f"XDG_{kind}_HOME": folder for kind in ("STATE", "CONFIG", "DATA")}
+    ledger = {"DPSWEEP_LEDGER": str(Path(folder) / "ledger.sqlite"), "DPSWEEP_KEY": str(Path(folder) / "key")}
+    command = [sys.executable, "-m", "sweeper", *sweep]
+    subprocess.run(command, cwd=folder, env=os.environ | own | ledger, stdout=subprocess.DEVNULL, check=True)
+
+
 def seconds(sweep: Sequence[str], rates: Sequence[float]) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        own = {f"XDG_{kind}_HOME": folder for kind in ("STATE", "CONFIG", "DATA")}
-        ledger = {"DPSWEEP_LEDGER": str(Path(folder) / "ledger.sqlite"), "DPSWEEP_KEY": str(Path(folder) / "key")}
         started = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "sweeper", *sweep, f"trainer.lr={','.join(map(str, rates))}"],
-            cwd=folder,
-            env=os.environ | own | ledger,
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+        run([*sweep, f"trainer.lr={','.join(map(str, rates))}"], folder)
         return time.perf_counter() - started
 
 

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from markupsafe import Markup, escape
 
-from reports.heatmap import Picture
-from reports.marks import INK, MUTED, PAPER
+from reports.marks import GRID, INK, MUTED, PAPER
 
 CSS_PIXELS_PER_POINT = 96 / 72
-_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)"}
+_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)", GRID: "var(--line)"}
 
 
-def fragment(picture: Picture) -> Markup:
+class Drawn(Protocol):
+    """A figure: the name of its file, what it shows in words, its SVG text."""
+
+    @property
+    def name(self) -> str:
+        """Letters, digits and dashes."""
+        ...
+
+    @property
+    def alt(self) -> str:
+        """For readers who cannot see it."""
+        ...
+
+    @property
+    def svg(self) -> str:
+        """As matplotlib writes it, its texts escaped."""
+        ...
+
+
+def fragment(picture: Drawn) -> Markup:
     """The picture without outside addresses or global styles, named for readers who cannot see it.
 
     *Guarantee*: texts were escaped when the SVG was written, and the name is escaped here.
@@ -29,10 +48,9 @@ def fragment(picture: Picture) -> Markup:
     return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
 
 
-def _opening(tag: str, picture: Picture) -> str:
-    box = re.search(r'viewBox="([^"]*)"', tag)
-    view = box.group(1) if box else ""
-    width = round(float(view.split()[2]) * CSS_PIXELS_PER_POINT) if view else picture.width
+def _opening(tag: str, picture: Drawn) -> str:
+    (view,) = re.findall(r'viewBox="([^"]*)"', tag)
+    width = round(float(view.split()[2]) * CSS_PIXELS_PER_POINT)
     return (
         f'<svg viewBox="{view}" width="{width}" style="min-width:{round(0.85 * width)}px" role="img" '
         f'aria-label="{escape(picture.alt)}">'

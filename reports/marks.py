@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from reports.grid import Mark
 from reports.table import State
 
-INK, MUTED, PAPER = "#1b1c20", "#6b7079", "#fefefd"
+INK, MUTED, PAPER, GRID = "#1b1c20", "#6b7079", "#fefefd", "#e2e4e9"
 BLANK, ON_BLANK, HATCH = "#dcdee2", "#22242a", "#b3b7be"
 HATCHES: Mapping[State, str] = {
     State.DIVERGED: "////",

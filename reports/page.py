@@ -20,7 +20,12 @@ from accounting.plan import write_json
 from reports import facts as numbers
 from reports import sections, sheets, table
 from reports.audience import Audience
-from reports.bill import read_bill
+from reports.bill import Bill, read_bill
+from reports.exhibits.ease import ease
+from reports.exhibits.exhibit import Exhibit
+from reports.exhibits.privacy import privacy
+from reports.exhibits.rivals import rivals
+from reports.exhibits.spending import spending
 from reports.facts import Fact
 from reports.grid import arrange
 from reports.heatmap import Picture, pictures
@@ -74,6 +79,13 @@ class Page:
     outcome: str = ""
     secret: str = ""
     runs: str = ""
+    findings: tuple[Exhibit, ...] = ()
+    terms: tuple[Exhibit, ...] = ()
+
+    @property
+    def exhibits(self) -> tuple[Exhibit, ...]:
+        """Those about what came out, and those about the price."""
+        return (*self.findings, *self.terms)
 
     @property
     def alarms(self) -> tuple[Line, ...]:
@@ -121,8 +133,28 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
+        findings=findings(sweep),
+        terms=(
+            *_only(spending(sweep)),
+            *terms(sweep, bill),
+            *_only(rivals(sweep.plan, bill.left[0] + bill.epsilon)),
+        ),
     )
     return write(page, folder / FOLDER)
+
+
+def findings(sweep: Sweep) -> tuple[Exhibit, ...]:
+    """What all scores say together: for those who may see all of them."""
+    return () if sweep.runs.drawn else _only(ease(sweep.table, measure(sweep)))
+
+
+def terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
+    """What follows from the declared plan and its charges alone, whatever came of them."""
+    return _only(privacy(sweep.plan, len(bill.charges)))
+
+
+def _only(*exhibits: Exhibit | None) -> tuple[Exhibit, ...]:
+    return tuple(exhibit for exhibit in exhibits if exhibit is not None)
 
 
 def _on_top(sweep: Sweep) -> tuple[str, ...]:
@@ -145,9 +177,10 @@ def draw(sweep: Sweep) -> tuple[Picture, ...]:
 def write(page: Page, folder: Path) -> Path:
     """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    for picture in page.pictures:
-        store(folder / f"{picture.name}.png", picture.png)
-        store(folder / f"{picture.name}.svg", picture.svg.encode())
+    drawings = [drawing for exhibit in page.exhibits for drawing in exhibit.drawings]
+    for name, png, svg in ((one.name, one.png, one.svg) for own in (page.pictures, drawings) for one in own):
+        store(folder / f"{name}.png", png)
+        store(folder / f"{name}.svg", svg.encode())
     if page.records is not None:
         store(folder / "trials.csv", page.records.to_csv(index=False).encode())
     write_json(folder / "report.json", to_json(page))
@@ -177,6 +210,14 @@ def to_json(page: Page) -> dict[str, Any]:
             for line in page.statement
         ],
         **({"outcome": page.outcome} if page.outcome else {}),
+        "exhibits": {
+            exhibit.key: {
+                "source": exhibit.source,
+                "said": list(exhibit.said),
+                "tables": [{"caption": sheet.caption, "rows": _rows(sheet)} for sheet in exhibit.sheets],
+            }
+            for exhibit in page.exhibits
+        },
         "charges": {"source": numbers.LEDGER, "rows": _rows(page.charges)},
         "trials": {
             "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",

@@ -104,6 +104,7 @@ def compose(sweep: Sweep) -> Page:
         statement=statement,
         best=_best(sweep),
         outcome=sections.outcome(sweep),
+        terms=pages.terms(sweep, bill),
     )
     return _with_all_scores(page, _without_reasons(sweep)) if Disclosure.ALL_SCORES in disclosed else page
 
@@ -121,7 +122,12 @@ def _with_all_scores(page: Page, sweep: Sweep) -> Page:
     records = sweep.table[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
     records.insert(0, sweep.runs.noun, range(1, len(records) + 1))
     return replace(
-        page, pictures=pages.draw(sweep), trials=sheets.trials(sweep, COLUMNS), records=records, runs=sweep.runs.nouns
+        page,
+        pictures=pages.draw(sweep),
+        trials=sheets.trials(sweep, COLUMNS),
+        records=records,
+        runs=sweep.runs.nouns,
+        findings=pages.findings(sweep),
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from reports.inline import fragment
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -23,6 +25,7 @@ def fill(template: str, **values: object) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=template.endswith(".md.j2"),
     )
+    environment.filters["inline"] = fragment
     return environment.get_template(template).render(values)
 
 

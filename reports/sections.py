@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from reports import notation
@@ -30,11 +31,21 @@ class Best:
     interval: str
 
 
+class Tone(StrEnum):
+    """How a stretch of a bar is coloured, by what it means."""
+
+    OTHERS = "others"
+    OWN = "own"
+    TROUBLE = "trouble"
+    LEFT = "left"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One stretch of the budget bar, as a share of the whole."""
+    """One stretch of a bar, as a share of the whole."""
 
     name: str
+    tone: Tone
     start: float
     share: float
     text: str
@@ -71,15 +82,15 @@ def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
     total = max(bill.budget[0], bill.reserved[0])
     segments: list[Segment] = []
     start = 0.0
-    for name, value, fact in (
-        ("other sweeps", bill.others[0], facts["other_epsilon"]),
-        ("this sweep", bill.epsilon, facts["honest_epsilon"]),
-        ("left", bill.left[0], facts["left_epsilon"]),
+    for name, tone, value, fact in (
+        ("other sweeps", Tone.OTHERS, bill.others[0], facts["other_epsilon"]),
+        ("this sweep", Tone.OWN, bill.epsilon, facts["honest_epsilon"]),
+        ("left", Tone.LEFT, bill.left[0], facts["left_epsilon"]),
     ):
         share = value / total if total > 0 else 0.0
-        segments.append(Segment(name=name, start=start, share=share, text=fact.text))
+        segments.append(Segment(name=name, tone=tone, start=start, share=share, text=fact.text))
         start += share
-    return tuple(segment for segment in segments if segment.share > 0 or segment.name == "left")
+    return tuple(segment for segment in segments if segment.share > 0 or segment.tone is Tone.LEFT)
 
 
 def trouble(facts: Mapping[str, Fact]) -> tuple[str, ...]:

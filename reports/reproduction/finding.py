@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from accounting.errors import BadInput
+from reports.charts import Drawing
 from reports.reproduction import figures
-from reports.reproduction.drawing import Drawing
 from reports.sheets import Item, Sheet
 from reports.table import Sweep
 

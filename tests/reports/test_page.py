@@ -20,6 +20,7 @@ from reports.page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 VOID = {"meta", "br", "img", "link", "hr", "input"}
+DRAWN = ("heatmap", "heatmap-dpsgd", "heatmap-dpnsgd", "ease", "rivals")
 HOSTILE = "<script>alert('x')</script>"
 SweepOf = Callable[..., Any]
 
@@ -87,10 +88,10 @@ def test_structure_serves_readers_who_cannot_see(troubled: Any) -> None:
     for tag in ("header", "main", "footer", "h1", "title"):
         assert len(page.all(tag)) == (1 if tag != "title" else len(page.all("title")))
     pictures = [attrs for attrs in page.all("svg") if attrs.get("role") == "img"]
-    assert len(pictures) == 3
+    assert len(pictures) == 6, "the budget, where it went, two maps, and two exhibits"
     assert all(attrs["aria-label"] for attrs in pictures)
     assert len(page.all("figure")) == len(page.all("figcaption")) == 2
-    assert len(page.all("caption")) == len(page.all("table")) == 4
+    assert len(page.all("caption")) == len(page.all("table")) == 7
     assert all("scope" in attrs for attrs in page.all("th"))
     sortable = [attrs for attrs in page.all("th") if attrs.get("aria-sort") == "none"]
     assert len(page.all("button")) == len(sortable) > 8
@@ -183,7 +184,7 @@ def test_seventy_points_are_small_and_quick(troubled: Any) -> None:
         "report.html",
         "report.json",
         "trials.csv",
-        *(f"{name}.{kind}" for name in ("heatmap", "heatmap-dpsgd", "heatmap-dpnsgd") for kind in ("png", "svg")),
+        *(f"{name}.{kind}" for name in DRAWN for kind in ("png", "svg")),
     }
 
 

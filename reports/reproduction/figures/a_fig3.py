@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from accounting.papers.one_run import PRINTED
+from reports.charts import Drawing
 from reports.page import draw
 from reports.reproduction import claims
-from reports.reproduction.drawing import Drawing
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
 from reports.table import Sweep

@@ -13,7 +13,7 @@ from accounting.papers.honest_tuning import (
     figure_1_blow_up,
     figure_1_stopping,
 )
-from reports.reproduction.drawing import Chart, Curve, charts
+from reports.charts import Chart, Curve, charts
 from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 RECORDS = (1000, 2000, 5000, 10_000, 20_000, 60_000, 100_000, 200_000, 500_000, 1_000_000)

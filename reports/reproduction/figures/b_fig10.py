@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reports.charts import Map, maps
 from reports.reproduction import claims
 from reports.reproduction.claims import STEPS
-from reports.reproduction.drawing import Map, maps
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
 from reports.table import Sweep

@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 
+from reports.charts import Map, maps
 from reports.notation import method_label
 from reports.reproduction import claims
 from reports.reproduction.claims import CLIP, LR
-from reports.reproduction.drawing import Map, maps
 from reports.reproduction.finding import Reproduction, Trained
 from reports.reproduction.training import ACCOUNT, costs
 from reports.table import Sweep

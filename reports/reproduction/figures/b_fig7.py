@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reports.charts import Chart, Curve, charts
 from reports.notation import method_label
 from reports.reproduction import claims
-from reports.reproduction.drawing import Chart, Curve, charts
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
 from reports.table import Sweep

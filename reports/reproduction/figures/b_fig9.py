@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accounting.papers.honest_tuning import CandidatesRow, crossing, figure_9
-from reports.reproduction.drawing import Chart, Curve, charts
+from reports.charts import Chart, Curve, charts
 from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 PRINTED = {5000: 14, 60_000: 26}

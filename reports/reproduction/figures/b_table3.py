@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accounting.papers.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
-from reports.reproduction.drawing import Chart, Curve, charts
+from reports.charts import Chart, Curve, charts
 from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 CLOSE = 0.012

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accounting.papers.one_run import LectureRow, NoiseRow, lecture, noise_table
-from reports.reproduction.drawing import Chart, Curve, charts
+from reports.charts import Chart, Curve, charts
 from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 TRUE_COST, SLACK = 0.0216, 46

@@ -1,4 +1,4 @@
-"""Charts for reproductions: curves and boxes side by side, drawn without pyplot and without any global style."""
+"""Charts: curves, boxes and maps side by side, drawn without pyplot and without any global style."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -22,6 +22,9 @@ from reports import marks
 
 PNG_DPI = 160
 WIDTH, HEIGHT = 4.3, 3.6
+MARGINS = (0.62, 0.85, 0.16, 0.32)
+"""Inches about each chart, left, below, right and above: room for its labels without a search for it."""
+
 COLOURS = ("#23617a", "#b4551d", "#4c7a34", "#7a4a8c", "#8a6d00", "#6b7079", "#a3171f")
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
@@ -39,17 +42,19 @@ class Drawing:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Points that belong together, and their name."""
+    """Points that belong together, and their name; `band` is a range about each, lowest and highest."""
 
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     lined: bool = True
+    dashed: bool = False
+    band: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves over common axes; `at` are values of x that a dashed line marks."""
+    """Curves over common axes; `at` are values of x, `levels` of y, that a dashed line marks."""
 
     title: str
     x_label: str
@@ -58,8 +63,18 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     at: tuple[float, ...] = ()
+    levels: tuple[float, ...] = ()
     ticks: tuple[str, ...] = ()
     """Names for x = 0, 1, 2, ..., where x is no number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes:
+    """Named groups of values: a box from quartile to quartile with its median, whiskers to the extremes."""
+
+    title: str
+    y_label: str
+    groups: tuple[tuple[str, tuple[float, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +121,17 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize) -> None:
     axes.tick_params(axis="x", rotation=45)
 
 
-def charts(name: str, alt: str, panels: Sequence[Chart]) -> Drawing:
+def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
     """The charts side by side, each with its own legend below."""
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        drawn = Figure(figsize=(WIDTH * len(panels), HEIGHT), layout="constrained")
+        width = WIDTH * len(panels)
+        drawn = Figure(figsize=(width, HEIGHT))
         FigureCanvasAgg(drawn)
-        for place, panel in enumerate(panels, start=1):
-            _draw(drawn.add_subplot(1, len(panels), place), panel)
+        left, bottom, right, top = MARGINS
+        for place, panel in enumerate(panels):
+            room = ((place * WIDTH + left) / width, bottom / HEIGHT)
+            axes = drawn.add_axes((*room, (WIDTH - left - right) / width, (HEIGHT - bottom - top) / HEIGHT))
+            _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
         return finish(drawn, name, alt)
 
 
@@ -122,7 +141,7 @@ def finish(drawn: Figure, name: str, alt: str) -> Drawing:
     drawn.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        drawn.savefig(svg, format="svg", facecolor="white", metadata=nothing)
+        drawn.savefig(svg, format="svg", transparent=True, metadata=nothing)
     drawn.clear()
     return Drawing(name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue())
 
@@ -137,10 +156,15 @@ def _draw(axes: Axes, chart: Chart) -> None:
             marker=MARKERS[place % len(MARKERS)],
             markersize=4 if len(curve.x) < 30 else 2,
             linewidth=1.2,
-            linestyle="solid" if curve.lined else "none",
+            linestyle=("dashed" if curve.dashed else "solid") if curve.lined else "none",
         )
+        if curve.band:
+            low, high = zip(*curve.band, strict=True)
+            axes.fill_between(curve.x, low, high, color=COLOURS[place % len(COLOURS)], alpha=0.15, linewidth=0)
     for where in chart.at:
         axes.axvline(where, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
+    for level in chart.levels:
+        axes.axhline(level, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     if chart.log_x:
         axes.set_xscale("log")
         _plain_steps(axes.xaxis, *axes.get_xlim())
@@ -153,7 +177,24 @@ def _draw(axes: Axes, chart: Chart) -> None:
     style(axes, chart.title, chart.x_label, chart.y_label)
     if len(chart.curves) > 1:
         columns = len(chart.curves) if sum(len(curve.label) for curve in chart.curves) < 45 else 2
-        axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns)
+        axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns)
+
+
+def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
+    line = {"color": marks.INK, "linewidth": 1.0}
+    drawn = axes.boxplot(
+        [list(values) for _, values in boxes.groups],
+        tick_labels=[name for name, _ in boxes.groups],
+        whis=(0, 100),
+        widths=0.5,
+        patch_artist=True,
+        medianprops=line | {"linewidth": 1.6},
+        whiskerprops=line,
+        capprops=line,
+    )
+    for place, box in enumerate(drawn["boxes"]):
+        box.set(facecolor=to_rgba(COLOURS[place % len(COLOURS)], 0.25), edgecolor=COLOURS[place % len(COLOURS)])
+    style(axes, boxes.title, "", boxes.y_label)
 
 
 def _plain_steps(axis: Axis, low: float, high: float) -> None:
@@ -170,7 +211,9 @@ def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.set_xlabel(x_label, fontsize=8, color=marks.INK)
     axes.set_ylabel(y_label, fontsize=8, color=marks.INK)
     axes.tick_params(labelsize=7.5, colors=marks.INK)
-    axes.grid(visible=True, which="major", color=marks.BLANK, linewidth=0.6)
+    axes.grid(visible=True, which="major", color=marks.GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(marks.MUTED)

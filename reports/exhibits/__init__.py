@@ -1,0 +1,1 @@
+"""What a page shows beside its maps: one exhibit per file."""

@@ -1,0 +1,146 @@
+"""What a page shows beside its maps: counted by hand, or by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from accounting import events
+from accounting.events import PlanEvent
+from accounting.guarantee import Adjacency
+from accounting.plan import Plan
+from accounting.rdp import Rdp
+from reports import table
+from reports.exhibits.ease import ease, subsets
+from reports.exhibits.privacy import gaussian_mu, privacy
+from reports.exhibits.rivals import TRIES, rivals
+from reports.exhibits.spending import REPEATED, spending
+from reports.release import write_release
+from reports.sheets import Sheet
+from reports.table import State
+
+AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4, 0.8), "trainer.clip_norm": (0.5, 1)}}
+FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
+ADD = Adjacency.ADD_OR_REMOVE_ONE
+SweepOf = Callable[..., Any]
+
+
+def column(sheet: Sheet, name: str) -> list[Any]:
+    place = sheet.columns.index(name)
+    return [row[place].text if row[place].key is None else row[place].key for row in sheet.rows]
+
+
+def test_the_best_of_a_random_few_is_counted_over_all_subsets() -> None:
+    scores = [0.9, 0.85, 0.8, 0.8, 0.3, 0.1]
+    for one in subsets(scores):
+        best = sorted(max(few) for few in itertools.combinations(scores, one.size))
+        assert one.mean == pytest.approx(np.mean(best))
+        assert (one.low, one.high) == tuple(np.quantile(best, [0.025, 0.975], method="inverted_cdf"))
+
+
+def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> None:
+    scores = {"dpsgd": [0.90, 0.8951, 0.88, 0.5], "dpnsgd": [0.889, 0.7, 0.2], "dpadam": [0.9, 0.1]}
+    rows = [(method, State.FINISHED, score) for method, own in scores.items() for score in own]
+    rows += [("dpsgd", State.FAILED, None), ("dpsgd", State.DIVERGED, 0.0)]
+    shown = ease(pd.DataFrame(rows, columns=["method", "state", "accuracy"]), "accuracy")
+    assert shown is not None
+    (sheet,) = shown.sheets
+    assert column(sheet, "method") == ["DP-SGD", "DP-NSGD"], "two points are no distribution"
+    assert column(sheet, "points") == [4, 3]
+    assert column(sheet, "within 1 of the best of all") == [0.5, 0.0]
+    assert column(sheet, "within 2 of the best of all") == [0.75, pytest.approx(1 / 3)]
+
+
+def test_nothing_finished_is_nothing_to_show() -> None:
+    rows = pd.DataFrame([("dpsgd", State.FAILED, None)] * 5, columns=["method", "state", "accuracy"])
+    assert ease(rows, "accuracy") is None
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 3.0])
+def test_the_mu_of_a_gaussian_mechanism_is_its_own(noise: float, sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    event = PlanEvent(training=events.gaussian(noise_multiplier=noise))
+    shown = privacy(_with(made.plan, event), charges=1)
+    assert shown is not None
+    (sentence,) = shown.said
+    mu = float(sentence.partition("mu = ")[2].split()[0])
+    assert 1 / noise <= mu <= 1.001 / noise + 1e-3
+
+
+def _with(plan: Plan, event: PlanEvent) -> Plan:
+    form = plan.to_json()
+    return Plan(
+        account=plan.account,
+        budget=plan.budget,
+        delta=plan.delta,
+        rule=form["rule"],
+        blocks=plan.blocks,
+        event=event,
+    )
+
+
+def test_a_mu_beyond_reach_is_infinite_and_never_too_small() -> None:
+    assert gaussian_mu(1e4, 1e-5) == math.inf
+    assert gaussian_mu(1.0, 1e-5) < gaussian_mu(2.0, 1e-5) < gaussian_mu(2.0, 1e-3)
+
+
+def test_the_curve_of_a_search_that_was_charged_twice_is_not_drawn(sweep_of: SweepOf) -> None:
+    assert privacy(sweep_of(AXES).plan, charges=2) is None
+
+
+def test_where_the_budget_went_adds_up_to_all_charged_runs(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES, fates=FATES, repeats=(1,))
+    shown = spending(table.read(made.folder, made.ledger))
+    assert shown is not None
+    (sheet,) = shown.sheets
+    counts = dict(zip(column(sheet, "runs"), column(sheet, "how many"), strict=True))
+    assert counts == {"finished": 4, "diverged": 1, "failed": 1, "killed": 1, "not run": 1, REPEATED: 1}
+    assert sum(column(sheet, "share")) == pytest.approx(1)
+    assert shown.bar[-1].start + shown.bar[-1].share == pytest.approx(1)
+    order = float(shown.note.partition("at order ")[2].split(",")[0])
+    (run,) = {trial.event.training for trial in made.plan.trials}
+    orders = np.array(Rdp().orders)
+    place = int(np.abs(orders - order).argmin())
+    assert sum(column(sheet, "divergence")) == pytest.approx(9 * Rdp().curve(run, ADD)[place])
+
+
+def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    shown = spending(table.read(made.folder, made.ledger))
+    assert shown is not None
+    run = made.plan.trials[0].event.training
+    nine, eight = (Rdp().epsilon(events.repeat(run, many), made.plan.delta, ADD) for many in (9, 8))
+    said = float(shown.said[0].rpartition(" ")[2].rstrip("."))
+    assert nine - eight <= said <= nine - eight + 0.001
+
+
+def test_every_rule_is_priced_at_the_runs_of_this_sweep(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    shown = rivals(made.plan, 5.0)
+    assert shown is not None
+    (sheet,) = shown.sheets
+    rows = list(zip(*(column(sheet, name) for name in ("rule", "tries", "luck", "epsilon")), strict=True))
+    composed = [row[1:] for row in rows if row[0] == "composition"]
+    assert [tries for tries, _, _ in composed] == list(TRIES)
+    assert [luck for _, luck, _ in composed] == pytest.approx([1 - 0.9**tries for tries in TRIES])
+    alone = float(table.read(made.folder, made.ledger).table["epsilon_alone"].max())
+    assert composed[0][2] == pytest.approx(alone)
+    for rule in {rule for rule, *_ in rows}:
+        own = [(tries, luck, epsilon) for name, tries, luck, epsilon in rows if name == rule]
+        assert own == sorted(own), "more tries, more luck, a higher price"
+        assert len(own) == len(TRIES)
+
+
+def test_a_release_holds_no_exhibit_that_its_price_does_not_cover(
+    sweep_of: SweepOf, only_winner: dict[str, str]
+) -> None:
+    made = sweep_of(AXES, rule=only_winner, fates=FATES)
+    path = write_release(made.folder, made.ledger)
+    assert set(json.loads((path.parent / "report.json").read_text())["exhibits"]) == {"privacy"}
