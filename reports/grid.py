@@ -7,18 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+import numpy as np
 import pandas as pd
 
 from reports.notation import axis_label, epsilon_up, method_label, number
 from reports.table import State, Sweep
 
+FAR_OUT = 3.0
+"""Interquartile ranges below the lower quartile from which a score is off the colour scale. *Source*: Tukey 1977."""
+
 
 class Mark(IntEnum):
-    """How a cell stands out."""
+    """How a cell stands out: the best ones, those not told apart from the best of all, those below the scale."""
 
     NONE = 0
-    BEST_OF_METHOD = 1
-    BEST = 2
+    BELOW = 1
+    AS_GOOD = 2
+    BEST_OF_METHOD = 3
+    BEST = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,20 +92,53 @@ def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
         marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
         for chosen in _facets(rows, facets):
             panels.append(_panel(chosen, facets, marks, **shared))
-    return tuple(panels)
+    return _marked(panels)
 
 
 def scale(panels: Iterable[Panel]) -> tuple[float, float]:
-    """The lowest and highest finished score over all panels, one point apart at least."""
-    scores = [
-        cell.accuracy
-        for panel in panels
-        for cell in panel.cells.values()
-        if cell.state is State.FINISHED and cell.accuracy is not None
-    ]
-    low, high = (min(scores), max(scores)) if scores else (0.0, 1.0)
+    """The ends of the colour scale of all panels: the highest score, and the lowest that is not far out below the rest.
+
+    They are one point apart at least.
+    """
+    scores = sorted(cell.accuracy for cell in _finished(panels) if cell.accuracy is not None)
+    if not scores:
+        return 0.0, 1.0
+    lower, upper = np.quantile(scores, (0.25, 0.75))
+    fence = float(lower - FAR_OUT * (upper - lower)) - 1e-12
+    low, high = next(score for score in scores if score >= fence), scores[-1]
     spare = max(0.0, 0.01 - (high - low)) / 2
     return max(0.0, low - spare), min(1.0, high + spare)
+
+
+def _finished(panels: Iterable[Panel]) -> list[Cell]:
+    return [cell for panel in panels for cell in panel.cells.values() if cell.state is State.FINISHED]
+
+
+def _marked(panels: Sequence[Panel]) -> tuple[Panel, ...]:
+    """The panels with the marks that depend on all cells."""
+    low, _ = scale(panels)
+    best = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
+
+    def mark(cell: Cell) -> Mark:
+        if cell.mark is not Mark.NONE or cell.state is not State.FINISHED or cell.accuracy is None:
+            return cell.mark
+        if cell.accuracy < low:
+            return Mark.BELOW
+        return Mark.AS_GOOD if best is not None and _as_good(cell, best) else Mark.NONE
+
+    return tuple(
+        replace(panel, cells={place: replace(cell, mark=mark(cell)) for place, cell in panel.cells.items()})
+        for panel in panels
+    )
+
+
+def _as_good(cell: Cell, best: Cell) -> bool:
+    """Whether 0 is within the 95 % interval of the difference of two scores, as independent ones."""
+    ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
+    if any(end is None for end in ends):
+        return False
+    score, low, high, top, top_low, top_high = (float(end) for end in ends if end is not None)
+    return top - score <= math.hypot((high - low) / 2, (top_high - top_low) / 2)
 
 
 def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:

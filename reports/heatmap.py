@@ -207,7 +207,9 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
                 word.set_bbox({"facecolor": marks.BLANK, "edgecolor": "none", "pad": 0.8})
     if cell.runs > 1 and place.annotated:
         marks.write(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
-    if cell.mark is not Mark.NONE:
+    if cell.mark is Mark.BELOW:
+        marks.below(axes, x + 0.87, y + 0.2, ink)
+    elif cell.mark is not Mark.NONE:
         marks.frame(axes, x, y, 1, 1, cell.mark)
     if cell.mark is Mark.BEST and place.annotated:
         marks.star(axes, x + 0.87, y + 0.2, ink)
@@ -240,7 +242,10 @@ def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> Non
     """A swatch of .22 x .16 inches and its meaning."""
     if isinstance(entry, Mark):
         sheet.add_patch(Rectangle((x, y), 0.22, 0.16, facecolor=marks.BLANK, edgecolor="none"))
-        marks.frame(sheet, x, y, 0.22, 0.16, entry)
+        if entry is Mark.BELOW:
+            marks.below(sheet, x + 0.11, y + 0.08, marks.ON_BLANK)
+        else:
+            marks.frame(sheet, x, y, 0.22, 0.16, entry)
         if entry is Mark.BEST:
             marks.star(sheet, x + 0.11, y + 0.08, marks.ON_BLANK)
     else:

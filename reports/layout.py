@@ -205,14 +205,20 @@ def _shown(steps: int, room: float) -> tuple[int, ...]:
 
 def meaning(entry: State | Mark) -> str:
     """What a mark in the key says."""
-    words = {Mark.NONE: "", Mark.BEST: "best of all", Mark.BEST_OF_METHOD: "best of its method"}
+    words = {
+        Mark.NONE: "",
+        Mark.BEST: "best of all",
+        Mark.BEST_OF_METHOD: "best of its method",
+        Mark.AS_GOOD: "not told apart from the best",
+        Mark.BELOW: "below the scale",
+    }
     return words[entry] if isinstance(entry, Mark) else entry.value
 
 
 def _key(panels: Sequence[Panel]) -> tuple[State | Mark, ...]:
     """The marks that occur, best first, then states in their own order."""
     cells = [cell for panel in panels for cell in panel.cells.values()]
-    marks = [mark for mark in (Mark.BEST, Mark.BEST_OF_METHOD) if any(cell.mark is mark for cell in cells)]
+    marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]
     states = [state for state in State if state is not State.FINISHED and any(cell.state is state for cell in cells)]
     return (*marks, *states)
 

@@ -22,6 +22,13 @@ HATCHES: Mapping[State, str] = {
     State.NO_RESULT: "xxxx",
 }
 
+_LINES: Mapping[Mark, tuple[float, float, Any]] = {
+    Mark.BEST: (3.2, 1.7, "solid"),
+    Mark.BEST_OF_METHOD: (2.6, 1.2, (0, (2.2, 1.4))),
+    Mark.AS_GOOD: (1.8, 0.6, "solid"),
+}
+"""Widths of the light and the dark line of a frame, and its dashes."""
+
 
 def blank(axes: Axes, x: float, y: float, width: float, height: float, state: State) -> None:
     """A cell without a score: hatched where something ran, an empty dashed box where nothing did."""
@@ -40,8 +47,8 @@ def blank(axes: Axes, x: float, y: float, width: float, height: float, state: St
 
 
 def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mark) -> None:
-    """A dark line on a light one, seen over every colour; broken for the best of a method only."""
-    thick, thin, dashes = {Mark.BEST: (3.2, 1.7, "solid"), Mark.BEST_OF_METHOD: (2.6, 1.2, (0, (2.2, 1.4)))}[mark]
+    """A dark line on a light one, seen over every colour: dashed for the best of a method, thin for as good ones."""
+    thick, thin, dashes = _LINES[mark]
     for line, colour, dash in ((thick, "#ffffff", "solid"), (thin, "#000000", dashes)):
         axes.add_patch(
             Rectangle(
@@ -56,6 +63,11 @@ def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mar
                 clip_on=False,
             )
         )
+
+
+def below(axes: Axes, x: float, y: float, ink: str) -> None:
+    """A pointer downwards: the score lies below the colour scale."""
+    axes.add_line(Line2D([x], [y], marker="v", markersize=3, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
 
 
 def star(axes: Axes, x: float, y: float, ink: str) -> None:

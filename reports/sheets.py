@@ -134,4 +134,5 @@ def _cell(cell: Cell | None) -> Item:
         text += f" ({notation.interval(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", best of {cell.runs} runs"
-    return Item(text=f"{text}, best" if cell.mark is Mark.BEST else text, marked=cell.mark is Mark.BEST)
+    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", not told apart from the best"}
+    return Item(text=text + words.get(cell.mark, ""), marked=cell.mark is Mark.BEST)

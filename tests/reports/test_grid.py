@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from reports.grid import Mark, Panel, arrange, scale
@@ -83,3 +84,36 @@ def test_the_scale_is_shared_and_never_empty(sweep_of: SweepOf, troubled: Any) -
     low, high = scale(panels_of(sweep_of({"dpsgd": {LR: (0.1,)}})))
     assert high - low == pytest.approx(0.01)
     assert scale(()) == (0.0, 1.0)
+
+
+def marks_of(scores: list[float], half: float = 0.01) -> list[Mark]:
+    """The marks of one row of finished points, each with an interval of so much to either side."""
+    frame = pd.DataFrame(
+        {
+            "method": "dpsgd",
+            "noise_multiplier": 1.0,
+            LR: [float(place) for place in range(len(scores))],
+            "state": [State.FINISHED] * len(scores),
+            "accuracy": scores,
+            "accuracy_low": [score - half for score in scores],
+            "accuracy_high": [score + half for score in scores],
+        },
+        dtype=object,
+    )
+    (panel,) = arrange(frame, (LR,))
+    return [cell.mark for _, cell in sorted(panel.cells.items())]
+
+
+def test_cells_within_the_interval_of_the_difference_are_as_good_as_the_best() -> None:
+    assert marks_of([0.80, 0.7859, 0.7858, 0.9, 0.8859, 0.8858]) == [
+        *[Mark.NONE] * 3,
+        Mark.BEST,
+        Mark.AS_GOOD,
+        Mark.NONE,
+    ], "two intervals of a point to either side: their difference has one of 1.414"
+
+
+def test_a_cell_far_below_the_rest_is_off_the_scale_and_says_so() -> None:
+    scores = [0.90, 0.89, 0.88, 0.87, 0.86, 0.10]
+    assert marks_of(scores, half=0.0)[-1] is Mark.BELOW
+    assert Mark.BELOW not in marks_of([0.90, 0.70, 0.50, 0.30, 0.10], half=0.0)
