@@ -18,6 +18,7 @@ class Origin:
     """What somebody needs to run a sweep again and to find its charge; for the curator's page."""
 
     command: str
+    folder: str
     plan: str
     ledger_head: str
     versions: tuple[tuple[str, str], ...]
@@ -35,6 +36,7 @@ def read_origin(sweep: Sweep) -> Origin:
             versions.setdefault(name, {})[version] = None
     return Origin(
         command=read_command(sweep),
+        folder=shlex.quote(str(sweep.folder.absolute())),
         plan=sweep.plan_id,
         ledger_head=sweep.account.entries[-1].digest,
         versions=tuple((name, ", ".join(seen)) for name, seen in versions.items()),
