@@ -14,13 +14,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the path of each page; the exit code is that of the first error, told in one sentence."""
     parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
-    folders: list[Path] = parser.parse_args(arguments).output
-    from reports.page import write_report  # after the arguments, since seaborn takes seconds to load
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
+    asked = parser.parse_args(arguments)
+    from reports.beside import write_beside  # after the arguments, since seaborn takes seconds to load
+    from reports.page import write_report
 
     try:
         ledger = Ledger(Ledger.locate())
-        for folder in folders:
+        for folder in asked.output:
             print(write_report(folder, ledger))
+        if asked.beside is not None:
+            print(write_beside(asked.output, ledger, asked.beside))
     except DpsweepError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

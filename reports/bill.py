@@ -86,6 +86,10 @@ def _charge(entry: Entry) -> Charge:
     )
 
 
-def _sum(entries: Iterable[Entry], name: str) -> float:
+def exact_sum(values: Iterable[float]) -> float:
     """Exact in decimals, like the ledger's own sums."""
-    return float(sum((Decimal(repr(float(entry.body[name]))) for entry in entries), Decimal(0)))
+    return float(sum((Decimal(repr(float(value))) for value in values), Decimal(0)))
+
+
+def _sum(entries: Iterable[Entry], name: str) -> float:
+    return exact_sum(entry.body[name] for entry in entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -92,7 +92,7 @@ def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
         marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
         for chosen in _facets(rows, facets):
             panels.append(_panel(chosen, facets, marks, **shared))
-    return _marked(panels)
+    return _as_good_marked(panels)
 
 
 def scale(panels: Iterable[Panel]) -> tuple[float, float]:
@@ -114,22 +114,25 @@ def _finished(panels: Iterable[Panel]) -> list[Cell]:
     return [cell for panel in panels for cell in panel.cells.values() if cell.state is State.FINISHED]
 
 
-def _marked(panels: Sequence[Panel]) -> tuple[Panel, ...]:
-    """The panels with the marks that depend on all cells."""
+def clipped(panels: Sequence[Panel]) -> tuple[Panel, ...]:
+    """The panels with the cells marked whose scores are below the scale that all of them have in common."""
     low, _ = scale(panels)
+    return _marked(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
+
+
+def _as_good_marked(panels: Sequence[Panel]) -> tuple[Panel, ...]:
     best = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
+    return tuple(panels) if best is None else _marked(panels, Mark.AS_GOOD, lambda cell: _as_good(cell, best))
 
-    def mark(cell: Cell) -> Mark:
-        if cell.mark is not Mark.NONE or cell.state is not State.FINISHED or cell.accuracy is None:
-            return cell.mark
-        if cell.accuracy < low:
-            return Mark.BELOW
-        return Mark.AS_GOOD if best is not None and _as_good(cell, best) else Mark.NONE
 
-    return tuple(
-        replace(panel, cells={place: replace(cell, mark=mark(cell)) for place, cell in panel.cells.items()})
-        for panel in panels
-    )
+def _marked(panels: Sequence[Panel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[Panel, ...]:
+    """The panels with this mark on the finished cells to which it applies, and that have none."""
+
+    def marked(cell: Cell) -> Cell:
+        free = cell.mark is Mark.NONE and cell.state is State.FINISHED
+        return replace(cell, mark=mark) if free and applies(cell) else cell
+
+    return tuple(replace(panel, cells={place: marked(cell) for place, cell in panel.cells.items()}) for panel in panels)
 
 
 def _as_good(cell: Cell, best: Cell) -> bool:

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from reports import marks
-from reports.grid import Cell, Mark, Panel, scale
+from reports.grid import Cell, Mark, Panel, clipped, scale
 from reports.layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
 from reports.notation import count, half_width, percent
 from reports.table import State
@@ -58,7 +58,7 @@ def pictures(panels: Sequence[Panel], measure: str) -> tuple[Picture, ...]:
 
     `measure` is what a cell's number is, as the scale names it.
     """
-    limits = scale(panels)
+    panels, limits = clipped(panels), scale(panels)
     whole = _picture("heatmap", panels, limits, measure)
     methods = [
         _picture(f"heatmap-{_file_name(method)}", tuple(own), limits, measure)

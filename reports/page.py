@@ -7,7 +7,7 @@ everybody); rendering shows what is there and knows no audience. All text is esc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,14 +95,19 @@ class Page:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """One figure per method, for the page; the first picture, all methods in one, is for papers."""
-        return tuple(
-            Figure(
-                title=picture.panels[0].label,
-                svg=fragment(picture),
-                sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
-            )
-            for picture in self.pictures[1:]
+        return figures(self.pictures)
+
+
+def figures(drawn: Sequence[Picture]) -> tuple[Figure, ...]:
+    """What a page shows of pictures that `heatmap.pictures` drew."""
+    return tuple(
+        Figure(
+            title=picture.panels[0].label,
+            svg=fragment(picture),
+            sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
         )
+        for picture in drawn[1:]
+    )
 
 
 def write_report(folder: Path, ledger: Ledger) -> Path:
@@ -214,11 +219,11 @@ def to_json(page: Page) -> dict[str, Any]:
             exhibit.key: {
                 "source": exhibit.source,
                 "said": list(exhibit.said),
-                "tables": [{"caption": sheet.caption, "rows": _rows(sheet)} for sheet in exhibit.sheets],
+                "tables": [{"caption": sheet.caption, "rows": sheet.plain()} for sheet in exhibit.sheets],
             }
             for exhibit in page.exhibits
         },
-        "charges": {"source": numbers.LEDGER, "rows": _rows(page.charges)},
+        "charges": {"source": numbers.LEDGER, "rows": [] if page.charges is None else page.charges.plain()},
         "trials": {
             "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",
             "rows": _records(page.records),
@@ -230,15 +235,6 @@ def _records(records: pd.DataFrame | None) -> list[dict[str, Any]]:
     if records is None:
         return []
     return [_finite_values({str(key): value for key, value in row.items()}) for row in records.to_dict("records")]
-
-
-def _rows(sheet: Sheet | None) -> list[dict[str, Any]]:
-    if sheet is None:
-        return []
-    return [
-        {column: item.text if item.key is None else item.key for column, item in zip(sheet.columns, row, strict=True)}
-        for row in sheet.rows
-    ]
 
 
 def _finite_values(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,13 @@ class Sheet:
     columns: tuple[str, ...]
     rows: tuple[tuple[Item, ...], ...]
 
+    def plain(self) -> list[dict[str, float | str]]:
+        """The rows by column: what an item is sorted by, or what it says."""
+        return [
+            {name: item.text if item.key is None else item.key for name, item in zip(self.columns, row, strict=True)}
+            for row in self.rows
+        ]
+
 
 def charges(bill: Bill) -> Sheet:
     """What was taken out of the account for this sweep, charge by charge."""

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.grid import Mark, Panel, arrange, scale
+from reports.grid import Mark, Panel, arrange, clipped, scale
 from reports.table import State, read
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
@@ -100,7 +100,7 @@ def marks_of(scores: list[float], half: float = 0.01) -> list[Mark]:
         },
         dtype=object,
     )
-    (panel,) = arrange(frame, (LR,))
+    (panel,) = clipped(arrange(frame, (LR,)))
     return [cell.mark for _, cell in sorted(panel.cells.items())]
 
 
