@@ -11,6 +11,7 @@ SPELLED = {
     "dpnadam": "DP-NAdam",
     "dpadamwosm": "DP-AdamWOSM",
     "auto_s": "AUTO-S",
+    "adadp": "ADADP",
     "projected_dpsgd": "projected DP-SGD",
 }
 """Methods whose names follow no rule."""
@@ -113,7 +114,7 @@ def method_label(method: str) -> str:
     """A method's name for readers: a leading `dp` set apart, acronyms (no vowel) in capitals.
 
     >>> [method_label(name) for name in ("dpsgd", "dpnsgd", "dpadam", "dpnadam", "adadp")]
-    ['DP-SGD', 'DP-NSGD', 'DP-Adam', 'DP-NAdam', 'Adadp']
+    ['DP-SGD', 'DP-NSGD', 'DP-Adam', 'DP-NAdam', 'ADADP']
     """
     if method in SPELLED:
         return SPELLED[method]

@@ -20,6 +20,7 @@ from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.data.dataset import nominal_units, unit_column
+from trainers.method import check_run
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
@@ -114,6 +115,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     try:
         declaration.loss.check(declaration.dataset.classes)
         declaration.score.check(declaration.dataset.test_records)
+        check_run(declaration.trainer, declaration.steps, declaration.schedule)
         accesses = events.flatten(declaration.training(noise_multiplier=1.0))
     except ValueError as cause:
         raise BadInput(str(cause)) from cause

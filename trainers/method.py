@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from trainers.schedules import LearningRate
 from trainers.transforms import GradientTransform
 from trainers.updates import Update
 
@@ -30,3 +31,18 @@ class Trainer(Protocol):
     def update(self) -> Update[Any]:
         """How the noisy mean of bounded gradients becomes a step."""
         ...
+
+
+@runtime_checkable
+class Particular(Protocol):
+    """What a method that does not take any run is besides a `Trainer`."""
+
+    def check(self, steps: int, schedule: LearningRate) -> None:
+        """Raises ValueError, in one sentence, where a run of so many steps on this schedule makes no sense."""
+        ...
+
+
+def check_run(trainer: Trainer, steps: int, schedule: LearningRate) -> None:
+    """Raises ValueError where the method is particular about its runs and this one does not suit it."""
+    if isinstance(trainer, Particular):
+        trainer.check(steps, schedule)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from accounting.events import DpEvent, repeat
+from trainers.method import Trainer, check_run
 from trainers.validation import non_negative, positive_int
 
 if TYPE_CHECKING:
-    from trainers.method import Trainer
     from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
 
@@ -32,6 +32,7 @@ class Run:
         non_negative("noise_multiplier", self.noise_multiplier)
         positive_int("steps", self.steps)
         positive_int("train_records", self.train_records)
+        check_run(self.trainer, self.steps, self.schedule)
 
     @property
     def step_event(self) -> DpEvent:

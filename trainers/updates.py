@@ -21,8 +21,8 @@ class Update(Protocol[State]):
     several runs that are at the same step, one row for each: what happens to a row depends on it alone.
     """
 
-    def start(self, gradient: Tensor) -> State:
-        """The state before the first step, for gradients [..., P] shaped like this one."""
+    def start(self, weights: Tensor) -> State:
+        """The state before the first step, which is taken from these weights [..., P]."""
         ...
 
     def direction(self, state: State, gradient: Tensor, noise_std: Tensor) -> tuple[State, Tensor]:
@@ -37,7 +37,7 @@ class Update(Protocol[State]):
 class Sgd:
     """Steps along the gradient itself."""
 
-    def start(self, gradient: Tensor) -> None:
+    def start(self, weights: Tensor) -> None:
         """Nothing to remember."""
         return
 
@@ -65,9 +65,9 @@ class Momentum:
     def __post_init__(self) -> None:
         decay_rate("momentum", self.momentum)
 
-    def start(self, gradient: Tensor) -> Velocity:
+    def start(self, weights: Tensor) -> Velocity:
         """At rest."""
-        return Velocity(velocity=gradient.new_zeros(gradient.shape))
+        return Velocity(velocity=weights.new_zeros(weights.shape))
 
     def direction(self, state: Velocity, gradient: Tensor, noise_std: Tensor) -> tuple[Velocity, Tensor]:
         """The velocity."""
@@ -100,9 +100,9 @@ class Adam:
         decay_rate("beta2", self.beta2)
         positive("eps", self.eps)
 
-    def start(self, gradient: Tensor) -> Moments:
+    def start(self, weights: Tensor) -> Moments:
         """Both averages at 0."""
-        return Moments(first=gradient.new_zeros(gradient.shape), second=gradient.new_zeros(gradient.shape))
+        return Moments(first=weights.new_zeros(weights.shape), second=weights.new_zeros(weights.shape))
 
     def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
         """The corrected mean over the root of the corrected mean square."""
@@ -138,9 +138,9 @@ class AdamWithoutSecondMoments:
         decay_rate("beta1", self.beta1)
         positive("eps", self.eps)
 
-    def start(self, gradient: Tensor) -> FirstMoment:
+    def start(self, weights: Tensor) -> FirstMoment:
         """The average at 0."""
-        return FirstMoment(first=gradient.new_zeros(gradient.shape))
+        return FirstMoment(first=weights.new_zeros(weights.shape))
 
     def direction(self, state: FirstMoment, gradient: Tensor, noise_std: Tensor) -> tuple[FirstMoment, Tensor]:
         """The corrected mean over the noise's standard deviation."""

@@ -22,6 +22,7 @@ from accounting.events import PlanEvent, repeat, same
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.steps import Steps, can_resume, go_on, steps_spent
+from trainers.adadp import Adadp
 from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
 from trainers.dpadam import DpAdam
@@ -271,12 +272,15 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
         DpNadam(lr=0.05, regularizer=0.2),
         DpAdamWosm(lr=0.05, clip_norm=0.3, eps=0.01),
         ProjectedDpSgd(lr=0.5, clip_norm=0.3, radius=0.5),
+        Adadp(lr=0.5, clip_norm=0.3, tolerance=0.01),
     ],
     ids=lambda one: one.label,
 )
 def test_a_run_goes_on_from_the_disk_as_if_it_had_never_stopped(trainer: Any, tmp_path: Path) -> None:
     """Without noise and with everybody in every batch; its model starts elsewhere, which leaves no trace."""
-    run = replace(RUN, trainer=trainer, sampler=Poisson(batch_size=RECORDS), noise_multiplier=0.0)
+    schedule = Constant() if isinstance(trainer, Adadp) else RUN.schedule
+    sampler = Poisson(batch_size=RECORDS)
+    run = replace(RUN, trainer=trainer, schedule=schedule, sampler=sampler, noise_multiplier=0.0)
     places = tmp_path / "whole", tmp_path / "parts"
     for place in places:
         place.mkdir()

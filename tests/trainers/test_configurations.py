@@ -31,7 +31,7 @@ def configurations(group: str) -> list[pytest.param]:
 def test_trainers(configuration) -> None:
     trainer = instantiate(configuration)
     assert is_dataclass(trainer)
-    assert "DP-" in trainer.label
+    assert "DP" in trainer.label
     factors = trainer.transform.factors(torch.tensor([0.0, 1e30]))
     assert float(factors[1]) * 1e30 <= trainer.transform.bound
     gradient = torch.ones(3)
@@ -99,7 +99,7 @@ def test_every_declaration_that_can_be_configured_is() -> None:
     """A class or function that a YAML could name is named by one, so sweeps can reach it."""
     targets = {OmegaConf.load(path).get("_target_") for path in CONF.rglob("*.yaml")}
     methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "dpmomentum.DpMomentum", "dpnadam.DpNadam"}
-    methods |= {"dpadamwosm.DpAdamWosm", "projected_dpsgd.ProjectedDpSgd", "sampling.Poisson"}
+    methods |= {"adadp.Adadp", "dpadamwosm.DpAdamWosm", "projected_dpsgd.ProjectedDpSgd", "sampling.Poisson"}
     methods |= {"engines.auto.Auto", "engines.fused.Fused", "engines.opacus.Opacus"}
     methods |= {f"schedules.{name}" for name in ("Constant", "StepDecay", "Cosine", "Cyclic", "WarmUp")}
     methods |= {"scores.PrivateHoldout", "scores.PublicTest"}

@@ -11,6 +11,7 @@ import trainers
 
 ROOT = Path(trainers.__file__).parent
 DECLARATIONS = [
+    "adadp",
     "dpsgd",
     "dpnsgd",
     "dpadam",

@@ -16,11 +16,12 @@ from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.run import Run
 from trainers.sampling import Poisson
-from trainers.schedules import Cosine
+from trainers.schedules import Constant, Cosine
 from trainers.scores import right_and_wrong
 
 CONF = Path(__file__).parents[2] / "conf"
 LR = {
+    "adadp": 4.0,
     "auto_s": 4.0,
     "dpadam": 0.1,
     "dpadamwosm": 0.1,
@@ -45,7 +46,7 @@ def test_every_method_learns_digits(digits: Records, name: str) -> None:
     run = Run(
         trainer=trainer,
         sampler=Poisson(batch_size=600),
-        schedule=Cosine(final=0.01),
+        schedule=Constant() if name == "adadp" else Cosine(final=0.01),
         noise_multiplier=2.0,
         steps=30,
         train_records=1797,

@@ -232,7 +232,7 @@ def test_the_papers_grids_have_the_papers_sizes() -> None:
         sizes[grid, trainer] = math.prod(map(len, axes.values())) if axes else 0
     assert sizes["paper_a", "dpsgd"] == sizes["paper_a", "dpnsgd"] == 7 * 5
     assert sizes["paper_b", "dpsgd"] == 10 * 4
-    assert sizes["paper_b", "dpadam"] == sizes["paper_b", "dpadamwosm"] == 4
+    assert sizes["paper_b", "dpadam"] == sizes["paper_b", "dpadamwosm"] == sizes["paper_b", "adadp"] == 4
     assert sizes["paper_b", "dpmomentum"] == 10 * 4 * 7
     assert sizes["paper_a", "dpnadam"] == 5 * 5
 
