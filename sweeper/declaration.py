@@ -21,6 +21,7 @@ from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.data.dataset import nominal_units, unit_column
 from trainers.method import check_run
+from trainers.validation import fraction
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
@@ -58,6 +59,7 @@ class Declaration:
     steps: int
     checkpoints: Checkpoints
     adjacency: Adjacency
+    ema: float | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.steps):
@@ -110,14 +112,17 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         steps=config["steps"],
         checkpoints=_checkpoints(config["checkpoint"]),
         adjacency=Adjacency(privacy["adjacency"]),
+        ema=config.get("ema"),
         **parts,
     )
     try:
         declaration.loss.check(declaration.dataset.classes)
         declaration.score.check(declaration.dataset.test_records)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
+        if declaration.ema is not None:
+            fraction("ema", declaration.ema)
         accesses = events.flatten(declaration.training(noise_multiplier=1.0))
-    except ValueError as cause:
+    except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
     if sum(count for _, count in accesses) != declaration.priced_steps:
         raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step.")

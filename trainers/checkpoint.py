@@ -106,6 +106,7 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
     ran[run.step_event] += steps.spent - header.spent
     return Progress(
         weights=kept["weights"],
+        average=kept.get("average"),
         fixed=tuple(kept["fixed"]),
         state=_restored(run.trainer.update.start(kept["weights"]), kept["state"]),
         step=header.step,
@@ -122,6 +123,7 @@ def _content(progress: Progress) -> bytes:
     torch.save(
         {
             "weights": progress.weights.cpu(),
+            "average": None if progress.average is None else progress.average.cpu(),
             "fixed": [tensor.cpu() for tensor in progress.fixed],
             "state": _plain(progress.state),
             "ran": json.dumps(to_json(ran)),

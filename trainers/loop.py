@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accounting.events import compose, repeat
+from trainers.averaging import Averages
 from trainers.chance import Chance, Tally
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
@@ -49,9 +50,9 @@ def train(
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2), and a projection where the method has one. A run whose parameters cease to be finite stops there and is
-    flagged, not raised. `should_stop` is asked after each step; what was reached is kept then. `since` is where an
-    earlier session left off: `streams` must be new.
+    bound)^2), and a projection where the method has one. Where the run wants an average, it is what `model` ends with.
+    A run whose parameters cease to be finite stops there and is flagged, not raised. `should_stop` is asked after each
+    step; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
     """
     sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
     (outcome,) = train_together(
@@ -106,6 +107,8 @@ def train_together(
             going = [row for row in going if row.goes_on]
         for row in going:
             row.journal.keep(row.progress)
+    for row, model in zip(rows, models, strict=True):
+        row.hand_over(model)
     return tuple(row.outcome(company=len(rows) if share else 1) for row in rows)
 
 
@@ -122,6 +125,11 @@ class _Row:
     @property
     def goes_on(self) -> bool:
         return self.progress.step < self.run.steps and not self.progress.diverged
+
+    def hand_over(self, model: nn.Module) -> None:
+        """Leaves a finished run's model with what is to be scored and kept."""
+        if self.progress.average is not None and self.progress.step == self.run.steps:
+            vector_to_parameters(self.progress.average, trainable(model))
 
     def outcome(self, company: int) -> Outcome:
         here = self.progress
@@ -157,6 +165,7 @@ class _Session:
         deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
         project = Projection([row.run.trainer for row in rows], weights)
+        averages = Averages(run.ema, [here.average for here in places])
         first, tally = places[0].step, Tally(len(rows))
         for step in range(first, first + steps):
             batch = chance.batch()
@@ -165,17 +174,18 @@ class _Session:
             direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)
+            averages.add(weights, step)
             if self.on_step is not None:
                 self.on_step(step + 1)
             self.stopping = self.should_stop is not None and self.should_stop()
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
                 break
         seconds = (perf_counter() - started) / len(rows)
-        ends = zip(rows, places, weights, directions.states(), tally.drawn(), strict=True)
-        for row, here, vector, state, drawn in ends:
+        ends = zip(rows, places, weights, averages, directions.states(), tally.drawn(), strict=True)
+        for row, here, vector, average, state, drawn in ends:
             here.ran[row.run.step_event] += tally.steps
             here.weights.copy_(vector)
-            here.state, here.step = state, first + tally.steps
+            here.average, here.state, here.step = average, state, first + tally.steps
             here.drawn += drawn
             here.seconds += seconds
         return tally.steps
@@ -196,6 +206,7 @@ def _require_alike(rows: Sequence[_Row]) -> None:
         ("sampler", [row.run.sampler for row in rows]),
         ("schedule", [row.run.schedule for row in rows]),
         ("steps", [row.run.steps for row in rows]),
+        ("ema", [row.run.ema for row in rows]),
         ("train_records", [row.run.train_records for row in rows]),
         ("step", [row.progress.step for row in rows]),
     ):
@@ -205,7 +216,8 @@ def _require_alike(rows: Sequence[_Row]) -> None:
 
 def _begin(run: Run, model: nn.Module) -> Progress:
     weights = _as_one_vector(model)
-    return Progress(weights=weights, fixed=_fixed(model), state=run.trainer.update.start(weights))
+    average = None if run.ema is None else weights.clone()
+    return Progress(weights=weights, fixed=_fixed(model), state=run.trainer.update.start(weights), average=average)
 
 
 def _go_on(since: Progress, model: nn.Module) -> Progress:

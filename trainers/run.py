@@ -10,7 +10,7 @@ from torch import Tensor
 
 from accounting.events import DpEvent, repeat
 from trainers.method import Trainer, check_run
-from trainers.validation import non_negative, positive_int
+from trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
     from trainers.sampling import Sampler
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training run as it is declared; `train_records` is the nominal number of training units."""
+    """One training run as it is declared; `train_records` is the nominal number of training units.
+
+    `ema` is the most that the past weighs in the average of the weights that the run ends with, None for no average.
+    """
 
     trainer: Trainer
     sampler: Sampler
@@ -27,11 +30,14 @@ class Run:
     noise_multiplier: float
     steps: int
     train_records: int
+    ema: float | None = None
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
         positive_int("steps", self.steps)
         positive_int("train_records", self.train_records)
+        if self.ema is not None:
+            fraction("ema", self.ema)
         check_run(self.trainer, self.steps, self.schedule)
 
     @property
@@ -82,14 +88,16 @@ class Drawn:
 class Progress:
     """How far a run has come: all that its other steps depend on, and what it did so far.
 
-    `weights` is the model itself as one vector and has `step` steps behind it, `fixed` are the tensors that training
-    leaves alone, `state` is the update rule's. `ran` counts every step that touched the records, lost ones too;
-    `drawn`, the batches, and `seconds` are those of the steps that are not lost.
+    `weights` is the model itself as one vector and has `step` steps behind it, `average` that of the weights so far
+    where the run wants one, `fixed` are the tensors that training leaves alone, `state` is the update rule's. `ran`
+    counts every step that touched the records, lost ones too; `drawn`, the batches, and `seconds` are those of the
+    steps that are not lost.
     """
 
     weights: Tensor
     fixed: tuple[Tensor, ...]
     state: Any
+    average: Tensor | None = None
     step: int = 0
     ran: Counter[DpEvent] = field(default_factory=Counter)
     drawn: Drawn = Drawn()
@@ -97,8 +105,9 @@ class Progress:
 
     @property
     def diverged(self) -> bool:
-        """Whether the weights have ceased to be finite, after which nothing is to be learned."""
-        return not bool(self.weights.isfinite().all())
+        """Whether the weights, or their average, have ceased to be finite, after which nothing is to be learned."""
+        found = [self.weights] if self.average is None else [self.weights, self.average]
+        return not all(bool(tensor.isfinite().all()) for tensor in found)
 
 
 class Journal(Protocol):

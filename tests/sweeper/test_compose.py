@@ -134,6 +134,15 @@ def test_plans_are_reproducible_and_devices_no_part_of_them(compose_priced: Comp
     assert compose_priced([*line, "steps=7"]).plan.id != plain.id
 
 
+def test_an_average_that_nobody_wants_leaves_no_trace(compose_priced: Compose) -> None:
+    line = [*FAST, "trainer=dpnsgd", "trainer.lr=1", "trainer.regularizer=1"]
+    plain, explicit, both = (compose_priced([*line, *more]) for more in ((), ("ema=null",), ("ema=null,0.9",)))
+    assert plain.plan.id == explicit.plan.id
+    assert "ema" not in plain.plan.trials[0].config
+    assert [trial.config.get("ema") for trial in both.plan.trials] == [None, 0.9]
+    assert both.plan.trials[0].event == both.plan.trials[1].event
+
+
 def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compose) -> None:
     priced = compose_priced(
         ["dataset=digits", "privacy.adjacency=replace_one", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1"]
@@ -170,6 +179,8 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["privacy.noise_multiplier=1", "privacy.epsilon=1"], "one decides the other"),
         (["steps=0"], "steps=0 >= 1"),
         (["steps=2.5"], "to be an integer"),
+        (["ema=0.9,1"], "Expected 0 < ema=1 < 1"),
+        (["ema=most"], "Expected ema='most' to be a number"),
         (["sampler.batch_size=100000"], "batch_size=100000 <= records"),
         (["score=public"], "no public test set"),
         (["score.fraction=1.5"], "fraction"),

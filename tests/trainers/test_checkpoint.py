@@ -276,11 +276,14 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
     ],
     ids=lambda one: one.label,
 )
-def test_a_run_goes_on_from_the_disk_as_if_it_had_never_stopped(trainer: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_a_run_goes_on_from_the_disk_as_if_it_had_never_stopped(
+    trainer: Any, ema: float | None, tmp_path: Path
+) -> None:
     """Without noise and with everybody in every batch; its model starts elsewhere, which leaves no trace."""
     schedule = Constant() if isinstance(trainer, Adadp) else RUN.schedule
     sampler = Poisson(batch_size=RECORDS)
-    run = replace(RUN, trainer=trainer, schedule=schedule, sampler=sampler, noise_multiplier=0.0)
+    run = replace(RUN, trainer=trainer, schedule=schedule, sampler=sampler, noise_multiplier=0.0, ema=ema)
     places = tmp_path / "whole", tmp_path / "parts"
     for place in places:
         place.mkdir()
@@ -338,7 +341,7 @@ def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
     kept = torch.load(attempt.tensors, weights_only=True)
-    assert set(kept) == {"weights", "fixed", "state", "ran", "drawn", "seconds"}
+    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds"}
     assert set(kept["state"]) == {"first", "second", "steps"}
     assert kept["state"]["steps"] == 4
 

@@ -251,7 +251,7 @@ def test_together_goes_on_as_if_it_had_never_stopped(trainers) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"sampler": Poisson(batch_size=31)}, {"steps": 7}, {"schedule": Constant()}, {"train_records": 91}],
+    [{"sampler": Poisson(batch_size=31)}, {"steps": 7}, {"schedule": Constant()}, {"train_records": 91}, {"ema": 0.9}],
     ids=lambda other: next(iter(other)),
 )
 def test_runs_that_are_not_alike_are_refused_before_anything_is_drawn(other) -> None:
