@@ -11,6 +11,7 @@ from accounting.vocabulary import (
     BlackBoxDpEvent,
     ComposedDpEvent,
     DpEvent,
+    EpochDpEvent,
     GaussianDpEvent,
     NoisyMaxDpEvent,
     NonPrivateDpEvent,
@@ -33,6 +34,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     NonPrivateDpEvent: (),
     GaussianDpEvent: ("noise_multiplier",),
     StatedGaussianDpEvent: ("noise_multiplier", "adjacency"),
+    EpochDpEvent: ("steps", "noise_multiplier"),
     PoissonSampledDpEvent: ("sampling_probability", "event"),
     SampledWithoutReplacementDpEvent: ("source_dataset_size", "sample_size", "event"),
     TruncatedSubsampledGaussianDpEvent: (

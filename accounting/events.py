@@ -24,6 +24,7 @@ from accounting.vocabulary import (
     BlackBoxDpEvent,
     ComposedDpEvent,
     DpEvent,
+    EpochDpEvent,
     GaussianDpEvent,
     NoisyMaxDpEvent,
     NonPrivateDpEvent,
@@ -44,6 +45,7 @@ __all__ = [
     "PlanEvent",
     "above_threshold",
     "adadp",
+    "as_epoch",
     "as_fixed_size_step",
     "as_gaussian_step",
     "black_box",
@@ -65,6 +67,7 @@ __all__ = [
     "share",
     "shared_subsample",
     "shuffled_gaussian",
+    "steps_of",
     "to_json",
     "truncated_poisson_gaussian",
     "without_replacement_gaussian",
@@ -171,9 +174,15 @@ def without_replacement_gaussian(*, records: int, batch_size: int, noise_multipl
     )
 
 
-def shuffled_gaussian(*, epochs: int, noise_multiplier: float) -> DpEvent:
-    """Epochs in which every record takes part exactly once, in whatever order: no amplification is claimed."""
-    return repeat(gaussian(noise_multiplier=noise_multiplier), epochs)
+def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> DpEvent:
+    """Epochs of so many steps in which every record takes part exactly once, in whatever order: nothing is amplified.
+
+    *Source*: whichever step of an epoch has a record, the others' outputs do not depend on it but through what that one
+    put out (adaptive parallel composition; McSherry 2009, Theorem 4), so an epoch is one Gaussian mechanism.
+    """
+    _require_size("steps", steps)
+    _require_noise(noise_multiplier)
+    return repeat(EpochDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
 
 
 def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:
@@ -309,13 +318,23 @@ def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REM
     """
     if type(event) is NonPrivateDpEvent:
         return 1.0, 0.0
-    if type(event) is GaussianDpEvent:
+    if type(event) in (GaussianDpEvent, EpochDpEvent):
         return 1.0, float(event.noise_multiplier)
     if type(event) is StatedGaussianDpEvent and event.adjacency in (None, adjacency):
         return 1.0, event.noise_multiplier * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     if type(event) is PoissonSampledDpEvent and type(event.event) is GaussianDpEvent:
         return float(event.sampling_probability), float(event.event.noise_multiplier)
     return None
+
+
+def steps_of(event: DpEvent) -> int:
+    """How many steps a run of this event has: one a leaf, and an epoch's where that is the leaf."""
+    return sum(count * (leaf.steps if type(leaf) is EpochDpEvent else 1) for leaf, count in flatten(event))
+
+
+def as_epoch(event: DpEvent) -> tuple[int, float] | None:
+    """(steps, noise_multiplier) of an epoch in which every record takes part once; else None."""
+    return (event.steps, event.noise_multiplier) if type(event) is EpochDpEvent else None
 
 
 def as_fixed_size_step(event: DpEvent) -> tuple[int, int, float] | None:

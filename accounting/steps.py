@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.errors import ContractBroken, NoReceipt
-from accounting.events import DpEvent, flatten
+from accounting.events import DpEvent, flatten, steps_of
 from accounting.plan import Trial, digest, flush_folder, write_json
 from accounting.receipt import Receipt
 
@@ -157,18 +157,18 @@ class Steps:
 
 
 def steps_priced(trial: Trial) -> int:
-    """How many steps of training a trial's charge covers; each of them is one access to the records."""
-    return sum(count for _, count in flatten(trial.event.training))
+    """How many steps of training a trial's charge covers."""
+    return steps_of(trial.event.training)
 
 
 def is_charged(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
-    """Whether what ran is `least` or more accesses, and nothing that was not declared.
+    """Whether what ran is `least` or more steps, and nothing that was not declared.
 
     A run takes all of its steps and, of those that were charged for lost ones, as many as were lost. A part of what was
     declared costs no more than all of it.
     """
     allowed, ran = dict(flatten(declared)), dict(flatten(realised))
-    return sum(ran.values()) >= least and all(count <= allowed.get(leaf, 0) for leaf, count in ran.items())
+    return steps_of(realised) >= least and all(count <= allowed.get(leaf, 0) for leaf, count in ran.items())
 
 
 def steps_spent(place: Path, trial: Trial, attempt: int) -> int:

@@ -26,6 +26,7 @@ __all__ = [
     "BlackBoxDpEvent",
     "ComposedDpEvent",
     "DpEvent",
+    "EpochDpEvent",
     "GaussianDpEvent",
     "NoOpDpEvent",
     "NoisyMaxDpEvent",
@@ -62,6 +63,14 @@ class StatedGaussianDpEvent(DpEvent):  # type: ignore[misc]
 
     noise_multiplier: float
     adjacency: Adjacency | None = None
+
+
+@dataclass(frozen=True)
+class EpochDpEvent(DpEvent):  # type: ignore[misc]
+    """So many steps, each a Gaussian mechanism on a sum, of which every record is in exactly one: as private as one."""
+
+    steps: int
+    noise_multiplier: float
 
 
 @dataclass(frozen=True)

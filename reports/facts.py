@@ -30,6 +30,7 @@ class Settings:
 
     sample_rates: tuple[float, ...]
     batches: tuple[str, ...]
+    epochs: tuple[int, ...]
     noise_multipliers: tuple[float, ...]
     steps: tuple[int, ...]
     lost_steps: tuple[int, ...]
@@ -58,7 +59,9 @@ def alone_epsilon(sweep: Sweep) -> float | None:
 def settings(sweep: Sweep) -> Settings:
     """The declared steps, read off the events that were priced."""
     leaves = [leaf for trial in sweep.plan.trials for leaf, _ in events.flatten(trial.event.training)]
-    steps = [step for leaf in leaves if (step := events.as_gaussian_step(leaf)) is not None]
+    epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
+    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None]
+    steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {
         step[1]
@@ -70,7 +73,8 @@ def settings(sweep: Sweep) -> Settings:
     return Settings(
         sample_rates=tuple(sorted({rate for rate, _ in steps})),
         batches=tuple(sorted({f"{size} of {records}" for size, records, _ in fixed})),
-        noise_multipliers=tuple(sorted({step[-1] for step in (*steps, *fixed)})),
+        epochs=tuple(sorted({size for size, _ in epochs})),
+        noise_multipliers=tuple(sorted({step[-1] for step in (*steps, *fixed, *epochs)})),
         steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
         lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
         counts_std=tuple(sorted(stds)),
@@ -127,6 +131,7 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     for name, values in (
         ("sample_rate", found.sample_rates),
         ("batches", found.batches),
+        ("epochs", found.epochs),
         ("noise_multiplier", found.noise_multipliers),
         ("steps", found.steps),
         ("lost_steps", found.lost_steps),

@@ -39,6 +39,7 @@ DECLARED = (
     "points",
     "sample_rate",
     "batches",
+    "epochs",
     "noise_multiplier",
     "steps",
     "lost_steps",

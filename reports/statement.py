@@ -204,6 +204,8 @@ def _taken(context: Context) -> str:
         taken.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{alike}")
     if "batches" in facts:
         taken.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
+    if "epochs" in facts:
+        taken.append(f"the training {unit}s that fall to it, each in one of every {facts['epochs'].text} steps,")
     return " or ".join(taken)
 
 

@@ -21,6 +21,7 @@ from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.data.dataset import nominal_units, unit_column
 from trainers.method import check_run
+from trainers.sampling import check_epochs
 from trainers.validation import fraction
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Declaration:
     def training(self, noise_multiplier: float) -> DpEvent:
         """What training may do to the training records at most."""
         step = self.sampler.event(records=self.train_records, noise_multiplier=noise_multiplier)
-        return events.repeat(step, self.priced_steps)
+        return events.repeat(step, self.priced_steps // self.sampler.period(self.train_records))
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """Training and scoring, each for its own records."""
@@ -121,11 +122,13 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
         if declaration.ema is not None:
             fraction("ema", declaration.ema)
-        accesses = events.flatten(declaration.training(noise_multiplier=1.0))
+        lengths = {"steps": declaration.steps, "checkpoint.every": declaration.stretch}
+        check_epochs(declaration.sampler, declaration.train_records, **lengths)
+        steps = events.steps_of(declaration.training(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
-    if sum(count for _, count in accesses) != declaration.priced_steps:
-        raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step.")
+    if steps != declaration.priced_steps:
+        raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step or epoch.")
     return declaration
 
 

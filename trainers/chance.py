@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -63,17 +63,21 @@ class Chance:
         """For runs with these streams, of which neighbours may be the same, that sample as `run` does."""
         owners = tuple((one, len(list(rows))) for one, rows in groupby(streams))
         step = as_gaussian_step(run.step_event)
-        everything = step is not None and step[0] == 1.0  # whoever takes everything has the same, and shares nothing
-        return cls(streams=owners, run=run, available=available, common=share or everything or len(streams) == 1)
+        alike = step is not None and step[0] == 1.0 and run.period == 1
+        # whoever takes everything has the same, and shares nothing
+        return cls(streams=owners, run=run, available=available, common=share or alike or len(streams) == 1)
 
-    def batch(self) -> Batch:
-        """The units of the next step, drawn for every run by itself, or once for all."""
-        if self.common:
-            units, sizes = self._draw(self.streams[0][0], 1)
-            return Batch(units=units, sizes=np.repeat(sizes, sum(rows for _, rows in self.streams)), common=True)
-        drawn = [self._draw(streams, rows) for streams, rows in self.streams]
-        units, sizes = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*drawn, strict=True))
-        return Batch(units=units, sizes=sizes, common=False)
+    def batches(self) -> Iterator[Batch]:
+        """The units of one step after another, drawn for every run by itself, or once for all, a period at a time."""
+        while True:
+            if self.common:
+                for units, sizes in self._draw(self.streams[0][0], 1):
+                    every = np.repeat(sizes, sum(rows for _, rows in self.streams))
+                    yield Batch(units=units, sizes=every, common=True)
+            else:
+                for drawn in zip(*(self._draw(streams, rows) for streams, rows in self.streams), strict=True):
+                    units, sizes = map(_joined, zip(*drawn, strict=True))
+                    yield Batch(units=units, sizes=sizes, common=False)
 
     def noise(self, like: Tensor) -> Tensor:
         """Independent standard normal noise [K, P], drawn in float32 on the CPU."""
@@ -82,5 +86,13 @@ class Chance:
         ]
         return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(like)
 
-    def _draw(self, streams: Streams, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return self.run.sampler.draw(rows, self.available, self.run.train_records, streams.subsampling)
+    def _draw(self, streams: Streams, rows: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """The units and sizes of each step of a period."""
+        run = self.run
+        units, sizes = run.sampler.draw(rows, self.available, run.train_records, streams.subsampling)
+        by_step = sizes.reshape(run.period, rows)
+        return [*zip(np.split(units, by_step.sum(axis=1).cumsum()[:-1]), by_step, strict=True)]
+
+
+def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -52,7 +52,7 @@ def train(
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
     bound)^2), and a projection where the method has one. Where the run wants an average, it is what `model` ends with.
     A run whose parameters cease to be finite stops there and is flagged, not raised. `should_stop` is asked after each
-    step; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
+    step, or epoch; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
     """
     sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
     (outcome,) = train_together(
@@ -167,8 +167,7 @@ class _Session:
         project = Projection([row.run.trainer for row in rows], weights)
         averages = Averages(run.ema, [here.average for here in places])
         first, tally = places[0].step, Tally(len(rows))
-        for step in range(first, first + steps):
-            batch = chance.batch()
+        for step, batch in zip(range(first, first + steps), chance.batches(), strict=False):
             tally.add(batch.sizes)
             noisy = sums(weights, batch) + chance.noise(weights) * deviation
             direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
@@ -177,13 +176,15 @@ class _Session:
             averages.add(weights, step)
             if self.on_step is not None:
                 self.on_step(step + 1)
+            if (step + 1) % run.period:
+                continue
             self.stopping = self.should_stop is not None and self.should_stop()
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
                 break
         seconds = (perf_counter() - started) / len(rows)
         ends = zip(rows, places, weights, averages, directions.states(), tally.drawn(), strict=True)
         for row, here, vector, average, state, drawn in ends:
-            here.ran[row.run.step_event] += tally.steps
+            here.ran[row.run.step_event] += tally.steps // run.period
             here.weights.copy_(vector)
             here.average, here.state, here.step = average, state, first + tally.steps
             here.drawn += drawn

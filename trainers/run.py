@@ -10,10 +10,10 @@ from torch import Tensor
 
 from accounting.events import DpEvent, repeat
 from trainers.method import Trainer, check_run
+from trainers.sampling import Sampler, check_epochs
 from trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
-    from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
 
 
@@ -38,17 +38,23 @@ class Run:
         positive_int("train_records", self.train_records)
         if self.ema is not None:
             fraction("ema", self.ema)
+        check_epochs(self.sampler, self.train_records, steps=self.steps)
         check_run(self.trainer, self.steps, self.schedule)
 
     @property
+    def period(self) -> int:
+        """How many steps are drawn, charged and ended together."""
+        return self.sampler.period(self.train_records)
+
+    @property
     def step_event(self) -> DpEvent:
-        """What one step is declared to do to the training records."""
+        """What a period's steps are declared to do to the training records."""
         return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
 
     @property
     def event(self) -> DpEvent:
         """What the run is declared to do to the training records."""
-        return repeat(self.step_event, self.steps)
+        return repeat(self.step_event, self.steps // self.period)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +96,8 @@ class Progress:
 
     `weights` is the model itself as one vector and has `step` steps behind it, `average` that of the weights so far
     where the run wants one, `fixed` are the tensors that training leaves alone, `state` is the update rule's. `ran`
-    counts every step that touched the records, lost ones too; `drawn`, the batches, and `seconds` are those of the
-    steps that are not lost.
+    counts every step or epoch that touched the records, lost ones too; `drawn`, the batches, and `seconds` are those of
+    the steps that are not lost.
     """
 
     weights: Tensor

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from accounting.events import DpEvent, poisson_gaussian, without_replacement_gaussian
+from accounting.events import DpEvent, poisson_gaussian, shuffled_gaussian, without_replacement_gaussian
 from trainers.validation import positive_int
 
 if TYPE_CHECKING:
@@ -36,17 +36,21 @@ class Sampler(Protocol):
         """The public number that sums are divided by, whatever was drawn."""
         ...
 
+    def period(self, records: int) -> int:
+        """How many steps are drawn, charged and ended together, at that nominal size: one where steps are alike."""
+        ...
+
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
-        """One step on a data set of nominal size `records`."""
+        """A period's steps on a data set of nominal size `records`."""
         ...
 
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which of the `available` records take part in one step, drawn `rows` times, each time independently.
+        """Which of the `available` records take part in a period's steps, drawn `rows` times, each independently.
 
-        The records of the first draw come before those of the second, and so on: distinct, ascending, perhaps none;
-        and how many each draw has [rows].
+        The records of the first step's first draw come before those of its second, and so on, and all of those before
+        the second step's: distinct in a draw, ascending, perhaps none; and how many each draw has [period * rows].
         """
         ...
 
@@ -62,6 +66,10 @@ class Poisson:
 
     def __post_init__(self) -> None:
         positive_int("batch_size", self.batch_size)
+
+    def period(self, records: int) -> int:
+        """Steps are alike."""
+        return 1
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Poisson-sampled Gaussian step at the rate batch_size / records."""
@@ -100,6 +108,10 @@ class FixedSize:
     def __post_init__(self) -> None:
         positive_int("batch_size", self.batch_size)
 
+    def period(self, records: int) -> int:
+        """Steps are alike."""
+        return 1
+
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Gaussian step on `batch_size` of so many records."""
         return without_replacement_gaussian(
@@ -114,6 +126,52 @@ class FixedSize:
             raise ValueError(f"Expected records={available} to be the {records} that were declared, or more.")
         drawn = [np.sort(rng.choice(available, self.batch_size, replace=False, shuffle=False)) for _ in range(rows)]
         return np.concatenate(drawn), np.full(rows, self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle:
+    """Every record takes part in one step of each epoch, whichever falls to it; nothing is amplified.
+
+    *Guarantee*: an epoch of ceil(records / batch_size) steps, a public number, is one Gaussian mechanism. Each record's
+    step is uniform and independent of all others', so that another record's presence moves nobody: whatever the others'
+    steps are, they are equally likely without it, and one step of the epoch has it in its sum. Batches that were cut
+    off a permutation, at sizes that depend on how many records there are, would all shift. Their sizes vary about
+    records / period, which is at most `batch_size`. Whoever stops in the middle of an epoch could not go on with the
+    rest of it, since no draw is kept: runs stop, and are priced, by epochs.
+    """
+
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        positive_int("batch_size", self.batch_size)
+
+    def period(self, records: int) -> int:
+        """The steps of an epoch."""
+        positive_int("records", records)
+        if self.batch_size > records:
+            raise ValueError(f"Expected batch_size={self.batch_size} <= records={records}.")
+        return -(-records // self.batch_size)
+
+    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        """An epoch: one Gaussian mechanism."""
+        return shuffled_gaussian(epochs=1, steps=self.period(records), noise_multiplier=noise_multiplier)
+
+    def draw(
+        self, rows: int, available: int, records: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The records by the steps that fell to them."""
+        steps = self.period(records)
+        place = rng.integers(steps, size=(rows, available)) * rows + np.arange(rows)[:, None]
+        order = np.argsort(place, axis=None, kind="stable")
+        return order % max(1, available), np.bincount(place.ravel(), minlength=steps * rows)
+
+
+def check_epochs(sampler: Sampler, records: int, **steps: int | None) -> None:
+    """Raises ValueError where one of these numbers of steps is not of whole periods."""
+    period = sampler.period(records)
+    for name, value in steps.items():
+        if value is not None and value % period:
+            raise ValueError(f"Expected {name}={value} to be whole epochs of {period} steps.")
 
 
 def _fallen_right(coins: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -172,7 +172,7 @@ def _fixed_size(noise: float) -> DpEvent:
 
 
 def _shuffled(noise: float) -> DpEvent:
-    return shuffled_gaussian(epochs=EPOCHS, noise_multiplier=noise)
+    return shuffled_gaussian(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
 
 
 def _truncated(cap: float) -> Callable[[float], DpEvent]:

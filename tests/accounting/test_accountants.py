@@ -67,7 +67,7 @@ KINDS: dict[str, DpEvent] = {
     "poisson": dpsgd(50),
     "truncated": truncated_poisson_gaussian(records=1000, sample_rate=0.02, largest_batch=60, noise_multiplier=1.2),
     "without replacement": without_replacement_gaussian(records=1000, batch_size=20, noise_multiplier=3.0),
-    "shuffled": shuffled_gaussian(epochs=3, noise_multiplier=6.0),
+    "shuffled": shuffled_gaussian(epochs=3, steps=50, noise_multiplier=6.0),
     "shared": repeat(shared_subsample(sample_rate=0.02, noise_multipliers=[3.0, 4.0]), 5),
     "adadp": adadp(sample_rate=0.02, noise_multiplier=1.5, iterations=7),
     "count": noisy_count(noise_std=4.0),

@@ -117,7 +117,7 @@ def test_the_sampler_is_the_one_that_is_charged(
     assert Pld().epsilon(dpsgd(noise_multiplier), 1e-5, REPLACE) == pytest.approx(replaced, **close)
     assert Pld().epsilon(fixed_size(noise_multiplier), 1e-5, REPLACE) == pytest.approx(fixed, **close)
     assert Rdp().epsilon(fixed_size(noise_multiplier), 1e-5, REPLACE) == pytest.approx(fixed_renyi, **close)
-    epochs = shuffled_gaussian(epochs=100, noise_multiplier=noise_multiplier)
+    epochs = shuffled_gaussian(epochs=100, steps=50, noise_multiplier=noise_multiplier)
     assert Pld().epsilon(epochs, 1e-5, ADD) == pytest.approx(shuffled, **close)
     for cap, expected in zip((1050, 1100, 1150), capped, strict=True):
         assert Pld().epsilon(by_cap(noise_multiplier, cap), 1e-5, ADD) == pytest.approx(expected, **close)

@@ -59,6 +59,9 @@ class Sampler:
 
     batch_size: int
 
+    def period(self, records: int) -> int:
+        return self._sampler().period(records)
+
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         return self._sampler().event(records=records, noise_multiplier=noise_multiplier)
 

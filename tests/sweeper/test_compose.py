@@ -229,6 +229,7 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
     more = {
         "tuning=public": ["tuning.data=imagenet", "score=public"],
         "sampler=fixed_size": ["privacy.adjacency=replace_one"],
+        "sampler=shuffle": ["steps=80"],
     }.get(choice, [])
     plan = compose_priced([*line, *light, choice, *more]).plan
     assert len(plan.trials) == 1

@@ -1,4 +1,4 @@
-"""Sweeps in batches of fixed size: charged and run as what they are, under the one adjacency that has a price."""
+"""Sweeps in batches of fixed size or by epochs: charged and run as what they are, or refused."""
 
 from __future__ import annotations
 
@@ -39,3 +39,21 @@ def test_neighbours_of_another_number_have_no_price(program: Program) -> None:
     refused = program(*LINE, *LIGHT)
     assert refused.returncode == 2
     assert "RDP has no bound for SampledWithoutReplacement under add_or_remove_one" in refused.stderr
+
+
+def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path) -> None:
+    """The data set's own batch of 720 makes an epoch of two steps."""
+    shuffled = [word.replace("fixed_size", "shuffle").replace("steps=3", "steps=4") for word in LINE]
+    done = program(*shuffled, *LIGHT)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / Path(done.stdout.splitlines()[-1]).parents[1]
+    page = (folder / "curator" / "report.html").read_text()
+    for trial in Plan.read(folder / "plan.json").trials:
+        result = TrialResult.read(folder / "trials" / trial.id)
+        assert result is not None
+        assert (result.status, result.steps) == (Status.FINISHED, 4)
+        assert same(from_json(result.event), trial.event.training)
+        ((epoch, count),) = flatten(trial.event.training)
+        assert (epoch.steps, count) == (2, 2)
+    assert "Each step takes the training records that fall to it, each in one of every 2 steps, and adds" in page
+    assert "What ran is what was charged." in page
