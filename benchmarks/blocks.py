@@ -23,6 +23,7 @@ from torch import nn
 
 from trainers.data.records import Records
 from trainers.dpsgd import DpSgd
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
 from trainers.entropy import secret_streams
@@ -141,7 +142,7 @@ def by_opacus(data: Records, batch_size: int, points: int, steps: int) -> None:
         for _ in range(steps):
             chosen = torch.from_numpy(np.flatnonzero(generator.random(N) < batch_size / N))
             labels = torch.zeros(len(chosen), dtype=torch.int64)
-            Opacus().weighted_sum(model, data.features[chosen], labels, transform, N)
+            Opacus().weighted_sum(model, Minibatch(data.features[chosen], labels), Task(transform=transform, chunk=N))
 
 
 def seconds(work: Callable[[], object]) -> float:

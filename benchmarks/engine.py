@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.stacked import Stack
 from trainers.models.cnn import cnn
@@ -95,7 +96,8 @@ def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
 
 
 def fused(model: nn.Module, inputs: Tensor, targets: Tensor, chunk: int | None = None) -> Step:
-    return partial(Fused().weighted_sum, model, inputs, targets, Clip(clip_norm=CLIP_NORM), chunk)
+    batch, task = Minibatch(inputs, targets), Task(transform=Clip(clip_norm=CLIP_NORM), chunk=chunk)
+    return partial(Fused().weighted_sum, model, batch, task)
 
 
 def hooks(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:

@@ -19,12 +19,10 @@ from accounting.plan import Plan
 from accounting.selection import rule_from_config
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from sweeper.declaration import Declaration
-    from trainers.engines.engine import Engine
-    from trainers.losses import Loss
-    from trainers.transforms import GradientTransform
+    from trainers.engines.engine import Engine, Minibatch, Task
 
 EXAMPLES = 64
 LONG_ENOUGH = 0.2
@@ -56,6 +54,7 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     from sweeper.declaration import build, declare
     from sweeper.job import resolve_device
     from sweeper.materials import make_model
+    from trainers.engines.engine import Minibatch, Task
     from trainers.engines.isolation import refuse_mixing
 
     torch.set_num_threads(threads)
@@ -67,11 +66,12 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
         model.to(device)
-        engine, transform = build(config["engine"], "engine"), declared.trainer.transform
+        task = Task(transform=declared.trainer.transform, loss=declared.loss)
         generator = torch.Generator().manual_seed(0)
         inputs = torch.rand(batch_size, *shape, generator=generator).to(device)
         targets = torch.zeros(batch_size, dtype=getattr(torch, declared.loss.labels), device=device)
-        step = partial(_weighted_sum, engine, model, inputs, targets, transform, declared.loss)
+        batch = Minibatch(inputs, targets)
+        step = partial(_weighted_sum, build(config["engine"], "engine"), model, batch, task)
         found.append(_time(step, batch_size))
     return found
 
@@ -84,16 +84,8 @@ def _examples(declared: Declaration) -> int:
     return max(1, round(declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
 
 
-def _weighted_sum(
-    engine: Engine,
-    model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    transform: GradientTransform,
-    loss: Loss,
-    examples: int,
-) -> None:
-    engine.weighted_sum(model, inputs[:examples], targets[:examples], transform, None, None, loss)
+def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
+    engine.weighted_sum(model, batch[:examples], task)
 
 
 def _time(step: Callable[[int], None], batch_size: int) -> float:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 
 CLASSES = 3
@@ -27,7 +28,7 @@ def assert_exact(model: nn.Module, inputs: Tensor, transform, chunk: int | None 
     targets = torch.arange(len(inputs)) % CLASSES
     rows = rows_alone(model, inputs, targets)
     target = transform.factors(rows.norm(dim=1)) @ rows
-    total, norms = Fused().weighted_sum(model, inputs, targets, transform, chunk)
+    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=chunk))
     assert torch.allclose(norms, rows.norm(dim=1), rtol=EXACT, atol=EXACT)
     assert float((total - target).norm()) <= EXACT * max(float(target.norm()), EXACT)
 

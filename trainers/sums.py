@@ -15,7 +15,7 @@ from torch.nn.utils import vector_to_parameters
 
 from trainers.chance import Batch
 from trainers.data.records import Records
-from trainers.engines.engine import Engine
+from trainers.engines.engine import Engine, Minibatch, Task
 from trainers.engines.gradients import require_exact_products, trainable
 from trainers.engines.stacked import Examples, Stack
 from trainers.losses import CROSS_ENTROPY, Loss
@@ -74,8 +74,11 @@ class EngineSums:
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
                 vector_to_parameters(vector, trainable(model))
                 index, sizes = self.records.members(batch.units[first:last])
-                inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
-                total, _ = self.engine.weighted_sum(model, inputs, targets, transform, self.chunk, sizes, self.loss)
+                examples = Minibatch(
+                    self.records.inputs(index, self.device), self.records.targets(index, self.device), sizes
+                )
+                task = Task(transform=transform, loss=self.loss, chunk=self.chunk)
+                total, _ = self.engine.weighted_sum(model, examples, task)
                 found.append(total)
             return torch.stack(found)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tests.exactness import rows_alone
 from trainers.engines.auto import Auto
 from trainers.engines.chunks import fused_chunk
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.isolation import refuse_mixing
 from trainers.engines.proof import prove
 from trainers.models.bert import bert
@@ -167,7 +168,7 @@ def test_engines_take_what_is_trained_of_it_and_are_exact(weights, caplog, train
     targets = torch.arange(len(tokens)) % CLASSES
     rows = rows_alone(model, tokens, targets)
     with caplog.at_level(logging.INFO, logger="dpsweep"):
-        total, norms = Auto().weighted_sum(model, tokens, targets, transform, 2)
+        total, norms = Auto().weighted_sum(model, Minibatch(tokens, targets), Task(transform=transform, chunk=2))
     assert caplog.messages == ["engine fused"]
     assert torch.allclose(norms, rows.norm(dim=1), rtol=1e-10)
     assert torch.allclose(total, transform.factors(rows.norm(dim=1)) @ rows, rtol=1e-8, atol=1e-12)

@@ -9,7 +9,7 @@ never above what is charged for it, and near it. The same attack finds the class
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -27,6 +27,7 @@ from trainers.data.records import Records
 from trainers.dpadam import DpAdam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.stacked import Stack
 from trainers.entropy import Streams, reproducible_streams, secret_streams
@@ -193,10 +194,10 @@ class MeanFirst:
 
     stacks: ClassVar[bool] = False
 
-    def weighted_sum(self, model, inputs, targets, transform, chunk, sizes=None, loss=None):  # type: ignore[no-untyped-def]
-        total, norms = Fused().weighted_sum(model, inputs, targets, Clip(clip_norm=1e30), chunk, sizes, loss)
-        mean = total / len(inputs)
-        return len(inputs) * mean * transform.factors(mean.norm()[None]), norms
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+        total, norms = Fused().weighted_sum(model, batch, replace(task, transform=Clip(clip_norm=1e30)))
+        mean = total / len(batch)
+        return len(batch) * mean * task.transform.factors(mean.norm()[None]), norms
 
 
 def mean_first(models: Sequence[nn.Module], data: Records) -> Sums:

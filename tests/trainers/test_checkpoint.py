@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,11 +31,10 @@ from trainers.dpmomentum import DpMomentum
 from trainers.dpnadam import DpNadam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
-from trainers.engines.engine import Engine
+from trainers.engines.engine import Engine, Minibatch, Task
 from trainers.engines.opacus import Opacus
 from trainers.entropy import Streams, reproducible_streams, secret_streams
 from trainers.loop import train
-from trainers.losses import CROSS_ENTROPY, Loss
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.projected_dpsgd import ProjectedDpSgd
@@ -68,19 +67,10 @@ class Spy:
     taken: int = 0
     instant: Callable[[], None] = lambda: None
 
-    def weighted_sum(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
-        transform: GradientTransform,
-        chunk: int | None,
-        sizes: Sequence[int] | None = None,
-        loss: Loss = CROSS_ENTROPY,
-    ) -> tuple[Tensor, Tensor]:
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         self.taken += 1
         self.instant()
-        return Opacus().weighted_sum(model, inputs, targets, transform, chunk, sizes, loss)
+        return Opacus().weighted_sum(model, batch, task)
 
 
 @dataclass(frozen=True, kw_only=True)

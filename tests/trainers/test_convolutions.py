@@ -11,6 +11,7 @@ from torch.nn.functional import conv2d
 
 from tests.exactness import CLASSES, EXACT, Model, assert_exact, filled, noise
 from trainers.engines.convolution import _by_channels, _by_positions, _grouped, weight_gradients
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.supported import Unsupported
 from trainers.models.weight_standard import WeightStandardConv2d, pulled_back, standardized
@@ -59,7 +60,11 @@ def test_pooled_images_are_exact_in_their_own_layout_and_the_weights_stay_where_
     assert_exact(model, noise(5, channels, 8, 8), Clip(clip_norm=0.5), 3)
     assert [(weight.data_ptr(), weight.stride()) for weight in model.parameters()] == places
     with pytest.raises(IndexError, match="Target 99"):
-        Fused().weighted_sum(model, noise(5, channels, 8, 8), torch.full((5,), 99), Clip(clip_norm=0.5), 3)
+        Fused().weighted_sum(
+            model,
+            Minibatch(noise(5, channels, 8, 8), torch.full((5,), 99)),
+            Task(transform=Clip(clip_norm=0.5), chunk=3),
+        )
     assert [(weight.data_ptr(), weight.stride()) for weight in model.parameters()] == places
 
 
@@ -114,4 +119,6 @@ def test_a_gain_that_another_layer_brings_is_refused() -> None:
     layer = nn.Linear(4, 3)
     layer.gain = nn.Parameter(torch.ones(3))
     with pytest.raises(Unsupported, match="Linear to be called once in a pass, and the loss to depend on it"):
-        Fused().weighted_sum(layer, torch.ones(2, 4), torch.zeros(2, dtype=torch.int64), Clip(clip_norm=1.0), None)
+        Fused().weighted_sum(
+            layer, Minibatch(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)), Task(transform=Clip(clip_norm=1.0))
+        )

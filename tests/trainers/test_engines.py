@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from trainers.engines.auto import Auto
 from trainers.engines.chunks import automatic_chunk
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.gradients import gradient_norms
 from trainers.engines.opacus import Opacus
@@ -85,7 +86,7 @@ def expected(gradients: Tensor, transform) -> Tensor:
 @pytest.mark.parametrize(("factory", "shape"), MODELS)
 def test_the_sum_and_the_norms_are_right(engine, factory, shape, transform) -> None:
     model, inputs, targets = problem(factory, shape, examples=7)
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, 3)
+    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=3))
     gradients = reference(model, inputs, targets)
     assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
     target = expected(gradients, transform)
@@ -106,7 +107,9 @@ def test_numbers_are_learnt_as_classes_are(engine, factory, shape) -> None:
     generator = torch.Generator().manual_seed(7)
     inputs, targets = (torch.randn(7, *sizes, generator=generator).double() for sizes in (shape, ()))
     transform, squares = Clip(clip_norm=0.5), SquaredError()
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, 3, None, squares)
+    total, norms = engine.weighted_sum(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=3, loss=squares)
+    )
     gradients = reference(model, inputs, targets, lambda outputs, labels: (outputs - labels).square().sum() / 2)
     assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
     target = expected(gradients, transform)
@@ -117,7 +120,7 @@ def test_numbers_are_learnt_as_classes_are(engine, factory, shape) -> None:
 def test_float32_agrees_with_float64(engine, factory, shape) -> None:
     transform = Clip(clip_norm=0.5)
     model, inputs, targets = problem(factory, shape, examples=7, dtype=torch.float32)
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, None)
+    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform))
     assert total.dtype == norms.dtype == torch.float32
     gradients = reference(model.double(), inputs, targets)
     assert torch.allclose(norms.double(), gradients.norm(dim=1), rtol=1e-4)
@@ -129,12 +132,12 @@ def test_float32_agrees_with_float64(engine, factory, shape) -> None:
 def test_the_chunk_changes_nothing(engine, examples, chunk) -> None:
     model, inputs, targets = problem(cnn, (1, 16, 16), examples=examples)
     transform = Normalize(regularizer=0.1)
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, chunk)
+    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=chunk))
     assert norms.shape == (examples,)
     if examples == 0:
         assert torch.equal(total, torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64))
         return
-    whole, all_norms = engine.weighted_sum(model, inputs, targets, transform, examples)
+    whole, all_norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=examples))
     assert torch.allclose(total, whole, rtol=1e-10, atol=1e-12)
     assert torch.allclose(norms, all_norms, rtol=1e-10)
 
@@ -151,10 +154,12 @@ def test_an_example_without_a_finite_gradient_contributes_exactly_zero(
     inputs[4] = poison
     if poison == 1e38:
         inputs[4].view(-1)[::2] *= -3
-    total, norms = engine.weighted_sum(model, inputs, targets, transform, 6)
+    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=6))
     if not norms[4].isfinite():
         healthy = torch.tensor([0, 1, 2, 3, 5])
-        without, _ = engine.weighted_sum(model, inputs[healthy], targets[healthy], transform, 5)
+        without, _ = engine.weighted_sum(
+            model, Minibatch(inputs[healthy], targets[healthy]), Task(transform=transform, chunk=5)
+        )
         assert torch.allclose(total, without, rtol=1e-4, atol=1e-5 * transform.bound)
     assert bool(norms[[0, 1, 2, 3, 5]].isfinite().all())
     assert bool(total.isfinite().all())
@@ -164,7 +169,9 @@ def test_an_example_without_a_finite_gradient_contributes_exactly_zero(
 
 def test_a_batch_of_broken_examples_sums_to_zero(engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=3)
-    total, norms = engine.weighted_sum(model, inputs * math.nan, targets, Clip(clip_norm=1), 2)
+    total, norms = engine.weighted_sum(
+        model, Minibatch(inputs * math.nan, targets), Task(transform=Clip(clip_norm=1), chunk=2)
+    )
     assert bool(norms.isnan().all())
     assert not total.any()
 
@@ -175,7 +182,9 @@ def test_zero_gradients_sum_to_zero(engine, transform) -> None:
     with torch.no_grad():
         model[1].weight.zero_()
         model[1].bias.copy_(torch.tensor([1000.0, -1000.0]))
-    total, norms = engine.weighted_sum(model, torch.ones(3, 4), torch.zeros(3, dtype=torch.int64), transform, None)
+    total, norms = engine.weighted_sum(
+        model, Minibatch(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64)), Task(transform=transform)
+    )
     assert not norms.any()
     assert not total.any()
 
@@ -205,7 +214,9 @@ def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(
     unit_engine, factory, shape, transform
 ) -> None:
     model, inputs, targets = problem(factory, shape, examples=7)
-    total, norms = unit_engine.weighted_sum(model, inputs, targets, transform, 3, SIZES[0])
+    total, norms = unit_engine.weighted_sum(
+        model, Minibatch(inputs, targets, SIZES[0]), Task(transform=transform, chunk=3)
+    )
     means = unit_means(reference(model, inputs, targets), SIZES[0])
     assert torch.allclose(norms, means.norm(dim=1), rtol=1e-9)
     target = expected(means, transform)
@@ -217,7 +228,9 @@ def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(
 def test_the_chunk_never_splits_a_units_gradient(unit_engine, sizes, chunk) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7)
     transform = Clip(clip_norm=0.1)
-    total, norms = unit_engine.weighted_sum(model, inputs, targets, transform, chunk, sizes)
+    total, norms = unit_engine.weighted_sum(
+        model, Minibatch(inputs, targets, sizes), Task(transform=transform, chunk=chunk)
+    )
     means = unit_means(reference(model, inputs, targets), sizes)
     assert torch.allclose(norms, means.norm(dim=1), rtol=1e-9)
     assert float((total - expected(means, transform)).norm()) <= 1e-5 * transform.bound
@@ -228,7 +241,7 @@ def test_no_more_than_a_chunk_of_examples_is_in_work_at_a_time(unit_engine) -> N
     held: list[int] = []
     watched = nn.Sequential(model, Watch(held))
     for sizes in (None, *SIZES):
-        unit_engine.weighted_sum(watched, inputs, targets, Clip(clip_norm=1), 2, sizes)
+        unit_engine.weighted_sum(watched, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1), chunk=2))
         assert max(held) <= 2
         assert sum(held) == 7
         held.clear()
@@ -248,8 +261,10 @@ class Watch(nn.Module):
 
 def test_units_of_one_example_are_examples(unit_engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7, dtype=torch.float32)
-    plain = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), 3)
-    single = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), 3, (1,) * 7)
+    plain = unit_engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=0.5), chunk=3))
+    single = unit_engine.weighted_sum(
+        model, Minibatch(inputs, targets, (1,) * 7), Task(transform=Clip(clip_norm=0.5), chunk=3)
+    )
     assert all(torch.allclose(ours, theirs) for ours, theirs in zip(single, plain, strict=True))
 
 
@@ -257,9 +272,13 @@ def test_units_of_one_example_are_examples(unit_engine) -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 7])
 def test_a_unit_with_one_broken_example_contributes_exactly_zero(unit_engine, poison, chunk) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7, dtype=torch.float32)
-    without, _ = unit_engine.weighted_sum(model, inputs[3:], targets[3:], Clip(clip_norm=0.5), 7, (1, 2, 1))
+    without, _ = unit_engine.weighted_sum(
+        model, Minibatch(inputs[3:], targets[3:], (1, 2, 1)), Task(transform=Clip(clip_norm=0.5), chunk=7)
+    )
     inputs[1] = poison
-    total, norms = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=0.5), chunk, (3, 1, 2, 1))
+    total, norms = unit_engine.weighted_sum(
+        model, Minibatch(inputs, targets, (3, 1, 2, 1)), Task(transform=Clip(clip_norm=0.5), chunk=chunk)
+    )
     assert norms.isfinite().tolist() == [False, True, True, True]
     assert torch.allclose(total, without, rtol=1e-4, atol=1e-6)
 
@@ -271,11 +290,13 @@ def test_one_unit_moves_the_sum_by_at_most_the_bound_however_many_examples_it_ha
 ) -> None:
     """Bounding each example instead would move it by up to `examples` times the bound."""
     model, inputs, targets = problem(one_hidden, (11,), examples=7)
-    others, _ = unit_engine.weighted_sum(model, inputs, targets, transform, None, (3, 4))
+    others, _ = unit_engine.weighted_sum(model, Minibatch(inputs, targets, (3, 4)), Task(transform=transform))
     extreme = torch.full((examples, 11), 1e4, dtype=torch.float64)
     joined = torch.cat([inputs[:3], extreme, inputs[3:]])
     labels = torch.cat([targets[:3], targets.new_zeros(examples), targets[3:]])
-    total, norms = unit_engine.weighted_sum(model, joined, labels, transform, None, (3, examples, 4))
+    total, norms = unit_engine.weighted_sum(
+        model, Minibatch(joined, labels, (3, examples, 4)), Task(transform=transform)
+    )
     assert float(norms[1]) > transform.bound
     moved = float((total - others).norm())
     assert 0.99 * transform.bound < moved <= transform.bound * (1 + 1e-9)
@@ -283,7 +304,7 @@ def test_one_unit_moves_the_sum_by_at_most_the_bound_however_many_examples_it_ha
 
 def test_no_units_sum_to_zero(unit_engine) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=0)
-    total, norms = unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None, ())
+    total, norms = unit_engine.weighted_sum(model, Minibatch(inputs, targets, ()), Task(transform=Clip(clip_norm=1)))
     assert not total.any()
     assert norms.shape == (0,)
 
@@ -292,7 +313,7 @@ def test_no_units_sum_to_zero(unit_engine) -> None:
 def test_sizes_that_are_not_the_batchs_are_refused(unit_engine, sizes) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=7)
     with pytest.raises(ValueError, match=r"^Expected sizes=.* >= 1, 7 together\.$"):
-        unit_engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None, sizes)
+        unit_engine.weighted_sum(model, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1)))
 
 
 def test_products_that_torch_may_shorten_are_refused(engine) -> None:
@@ -300,7 +321,7 @@ def test_products_that_torch_may_shorten_are_refused(engine) -> None:
     torch.set_float32_matmul_precision("medium")
     try:
         with pytest.raises(ValueError, match=r"^Expected float32_matmul_precision=medium to be highest\.$"):
-            engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+            engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
     finally:
         torch.set_float32_matmul_precision("highest")
 
@@ -308,10 +329,10 @@ def test_products_that_torch_may_shorten_are_refused(engine) -> None:
 def test_numbers_whose_rounding_would_break_the_bound_are_refused(engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=3, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match=r"^Expected model=Sequential to be all .*, got torch\.bfloat16\.$"):
-        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
     model.double()[1].float()
     with pytest.raises(ValueError, match=r", got torch\.float32, torch\.float64\.$"):
-        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
 
 
 def test_frozen_parameters_do_not_count(engine) -> None:
@@ -319,13 +340,13 @@ def test_frozen_parameters_do_not_count(engine) -> None:
     gradients = reference(model, inputs, targets)[:, -(101 * CLASSES) :]
     for parameter in model[1].parameters():
         parameter.requires_grad_(False)
-    total, norms = engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1e6), None)
+    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1e6)))
     assert torch.allclose(total, gradients.sum(dim=0))
     assert torch.allclose(norms, gradients.norm(dim=1))
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     with pytest.raises(ValueError, match=r"^Expected model=Sequential to have trainable parameters.$"):
-        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), None)
+        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
 
 
 @pytest.mark.parametrize(("factory", "shape"), MODELS)
@@ -341,9 +362,9 @@ def test_the_model_is_left_plain(engine, factory, shape, training) -> None:
 
     before, weights = traces(), [parameter.clone() for parameter in model.parameters()]
     state = torch.get_rng_state()
-    engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), 2)
+    engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=2))
     with pytest.raises(IndexError):
-        engine.weighted_sum(model, inputs, targets + CLASSES, Clip(clip_norm=1), 2)
+        engine.weighted_sum(model, Minibatch(inputs, targets + CLASSES), Task(transform=Clip(clip_norm=1), chunk=2))
     assert torch.equal(state, torch.get_rng_state())
     assert traces() == before
     assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
@@ -352,7 +373,7 @@ def test_the_model_is_left_plain(engine, factory, shape, training) -> None:
 def test_a_chunk_must_be_a_positive_integer(engine) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=3)
     with pytest.raises(ValueError, match=r"^Expected chunk=0 >= 1.$"):
-        engine.weighted_sum(model, inputs, targets, Clip(clip_norm=1), 0)
+        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=0))
 
 
 def test_norms_of_a_million_coordinates_are_exact(engine) -> None:
@@ -376,6 +397,7 @@ def test_the_chunk_is_chosen_by_size(engine) -> None:
 
 MEMORY = """
 import resource, torch
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.{file} import {engine}
 from trainers.models.initialise import build
 from trainers.models.resnet20 import resnet20
@@ -383,7 +405,7 @@ from trainers.transforms import Clip
 torch.set_num_threads(1)
 model = build(lambda: resnet20((3, 32, 32), 10), 1)
 inputs, targets = torch.zeros(1000, 3, 32, 32), torch.zeros(1000, dtype=torch.int64)
-{engine}().weighted_sum(model, inputs[:100], targets[:100], Clip(clip_norm=1), None)
+{engine}().weighted_sum(model, Minibatch(inputs[:100], targets[:100]), Task(transform=Clip(clip_norm=1)))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.exactness import CLASSES, Model, assert_exact, filled, noise, rows_alone
 from trainers.engines.auto import Auto
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.supported import Unsupported
 from trainers.transforms import Clip, Normalize
@@ -154,7 +155,9 @@ def image(layer: nn.Module) -> nn.Module:
 )
 def test_what_a_look_at_the_model_rules_out_is_refused_by_name(model, message) -> None:
     with pytest.raises(Unsupported, match=rf"Expected .*{message}"):
-        Fused().weighted_sum(model, torch.ones(2, 4), torch.zeros(2, dtype=torch.int64), Clip(clip_norm=1.0), None)
+        Fused().weighted_sum(
+            model, Minibatch(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)), Task(transform=Clip(clip_norm=1.0))
+        )
 
 
 def linears(function) -> nn.Module:
@@ -192,7 +195,7 @@ def linears(function) -> nn.Module:
 def test_what_only_a_pass_shows_is_refused_too(function, message) -> None:
     model, inputs, targets = linears(function), noise(5, 4), torch.arange(5) % CLASSES
     with pytest.raises(Unsupported, match=message):
-        Fused().weighted_sum(model, inputs, targets, Clip(clip_norm=1.0), None)
+        Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1.0)))
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -204,7 +207,9 @@ def test_positions_are_not_taken_for_examples_also_where_there_are_as_many(posit
     model = linears(lambda self, x: self.b(self.a(x.transpose(0, 1)).tanh().mean(dim=0)))
     with pytest.raises(Unsupported, match=message):
         Fused().weighted_sum(
-            model, noise(positions, positions, 4), torch.zeros(positions).long(), Clip(clip_norm=1), None
+            model,
+            Minibatch(noise(positions, positions, 4), torch.zeros(positions).long()),
+            Task(transform=Clip(clip_norm=1)),
         )
 
 
@@ -212,7 +217,11 @@ def test_positions_are_not_taken_for_examples_also_where_there_are_as_many(posit
 def test_units_of_several_examples_are_refused(chunk) -> None:
     model = filled(nn.Sequential(nn.Linear(4, CLASSES)))
     with pytest.raises(Unsupported, match=r"^Expected model=Sequential to be trained on units of one example each;"):
-        Fused().weighted_sum(model, noise(3, 4), torch.zeros(3, dtype=torch.int64), Clip(clip_norm=1.0), chunk, (2, 1))
+        Fused().weighted_sum(
+            model,
+            Minibatch(noise(3, 4), torch.zeros(3, dtype=torch.int64), (2, 1)),
+            Task(transform=Clip(clip_norm=1.0), chunk=chunk),
+        )
 
 
 def test_auto_takes_what_fused_refuses_and_says_which_runs(caplog) -> None:
@@ -227,7 +236,9 @@ def test_auto_takes_what_fused_refuses_and_says_which_runs(caplog) -> None:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="dpsweep"):
             for _ in range(2):
-                total, norms = engine.weighted_sum(model, inputs, targets, transform, 2)
+                total, norms = engine.weighted_sum(
+                    model, Minibatch(inputs, targets), Task(transform=transform, chunk=2)
+                )
         assert torch.allclose(norms, rows.norm(dim=1))
         assert torch.allclose(total, transform.factors(rows.norm(dim=1)) @ rows)
         (message,) = [record.getMessage() for record in caplog.records]
@@ -239,7 +250,11 @@ def test_engines_are_values() -> None:
     assert Fused() == Fused()
     assert hash(Fused()) == hash(Fused())
     used = Fused()
-    used.weighted_sum(nn.Linear(4, 3), torch.ones(1, 4), torch.zeros(1, dtype=torch.int64), Clip(clip_norm=1.0), None)
+    used.weighted_sum(
+        nn.Linear(4, 3),
+        Minibatch(torch.ones(1, 4), torch.zeros(1, dtype=torch.int64)),
+        Task(transform=Clip(clip_norm=1.0)),
+    )
     assert used == Fused()
     assert repr(used) == "Fused()"
 
@@ -248,7 +263,9 @@ def test_the_inputs_are_left_as_they_are_also_beside_a_broken_example() -> None:
     model, inputs = filled(nn.Sequential(nn.Linear(4, CLASSES))), noise(5, 4)
     inputs[2, 1] = torch.nan
     before = inputs.clone()
-    Fused().weighted_sum(model, inputs, torch.zeros(5, dtype=torch.int64), Clip(clip_norm=1.0), None)
+    Fused().weighted_sum(
+        model, Minibatch(inputs, torch.zeros(5, dtype=torch.int64)), Task(transform=Clip(clip_norm=1.0))
+    )
     assert torch.equal(inputs.nan_to_num(99.0), before.nan_to_num(99.0))
 
 
@@ -272,7 +289,9 @@ def test_the_bound_is_strict_in_float32_from_subnormal_to_overflowing_gradients(
     for only_last in (False, True):
         net = model[2] if only_last else model
         values = inputs[:, :4] if only_last else inputs
-        total, norms = Fused().weighted_sum(net, values, torch.zeros(1, dtype=torch.int64), transform, None)
+        total, norms = Fused().weighted_sum(
+            net, Minibatch(values, torch.zeros(1, dtype=torch.int64)), Task(transform=transform)
+        )
         assert float(total.double().norm()) <= transform.bound
         assert not total.any() or bool(norms.isfinite().all())
 
@@ -285,8 +304,8 @@ def test_the_bound_is_strict_where_a_subnormal_output_gradient_meets_a_huge_inpu
         model.weight.zero_()
         model.bias.copy_(torch.tensor([103.0, 0.0]))
     inputs, target = torch.full((1, 4), 1e38), torch.zeros(1, dtype=torch.int64)
-    _, norms = Fused().weighted_sum(model, inputs, target, Clip(clip_norm=1.0), None)
+    _, norms = Fused().weighted_sum(model, Minibatch(inputs, target), Task(transform=Clip(clip_norm=1.0)))
     assert 0 < float(norms) < 1e-6
     transform = Clip(clip_norm=ratio * float(norms))
-    total, _ = Fused().weighted_sum(model, inputs, target, transform, None)
+    total, _ = Fused().weighted_sum(model, Minibatch(inputs, target), Task(transform=transform))
     assert float(total.double().norm()) <= transform.bound

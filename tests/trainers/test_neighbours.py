@@ -16,6 +16,7 @@ from trainers.data.table import Table
 from trainers.dpadam import DpAdam
 from trainers.dpnsgd import DpNsgd
 from trainers.dpsgd import DpSgd
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.opacus import Opacus
 from trainers.models.initialise import build
 from trainers.models.one_hidden import one_hidden
@@ -79,7 +80,9 @@ def test_one_more_patient_with_many_extreme_records_is_bounded_everywhere(tmp_pa
     def total(train: Records) -> torch.Tensor:
         index, sizes = train.members(np.arange(train.available))
         inputs, targets = train.inputs(index, "cpu").double(), train.targets(index, "cpu")
-        return Opacus().weighted_sum(model, inputs, targets, trainer.transform, 40, sizes)[0]
+        return Opacus().weighted_sum(
+            model, Minibatch(inputs, targets, sizes), Task(transform=trainer.transform, chunk=40)
+        )[0]
 
     moved = float((total(joined[0]) - total(without[0])).norm())
     counts = [right_and_wrong(model.float(), holdout, "cpu") for _, holdout in (without, joined)]

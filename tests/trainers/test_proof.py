@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.proof import prove
 from trainers.engines.supported import Unsupported
@@ -80,13 +81,14 @@ def test_words_are_probed_with_words_that_the_table_has_and_not_with_padding_alo
 
 def test_a_layer_that_is_trained_only_later_is_looked_at_then() -> None:
     model, engine = Borrower(), Fused()
-    arguments = torch.ones(2, 4), torch.zeros(2, dtype=torch.int64), Clip(clip_norm=1.0), None
+    batch = Minibatch(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64))
+    task = Task(transform=Clip(clip_norm=1.0))
     model.first.weight.requires_grad_(False)
-    total, _ = engine.weighted_sum(model, *arguments)
+    total, _ = engine.weighted_sum(model, batch, task)
     assert bool(total.isfinite().all())
     model.first.weight.requires_grad_(True)
     with pytest.raises(Unsupported, match=ALONE):
-        engine.weighted_sum(model, *arguments)
+        engine.weighted_sum(model, batch, task)
 
 
 def test_a_model_that_is_no_number_on_random_examples_is_not_taken() -> None:

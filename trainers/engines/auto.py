@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from trainers.engines.engine import Engine
+from trainers.engines.engine import Engine, Minibatch, Task
 from trainers.engines.fused import Fused
 from trainers.engines.supported import Unsupported
-from trainers.losses import CROSS_ENTROPY, Loss
-from trainers.transforms import GradientTransform
 
 log = logging.getLogger("dpsweep.engine")
 
@@ -29,24 +27,15 @@ class Auto:
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
-    def weighted_sum(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
-        transform: GradientTransform,
-        chunk: int | None,
-        sizes: Sequence[int] | None = None,
-        loss: Loss = CROSS_ENTROPY,
-    ) -> tuple[Tensor, Tensor]:
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, by the engine that takes this model; whichever it is, they are the same."""
         engine = self._chosen.get(model, self._fused)
         try:
-            found = engine.weighted_sum(model, inputs, targets, transform, chunk, sizes, loss)
+            found = engine.weighted_sum(model, batch, task)
         except Unsupported as refusal:
             log.info("engine opacus: %s", refusal)
             self._chosen[model] = engine = _opacus()
-            return engine.weighted_sum(model, inputs, targets, transform, chunk, sizes, loss)
+            return engine.weighted_sum(model, batch, task)
         if model not in self._chosen:
             log.info("engine fused")
             self._chosen[model] = engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from trainers.engines.chunks import fused_chunk
 from trainers.engines.convolution import suits_channels_last
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.gradients import in_places, require_exact_products, trainable
 from trainers.engines.held import Held, joint_norms
-from trainers.engines.packs import check_sizes
 from trainers.engines.proof import prove
 from trainers.engines.supported import Unsupported, supported_layers
 from trainers.engines.tape import recording
-from trainers.losses import CROSS_ENTROPY, Loss
+from trainers.losses import Loss
 from trainers.transforms import GradientTransform
-from trainers.validation import positive_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,37 +37,26 @@ class Fused:
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
-    def weighted_sum(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
-        transform: GradientTransform,
-        chunk: int | None,
-        sizes: Sequence[int] | None = None,
-        loss: Loss = CROSS_ENTROPY,
-    ) -> tuple[Tensor, Tensor]:
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the examples' norms; each chunk's gradients are bounded and added up layer by layer."""
         require_exact_products()
         parameters = trainable(model)
         total = parameters[0].new_zeros(sum(parameter.numel() for parameter in parameters))
-        if sizes is not None:
-            check_sizes(sizes, len(inputs))
-            if max(sizes, default=1) > 1:
-                raise Unsupported("", model, "to be trained on units of one example each")
+        if max(batch.sizes or (), default=1) > 1:
+            raise Unsupported("", model, "to be trained on units of one example each")
         layers = supported_layers(model)
-        if len(inputs) == 0:
+        if len(batch) == 0:
             return total, total.new_zeros(0)
-        proven, case = self._proven.setdefault(model, {}), (loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
-        if case not in proven:
-            proven[case] = _prove(model, inputs, loss)
-        layout, held = proven[case]
-        size = fused_chunk(model, held, inputs[0]) if chunk is None else chunk
-        positive_int("chunk", size)
+        inputs, cases = batch.inputs, self._proven.setdefault(model, {})
+        case = (task.loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
+        if case not in cases:
+            cases[case] = _prove(model, inputs, task.loss)
+        layout, held = cases[case]
+        chunk = fused_chunk(model, held, inputs[0]) if task.chunk is None else task.chunk
         places, norms = in_places(parameters, total), []
         with recording(model, layers, layout) as tape:
-            for part in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
-                norms.append(_add(tape.play(*part, loss), places, transform))
+            for part in batch.parts(chunk):
+                norms.append(_add(tape.play(*part, task.loss), places, task.transform))
         return total, torch.cat(norms)
 
 

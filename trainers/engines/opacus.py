@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -13,11 +14,11 @@ from opacus import GradSampleModule
 from torch import Tensor, nn
 
 from trainers.engines.chunks import automatic_chunk
+from trainers.engines.engine import Minibatch, Task
 from trainers.engines.gradients import gradient_norms, require_exact_products, trainable
-from trainers.engines.packs import check_sizes, packed
-from trainers.losses import CROSS_ENTROPY, Loss
+from trainers.engines.packs import packed
+from trainers.losses import Loss
 from trainers.transforms import GradientTransform
-from trainers.validation import positive_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,53 +30,37 @@ class Opacus:
 
     stacks: ClassVar[bool] = False
 
-    def weighted_sum(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
-        transform: GradientTransform,
-        chunk: int | None,
-        sizes: Sequence[int] | None = None,
-        loss: Loss = CROSS_ENTROPY,
-    ) -> tuple[Tensor, Tensor]:
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
         require_exact_products()
         parameters = trainable(model)
         total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
-        if sizes is not None:
-            check_sizes(sizes, len(inputs))
-        if len(inputs) == 0:
+        if len(batch) == 0:
             return total, total.new_zeros(0)
-        size = automatic_chunk(model, inputs[0]) if chunk is None else chunk
-        positive_int("chunk", size)
+        chunk = automatic_chunk(model, batch.inputs[0]) if task.chunk is None else task.chunk
         norms = []
         with _hooked(model) as hooked:
-            if sizes is None:
-                parts = _each_example(hooked, parameters, inputs, targets, size, loss)
-            else:
-                parts = _each_unit(hooked, parameters, inputs, targets, size, loss, sizes)
+            each = partial(_each_example, hooked, parameters, task.loss, chunk)
+            parts = each(batch) if batch.sizes is None else _each_unit(each, parameters, chunk, batch, batch.sizes)
             for gradients in parts:
                 norms.append(gradient_norms(gradients))
-                total += _weighted(gradients, norms[-1], transform)
+                total += _weighted(gradients, norms[-1], task.transform)
         return total, torch.cat(norms)
 
 
 def _each_example(
-    hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, chunk: int, loss: Loss
+    hooked: nn.Module, parameters: list[nn.Parameter], loss: Loss, chunk: int, batch: Minibatch
 ) -> Iterator[list[Tensor]]:
     """The examples' gradients, chunk by chunk."""
-    for part in zip(torch.split(inputs, chunk), torch.split(targets, chunk), strict=True):
+    for part in batch.parts(chunk):
         yield _per_example(hooked, parameters, *part, loss)
 
 
 def _each_unit(
-    hooked: nn.Module,
+    each_example: Callable[[Minibatch], Iterator[list[Tensor]]],
     parameters: list[nn.Parameter],
-    inputs: Tensor,
-    targets: Tensor,
     chunk: int,
-    loss: Loss,
+    batch: Minibatch,
     sizes: Sequence[int],
 ) -> Iterator[list[Tensor]]:
     """The units' gradients, pack by pack: the means of their examples'.
@@ -84,13 +69,12 @@ def _each_unit(
     unit's broken gradient into the others'.
     """
     for pack in packed(sizes, chunk):
-        within, owners = pack.examples, pack.owners().to(inputs.device)
+        owners = pack.owners().to(batch.inputs.device)
         means = [parameter.new_zeros(len(pack.sizes), *parameter.shape) for parameter in parameters]
-        chunks = _each_example(hooked, parameters, inputs[within], targets[within], chunk, loss)
-        for gradients, owner in zip(chunks, torch.split(owners, chunk), strict=True):
+        for gradients, owner in zip(each_example(batch[pack.examples]), torch.split(owners, chunk), strict=True):
             for mean, gradient in zip(means, gradients, strict=True):
                 mean.index_add_(0, owner, gradient)
-        counts = torch.tensor(pack.sizes, device=inputs.device)
+        counts = torch.tensor(pack.sizes, device=batch.inputs.device)
         yield [mean.div_(counts.view(-1, *[1] * (mean.ndim - 1))) for mean in means]
 
 
