@@ -85,6 +85,8 @@ def stacks(config: Mapping[str, Any]) -> bool:
 
 def at_once(config: Mapping[str, Any]) -> int:
     """How many points with this configuration a job stacks at most; 0 where it trains one after another."""
+    if config.get("augmentation"):
+        return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine")}
     return _at_once(json.dumps(parts, sort_keys=True))
 

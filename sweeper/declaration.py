@@ -25,12 +25,16 @@ from trainers.sampling import check_epochs
 from trainers.validation import fraction
 
 if TYPE_CHECKING:
+    from trainers.augmentation import Augmentation
     from trainers.data.dataset import DataSet
     from trainers.losses import Loss
     from trainers.method import Trainer
     from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
     from trainers.scores import Score
+
+FUSED = "trainers.engines.fused.Fused"
+"""The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,7 @@ class Declaration:
     checkpoints: Checkpoints
     adjacency: Adjacency
     ema: float | None = None
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.steps):
@@ -107,7 +112,8 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ("dataset", "loss", "trainer", "sampler", "schedule", "score")
+    names = ["dataset", "loss", "trainer", "sampler", "schedule", "score"]
+    names += ["augmentation"] if config.get("augmentation") else []
     parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
     declaration = Declaration(
         steps=config["steps"],
@@ -116,10 +122,13 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         ema=config.get("ema"),
         **parts,
     )
+    _check_engine(declaration, config["engine"])
     try:
         declaration.loss.check(declaration.dataset.classes)
         declaration.score.check(declaration.dataset.test_records)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
+        if declaration.augmentation is not None:
+            declaration.augmentation.check(declaration.dataset.shape)
         if declaration.ema is not None:
             fraction("ema", declaration.ema)
         lengths = {"steps": declaration.steps, "checkpoint.every": declaration.stretch}
@@ -130,6 +139,13 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     if steps != declaration.priced_steps:
         raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step or epoch.")
     return declaration
+
+
+def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
+    """Raises BadInput where an engine that is asked for by name would refuse what a unit is."""
+    copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
+    if engine["_target_"] == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
+        raise BadInput("Expected engine=fused to be auto or opacus where a unit has several examples.")
 
 
 def _checkpoints(config: Any) -> Checkpoints:

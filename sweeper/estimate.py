@@ -77,11 +77,12 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
 
 
 def _examples(declared: Declaration) -> int:
-    """Records in a batch, on average: more than its units where a unit has several."""
+    """Examples in a batch, on average: more than its units where a unit has several, or copies of them."""
     from trainers.data.dataset import nominal_units
 
     dataset = declared.dataset
-    return max(1, round(declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
+    copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
+    return max(1, round(copies * declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
 
 
 def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
@@ -143,6 +144,7 @@ def asked(
 def kind_of(config: Mapping[str, Any]) -> str:
     """What decides how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
+    parts |= {"augmentation": config["augmentation"]} if config.get("augmentation") else {}
     return json.dumps(parts | {"trainer": config["trainer"]["_target_"]}, sort_keys=True)
 
 

@@ -37,13 +37,23 @@ IDENTITY = (
 )
 """What makes a trial the trial it is; devices, paths and budgets do not."""
 
-WHERE_GIVEN = ("ema",)
-"""What does so besides, and leaves no trace where it is null."""
+WHERE_GIVEN = ("ema", "augmentation")
+"""What does so besides, and leaves no trace where it is null or empty."""
 
 OFFERS = "offers"
 """Where the rules that were not chosen are composed to."""
 
-SWEEPABLE = ("trainer", "model", "schedule", "sampler", "engine", "steps", "ema", "privacy.noise_multiplier")
+SWEEPABLE = (
+    "trainer",
+    "model",
+    "schedule",
+    "sampler",
+    "augmentation",
+    "engine",
+    "steps",
+    "ema",
+    "privacy.noise_multiplier",
+)
 """What may differ between the points of one plan."""
 
 
@@ -153,7 +163,7 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
         except OmegaConfBaseException:
             raise BadInput(f"Expected {key} to be a field of trainer={trainer}; {_fields(config, key)}.") from None
     resolved: dict[str, Any] = {}
-    for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] is not None)):
+    for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
         node = config[key]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     return resolved

@@ -228,6 +228,8 @@ def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
         device=machine.device,
         chunk=machine.chunk,
         loss=loss,
+        augmentation=first.declaration.augmentation,
+        draws=[streams.augmentation for streams in _streams(group)],
     )
 
 

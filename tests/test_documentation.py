@@ -44,7 +44,7 @@ def test_every_linked_file_exists(path: str) -> None:
 
 
 def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
-    for group in ("dataset", "trainer", "model", "grid", "score", "accountant", "search", "experiment"):
+    for group in ("dataset", "trainer", "model", "grid", "augmentation", "score", "accountant", "search", "experiment"):
         row = next(line for line in README.splitlines() if line.startswith(f"| `{group}="))
         named = set(re.findall(r"`([\w]+)`", row.partition("| `")[2].partition("|")[2]))
         assert named == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}

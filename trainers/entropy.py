@@ -21,16 +21,17 @@ _SEED_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Streams:
-    """A trial's three independent generators, one for each use of secret randomness."""
+    """A trial's independent generators, one for each use of secret randomness."""
 
     subsampling: np.random.Generator
     noise: np.random.Generator
     score: np.random.Generator
+    augmentation: np.random.Generator
 
 
 def secret_streams() -> Streams:
     """Fresh streams, each with a key of 128 bits and a starting point from the operating system's entropy."""
-    return Streams(subsampling=_secret(), noise=_secret(), score=_secret())
+    return Streams(subsampling=_secret(), noise=_secret(), score=_secret(), augmentation=_secret())
 
 
 def reproducible_streams(seed: int, identity: str) -> Streams:
@@ -39,6 +40,7 @@ def reproducible_streams(seed: int, identity: str) -> Streams:
         subsampling=_derived(seed, identity, "subsampling"),
         noise=_derived(seed, identity, "noise"),
         score=_derived(seed, identity, "score"),
+        augmentation=_derived(seed, identity, "augmentation"),
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
+from trainers.augmentation import Augmentation
 from trainers.chance import Batch
 from trainers.data.records import Records
 from trainers.engines.engine import Engine, Minibatch, Task
@@ -55,7 +56,11 @@ class Sums(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineSums:
-    """The sums of any models by an engine, one model after another."""
+    """The sums of any models by an engine, one model after another.
+
+    With an augmentation, a unit's gradient is the mean over all copies of all of its examples; `draws` has a generator
+    for each model.
+    """
 
     models: Sequence[nn.Module]
     engine: Engine
@@ -63,26 +68,38 @@ class EngineSums:
     device: torch.device | str
     chunk: int | None
     loss: Loss = CROSS_ENTROPY
+    augmentation: Augmentation | None = None
+    draws: Sequence[np.random.Generator] = ()
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The engine's weighted sums; from the first on, the models' parameters are views of the weights."""
-        chosen = [self.models[row] for row in rows]
 
         def total(weights: Tensor, batch: Batch) -> Tensor:
             found, last = [], 0
-            for model, vector, size, transform in zip(chosen, weights, batch.sizes, transforms, strict=True):
+            for row, vector, size, transform in zip(rows, weights, batch.sizes, transforms, strict=True):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
-                vector_to_parameters(vector, trainable(model))
-                index, sizes = self.records.members(batch.units[first:last])
-                examples = Minibatch(
-                    self.records.inputs(index, self.device), self.records.targets(index, self.device), sizes
-                )
+                vector_to_parameters(vector, trainable(self.models[row]))
                 task = Task(transform=transform, loss=self.loss, chunk=self.chunk)
-                total, _ = self.engine.weighted_sum(model, examples, task)
+                total, _ = self.engine.weighted_sum(
+                    self.models[row], self._examples(batch.units[first:last], row), task
+                )
                 found.append(total)
             return torch.stack(found)
 
         return total
+
+    def _examples(self, units: NDArray[np.int64], row: int) -> Minibatch:
+        """The examples of these units, or their copies."""
+        index, sizes = self.records.members(units)
+        inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
+        if self.augmentation is None:
+            return Minibatch(inputs, targets, sizes)
+        copies = self.augmentation.multiplicity
+        return Minibatch(
+            self.augmentation.copies(inputs, self.draws[row]),
+            targets.repeat_interleave(copies),
+            [copies * size for size in sizes or (1,) * len(units)],
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

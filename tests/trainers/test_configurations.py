@@ -99,7 +99,13 @@ def test_every_declaration_that_can_be_configured_is() -> None:
     """A class or function that a YAML could name is named by one, so sweeps can reach it."""
     targets = {OmegaConf.load(path).get("_target_") for path in CONF.rglob("*.yaml")}
     methods = {"dpsgd.DpSgd", "dpnsgd.DpNsgd", "dpadam.DpAdam", "dpmomentum.DpMomentum", "dpnadam.DpNadam"}
-    methods |= {"adadp.Adadp", "dpadamwosm.DpAdamWosm", "projected_dpsgd.ProjectedDpSgd", "sampling.Poisson"}
+    methods |= {
+        "adadp.Adadp",
+        "dpadamwosm.DpAdamWosm",
+        "projected_dpsgd.ProjectedDpSgd",
+        "sampling.Poisson",
+        "augmentation.ShiftFlip",
+    }
     methods |= {"engines.auto.Auto", "engines.fused.Fused", "engines.opacus.Opacus"}
     methods |= {f"schedules.{name}" for name in ("Constant", "StepDecay", "Cosine", "Cyclic", "WarmUp")}
     methods |= {"scores.PrivateHoldout", "scores.PublicTest"}

@@ -12,6 +12,7 @@ import trainers
 ROOT = Path(trainers.__file__).parent
 DECLARATIONS = [
     "adadp",
+    "augmentation",
     "dpsgd",
     "dpnsgd",
     "dpadam",
