@@ -12,6 +12,7 @@ SPELLED = {
     "dpadamwosm": "DP-AdamWOSM",
     "auto_s": "AUTO-S",
     "adadp": "ADADP",
+    "output_perturbation": "output perturbation",
     "projected_dpsgd": "projected DP-SGD",
 }
 """Methods whose names follow no rule."""

@@ -21,6 +21,7 @@ from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.data.dataset import nominal_units, unit_column
 from trainers.method import check_run
+from trainers.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from trainers.sampling import check_epochs
 from trainers.validation import fraction
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from trainers.schedules import LearningRate
     from trainers.scores import Score
 
+CROSS_ENTROPY = "trainers.losses.CrossEntropy"
 FUSED = "trainers.engines.fused.Fused"
 """The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
 
@@ -115,6 +117,8 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     names = ["dataset", "loss", "trainer", "sampler", "schedule", "score"]
     names += ["augmentation"] if config.get("augmentation") else []
     parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
+    if isinstance(parts["trainer"], OutputPerturbation):
+        parts["sampler"] = _everyone(config, parts)
     declaration = Declaration(
         steps=config["steps"],
         checkpoints=_checkpoints(config["checkpoint"]),
@@ -139,6 +143,21 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     if steps != declaration.priced_steps:
         raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step or epoch.")
     return declaration
+
+
+def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
+    """The sampler of output perturbation, once it is clear that the method suits all else."""
+    given = {key: config.get(key) for key in ("ema", "augmentation") if config.get(key)}
+    if given or config["checkpoint"]["every"] is not None:
+        raise BadInput("Expected ema, augmentation and checkpoint.every to be null: output perturbation has no steps.")
+    if config["model"]["_target_"] != CONVEX or config["loss"]["_target_"] != CROSS_ENTROPY:
+        raise BadInput(
+            "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a problem that "
+            "is convex, with gradients that are bounded."
+        )
+    if unit_column(parts["dataset"]) is not None:
+        raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
+    return Everyone(batch_size=nominal_units(parts["dataset"]), adjacency=Adjacency(config["privacy"]["adjacency"]))
 
 
 def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:

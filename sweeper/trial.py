@@ -25,6 +25,7 @@ from sweeper.blocks import stacks
 from sweeper.declaration import build
 from sweeper.materials import initial_identity, load, make_model, make_streams
 from sweeper.session import Machine, Session, log, progress
+from trainers.output_perturbation import OutputPerturbation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -192,8 +193,12 @@ def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
 def _train(
     group: Sequence[_Ready], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
 ) -> tuple[Outcome, ...]:
+    from trainers.convex import fit
     from trainers.loop import train_together
 
+    if isinstance(group[0].run.trainer, OutputPerturbation):
+        device = machine.device
+        return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
     places = [one.session.place for one in group]
     return train_together(
         [one.run for one in group],

@@ -59,7 +59,7 @@ def test_the_paper_grids_are_the_papers(compose_priced: Compose) -> None:
 def test_every_method_has_a_sweep_of_its_own_out_of_the_box(compose_priced: Compose, trainer: str) -> None:
     priced = compose_priced([*FAST, f"trainer={trainer}"])
     assert {trial.method for trial in priced.plan.trials} == {trainer}
-    assert len(priced.plan.trials) == (4 if trainer in ("auto_s", "adadp") else 16)
+    assert len(priced.plan.trials) == (4 if trainer in ("auto_s", "adadp", "output_perturbation") else 16)
     written = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
     for trial in priced.plan.trials:
         assert set(trial.config["trainer"]) == set(written)

@@ -20,6 +20,7 @@ DECLARATIONS = [
     "dpmomentum",
     "dpnadam",
     "method",
+    "output_perturbation",
     "projected_dpsgd",
     "projection",
     "sampling",
