@@ -53,6 +53,7 @@ __all__ = [
     "flatten",
     "from_json",
     "gaussian",
+    "is_output_perturbation",
     "noisy_count",
     "noisy_max",
     "non_private",
@@ -335,6 +336,11 @@ def steps_of(event: DpEvent) -> int:
 def as_epoch(event: DpEvent) -> tuple[int, float] | None:
     """(steps, noise_multiplier) of an epoch in which every record takes part once; else None."""
     return (event.steps, event.noise_multiplier) if type(event) is EpochDpEvent else None
+
+
+def is_output_perturbation(event: DpEvent) -> bool:
+    """Whether this is noise on a finished model, whose sensitivity was proved for neighbours of one kind."""
+    return type(event) is StatedGaussianDpEvent and event.adjacency is not None
 
 
 def as_fixed_size_step(event: DpEvent) -> tuple[int, int, float] | None:

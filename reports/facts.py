@@ -60,7 +60,7 @@ def settings(sweep: Sweep) -> Settings:
     """The declared steps, read off the events that were priced."""
     leaves = [leaf for trial in sweep.plan.trials for leaf, _ in events.flatten(trial.event.training)]
     epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
-    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None]
+    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and not events.is_output_perturbation(leaf)]
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {

@@ -6,18 +6,25 @@ from dp_accounting.dp_event import LaplaceDpEvent
 from accounting.errors import BadInput
 from accounting.events import (
     DpEvent,
+    as_epoch,
     as_gaussian_step,
     compose,
     flatten,
     from_json,
     gaussian,
+    is_output_perturbation,
+    noisy_count,
     non_private,
     nothing,
+    output_perturbation,
     poisson_gaussian,
     repeat,
     same,
+    shuffled_gaussian,
+    steps_of,
     to_json,
 )
+from accounting.guarantee import Adjacency
 
 STEP = poisson_gaussian(sample_rate=0.02, noise_multiplier=1.2)
 OTHER = gaussian(noise_multiplier=0.1 + 0.2)
@@ -70,6 +77,19 @@ def test_counts_are_whole() -> None:
         repeat(STEP, -1)
     with pytest.raises(TypeError, match=r"Expected count=1\.5"):
         repeat(STEP, 1.5)  # type: ignore[arg-type]
+
+
+def test_epochs_and_finished_models_are_told_from_steps() -> None:
+    epoch, model = (
+        shuffled_gaussian(epochs=1, steps=7, noise_multiplier=2.0),
+        output_perturbation(noise_std=3.0, sensitivity=2.0, adjacency=Adjacency.REPLACE_ONE),
+    )
+    ((leaf, _),) = flatten(epoch)
+    assert as_epoch(leaf) == (7, 2.0)
+    assert as_epoch(gaussian(noise_multiplier=2.0)) is as_epoch(model) is None
+    assert [steps_of(event) for event in (repeat(epoch, 3), repeat(STEP, 5), model)] == [21, 5, 1]
+    assert is_output_perturbation(model)
+    assert not any(map(is_output_perturbation, (leaf, STEP, noisy_count(noise_std=1.0))))
 
 
 def test_leaves_are_read_as_gaussian_steps_or_not_at_all() -> None:
