@@ -77,6 +77,8 @@ def compose_plan(
         shared=_shared(config),
     )
     distinct, notes = _distinct(_repeated(points, config.repeats))
+    if budget.vacuous:
+        _require_no_promise(tuning, request, config.solve)
     rules = {label: _with_final(rule, config.final) for label, rule in offered.items()}
     offers = {label: rule_from_config(rule) for label, rule in rules.items() if _covers(rule_from_config(rule), asked)}
     terms = Terms(
@@ -88,7 +90,7 @@ def compose_plan(
         turns=None if proposed is None else proposed.trials,
         shared=asked.shared,
     )
-    target = _target(privacy, distinct, request, config.solve)
+    target = None if budget.vacuous else _target(privacy, distinct, request, config.solve)
     if "_target_" in tuning:
         rule = _with_final(tuning, config.final)
     else:
@@ -139,12 +141,27 @@ def read_budget(config: DictConfig) -> Guarantee:
         )
     if column is not None and privacy["unit"] != config.dataset.unit:
         raise BadInput(f"Expected privacy.unit={privacy['unit']!r} to be dataset.unit={config.dataset.unit!r}.")
+    epsilon = positive("budget.epsilon", budget["epsilon"])
     return Guarantee(
-        epsilon=positive("budget.epsilon", budget["epsilon"]),
+        epsilon=math.inf if config.dataset.public is True else epsilon,
         delta=positive("budget.delta", budget["delta"]),
         adjacency=Adjacency(privacy["adjacency"]),
         unit=str(privacy["unit"]),
     )
+
+
+def _require_no_promise(tuning: Mapping[str, Any], request: Request, solve: object) -> None:
+    """Raises `BadInput` where something is asked of data declared public that makes sense of protected ones alone."""
+    for key in ("budget.epsilon", "privacy.epsilon"):
+        if key in request.keys:
+            raise BadInput(f"Expected {key} to be left out with dataset.public=true: nobody is promised anything.")
+    if solve != "noise":
+        raise BadInput(f"Expected solve={solve} to be noise with dataset.public=true: there is no target to meet.")
+    rule = rule_from_config(tuning).name if "_target_" in tuning else "auto"
+    if rule != Composition().name:
+        raise BadInput(
+            f"Expected tuning={rule} to be composition with dataset.public=true: there is nothing to hide or to save."
+        )
 
 
 def _spares(value: object) -> int:

@@ -20,6 +20,8 @@ from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.data.dataset import nominal_units, unit_column
+from trainers.method import is_noiseless
+from trainers.sampling import step_event
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
@@ -69,6 +71,12 @@ class Declaration:
                 f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
             )
 
+        if is_noiseless(self.trainer) and not self.dataset.public:
+            raise BadInput(
+                f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: say "
+                "so only if these records are nobody's secret."
+            )
+
     @property
     def train_records(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
@@ -87,7 +95,8 @@ class Declaration:
 
     def training(self, noise_multiplier: float) -> DpEvent:
         """What training may do to the training records at most."""
-        step = self.sampler.event(records=self.train_records, noise_multiplier=noise_multiplier)
+        records, public = self.train_records, self.dataset.public
+        step = step_event(self.sampler, records=records, noise_multiplier=noise_multiplier, public=public)
         return events.repeat(step, self.priced_steps)
 
     def event(self, noise_multiplier: float) -> PlanEvent:
@@ -113,7 +122,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     )
     try:
         declaration.loss.check(declaration.dataset.classes)
-        declaration.score.check(declaration.dataset.test_records)
+        declaration.score.check(declaration.dataset.test_records, public=declaration.dataset.public)
         accesses = events.flatten(declaration.training(noise_multiplier=1.0))
     except ValueError as cause:
         raise BadInput(str(cause)) from cause

@@ -162,6 +162,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
         noise_multiplier=trial.config["privacy"]["noise_multiplier"],
         steps=declaration.steps,
         train_records=declaration.train_records,
+        public=declaration.dataset.public,
     )
     return _Ready(
         session=session,

@@ -153,7 +153,7 @@ class _Session:
         weights = _stacked([here.weights for here in places])
         chance = Chance.of([row.streams for row in rows], run, self.available, share=self.share)
         sums = self.sums.over([row.place for row in rows], [row.run.trainer.transform for row in rows])
-        deviations = [row.run.noise_multiplier * row.run.trainer.transform.bound for row in rows]
+        deviations = [row.run.noise_std for row in rows]
         deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
         project = Projection([row.run.trainer for row in rows], weights)
@@ -161,7 +161,9 @@ class _Session:
         for step in range(first, first + steps):
             batch = chance.batch()
             tally.add(batch.sizes)
-            noisy = sums(weights, batch) + chance.noise(weights) * deviation
+            noisy = sums(weights, batch)
+            if any(deviations):
+                noisy += chance.noise(weights) * deviation
             direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)

@@ -30,3 +30,8 @@ class Trainer(Protocol):
     def update(self) -> Update[Any]:
         """How the noisy mean of bounded gradients becomes a step."""
         ...
+
+
+def is_noiseless(trainer: Trainer) -> bool:
+    """Whether a method never adds noise, as its `noiseless` says: it is for records that were declared public."""
+    return bool(getattr(trainer, "noiseless", False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from accounting.events import DpEvent, repeat
+from trainers.sampling import step_event
 from trainers.validation import non_negative, positive_int
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training run as it is declared; `train_records` is the nominal number of training units."""
+    """One training run as it is declared; `train_records` is the nominal number of training units.
+
+    `public` says that these were declared to be nobody's secret.
+    """
 
     trainer: Trainer
     sampler: Sampler
@@ -27,16 +32,27 @@ class Run:
     noise_multiplier: float
     steps: int
     train_records: int
+    public: bool = False
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
         positive_int("steps", self.steps)
         positive_int("train_records", self.train_records)
+        if not math.isfinite(self.noise_std):
+            raise ValueError(
+                f"Expected noise_multiplier={self.noise_multiplier} to be 0 with gradients that nothing bounds."
+            )
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise in each number of a sum: 0 without noise, also where no bound is."""
+        return self.noise_multiplier * self.trainer.transform.bound if self.noise_multiplier else 0.0
 
     @property
     def step_event(self) -> DpEvent:
         """What one step is declared to do to the training records."""
-        return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
+        noise = self.noise_multiplier
+        return step_event(self.sampler, records=self.train_records, noise_multiplier=noise, public=self.public)
 
     @property
     def event(self) -> DpEvent:

@@ -64,8 +64,11 @@ class Score(Protocol):
         """
         ...
 
-    def check(self, test_records: int) -> None:
-        """Raises ValueError where a data set with so many public test records cannot be scored this way."""
+    def check(self, test_records: int, *, public: bool) -> None:
+        """Raises ValueError where a data set with so many public test records cannot be scored this way.
+
+        `public` says that all of its records were declared public, and not only those.
+        """
         ...
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
@@ -123,8 +126,10 @@ class PrivateHoldout:
         left = left_by_position(records, self.fraction) if replacing else round(records * (1 - self.fraction))
         return max(1, left)
 
-    def check(self, test_records: int) -> None:
-        """Any data set has private records to hold out."""
+    def check(self, test_records: int, *, public: bool) -> None:
+        """There must be private records to hold out."""
+        if public:
+            raise ValueError("Expected score=public or score=training with dataset.public=true: no record is private.")
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """Two disjoint parts of the private records."""
@@ -171,7 +176,7 @@ class PublicTest:
         positive_int("records", records)
         return records
 
-    def check(self, test_records: int) -> None:
+    def check(self, test_records: int, *, public: bool) -> None:
         """There must be public records to read."""
         if test_records < 1:
             raise ValueError(f"Expected test_records={test_records} >= 1: no public test set; use score=private.")
@@ -194,6 +199,50 @@ class PublicTest:
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
         qualities = _qualities(model, data.test, device, loss)
+        return wilson(float(qualities.sum()), len(qualities))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTraining:
+    """The exact accuracy on the very records that were trained on, where those were declared public: free."""
+
+    @property
+    def statement(self) -> str:
+        """Names the exemption, and what such a score is worth."""
+        return "Accuracy on the training records, declared public: exact, not charged, and higher than on new records."
+
+    def event(self) -> None:
+        """None: no private record is read."""
+        return
+
+    def train_records(self, records: int, adjacency: Adjacency) -> int:
+        """All of them."""
+        positive_int("records", records)
+        return records
+
+    def check(self, test_records: int, *, public: bool) -> None:
+        """The training records must be public."""
+        if not public:
+            raise ValueError(
+                "Expected dataset.public=true with score=training: exact scores of private records have no price."
+            )
+
+    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        """All records are trained on."""
+        from trainers.data.split import Split
+
+        return Split(train=private, test=test)
+
+    def measure(
+        self,
+        model: nn.Module,
+        data: Split,
+        rng: np.random.Generator,
+        device: torch.device | str,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> Accuracy:
+        """Counts right predictions; draws nothing from `rng`."""
+        qualities = _qualities(model, data.train, device, loss)
         return wilson(float(qualities.sum()), len(qualities))
 
 
