@@ -97,7 +97,7 @@ def compose_plan(
         rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
         notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
     terms = replace(terms, rule=rule_from_config(rule))
-    _check_search(terms, asked, search)
+    _check_search(terms, asked, search, config.score)
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
     event = terms.event(trial.event for trial in trials)
@@ -195,9 +195,13 @@ def _proposed(search: Mapping[str, Any], repeats: object) -> Proposed | None:
     return Proposed(trials=search.get("trials", 0), sampler=sampler)
 
 
-def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any]) -> None:
+def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
     """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
     terms.rule.check(asked)
+    if (every := score.get("every")) is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected score.every={every} to be null under {terms.rule.name}: it hides what curves would show."
+        )
     if asked.pruning:
         raise BadInput(
             f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "

@@ -21,6 +21,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accounting.events import compose, repeat
 from trainers.chance import Chance, Tally
+from trainers.curves import Watch
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
 from trainers.engines.gradients import trainable
@@ -45,6 +46,7 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     journal: Journal | None = None,
     since: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
@@ -65,6 +67,7 @@ def train(
         should_stop=should_stop,
         journals=None if journal is None else [journal],
         since=[since],
+        watch=watch,
     )
     return outcome
 
@@ -82,12 +85,13 @@ def train_together(
     should_stop: Callable[[], bool] | None = None,
     journals: Sequence[Journal] | None = None,
     since: Sequence[Progress | None] | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Outcome, ...]:
     """Trains models of one architecture in place, step by step together; `train` says what a step is.
 
     The runs must be at the same step and have sampler, schedule and steps in common. Each has its own streams; runs in
     a row that are given the same ones draw from them side by side. With `share` all have the batches that the first
-    draws. A run that diverges leaves; the others go on.
+    draws. A run that diverges leaves; the others go on. `watch` looks at each model now and then.
     """
     refuse_mixing(models[0], tuple(records.features.shape[1:]))
     earlier = since or [None] * len(runs)
@@ -102,7 +106,9 @@ def train_together(
     while (going := [row for row in rows if row.goes_on]) and not session.stopping:
         left = _begin_stretch(going)
         while going and left and not session.stopping:
-            left -= session.advance(going, left)
+            left -= session.advance(going, left if watch is None else min(left, watch.ahead(going[0].progress.step)))
+            if watch is not None:
+                _look(watch, going, models)
             going = [row for row in going if row.goes_on]
         for row in going:
             row.journal.keep(row.progress)
@@ -133,6 +139,7 @@ class _Row:
             seconds=here.seconds,
             batch_sizes=here.drawn.batch_sizes,
             company=company,
+            curve=here.curve,
         )
 
 
@@ -181,6 +188,14 @@ class _Session:
             here.drawn += drawn
             here.seconds += seconds
         return tally.steps
+
+
+def _look(watch: Watch, rows: Sequence[_Row], models: Sequence[nn.Module]) -> None:
+    """Adds to the curves of runs that are at a step where that is due."""
+    for row in rows:
+        here = row.progress
+        if watch.due(here.step, row.run.steps) and not here.diverged:
+            here.curve += ({"step": here.step, **watch.look(models[row.place])},)
 
 
 def _begin_stretch(rows: Sequence[_Row]) -> int:

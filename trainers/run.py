@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from accounting.events import DpEvent, repeat
+from trainers.curves import Look
 from trainers.sampling import step_event
 from trainers.validation import non_negative, positive_int
 
@@ -99,7 +100,7 @@ class Progress:
 
     `weights` is the model itself as one vector and has `step` steps behind it, `fixed` are the tensors that training
     leaves alone, `state` is the update rule's. `ran` counts every step that touched the records, lost ones too;
-    `drawn`, the batches, and `seconds` are those of the steps that are not lost.
+    `drawn`, the batches, `seconds` and `curve`, the looks by public records, are those of the steps that are not lost.
     """
 
     weights: Tensor
@@ -109,6 +110,7 @@ class Progress:
     ran: Counter[DpEvent] = field(default_factory=Counter)
     drawn: Drawn = Drawn()
     seconds: float = 0.0
+    curve: tuple[Look, ...] = ()
 
     @property
     def diverged(self) -> bool:
@@ -148,7 +150,7 @@ class Outcome:
     """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end.
 
     `company` is how many runs, itself included, had the same batches: they are one mechanism together, and `event` is
-    this run's part in it.
+    this run's part in it. `curve` are the looks by public records, each with its `step`.
     """
 
     event: DpEvent
@@ -158,3 +160,4 @@ class Outcome:
     seconds: float
     batch_sizes: BatchSizes
     company: int = 1
+    curve: tuple[Look, ...] = ()

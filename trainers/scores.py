@@ -87,6 +87,11 @@ class Score(Protocol):
         ...
 
 
+def looks_every(score: Score) -> int | None:
+    """After how many steps each it is looked at how training goes; None where it is not."""
+    return getattr(score, "every", None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivateHoldout:
     """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
@@ -99,8 +104,13 @@ class PrivateHoldout:
 
     fraction: float
     noise_std: float | None = None
+    every: int | None = None
 
     def __post_init__(self) -> None:
+        if self.every is not None:
+            raise ValueError(
+                f"Expected score.every={self.every} to be null with score=private: each look would have to be charged."
+            )
         fraction("fraction", self.fraction)
         if self.noise_std is not None:
             positive("noise_std", self.noise_std)
@@ -160,7 +170,16 @@ class PrivateHoldout:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicTest:
-    """The exact accuracy on a test set that was declared public: free, and not covered by any guarantee."""
+    """The exact accuracy on a test set that was declared public: free, and not covered by any guarantee.
+
+    Looked at as well every so many steps, for a learning curve, where `every` is a number.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            positive_int("score.every", self.every)
 
     @property
     def statement(self) -> str:
@@ -204,7 +223,16 @@ class PublicTest:
 
 @dataclass(frozen=True, kw_only=True)
 class OnTraining:
-    """The exact accuracy on the very records that were trained on, where those were declared public: free."""
+    """The exact accuracy on the very records that were trained on, where those were declared public: free.
+
+    Looked at as well every so many steps, for a learning curve, where `every` is a number.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            positive_int("score.every", self.every)
 
     @property
     def statement(self) -> str:

@@ -26,15 +26,17 @@ NOBODY = "protects nobody"
 
 
 def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_path: Path) -> None:
-    done = program(*PUBLIC, "trainer=sgd", "trainer.lr=1,2")
+    done = program(*PUBLIC, "trainer=sgd", "trainer.lr=1,2", "score.every=2")
     assert done.returncode == 0, done.stderr
     assert "PROTECTS NOBODY: you declared these data public" in done.stdout
     folder = Path(done.stdout.splitlines()[-1]).parents[1]
     for trial in (folder / "trials").iterdir():
         result = TrialResult.read(trial)
         assert result is not None
-        assert result.error is None
+        assert result.score is not None, result.error
         assert result.steps == 3
+        assert [point["step"] for point in result.curator["curve"]] == [2, 3]
+        assert result.curator["curve"][-1]["training_accuracy"] == pytest.approx(result.score["value"])
     ledger = Ledger(tmp_path / "ledger.sqlite")
     statement = ledger.statement("digits")
     assert statement.budget.vacuous
@@ -101,5 +103,22 @@ def test_private_methods_may_be_run_with_any_noise_that_is_given(compose_priced:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_makes_no_sense_is_one_sentence(compose_priced: Compose, line: list[str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        compose_priced(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["dataset=digits", "score.every=5"], r"Expected score\.every=5 to be null with score=private"),
+        (["dataset=mnist", "score=public", "score.every=0"], r"Expected score\.every=0 >= 1"),
+        (
+            ["dataset=mnist", "score=public", "score.every=5", "tuning=private_selection"],
+            r"Expected score\.every=5 to be null under private_selection: it hides",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_curves_that_would_cost_or_tell_are_one_sentence(compose_priced: Compose, line: list[str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         compose_priced(line)
