@@ -142,11 +142,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
         findings=findings(sweep),
-        terms=(
-            *_only(spending(sweep)),
-            *terms(sweep, bill),
-            *_only(rivals(sweep.plan, bill.left[0] + bill.epsilon)),
-        ),
+        terms=_account_and_terms(sweep, bill),
     )
     return write(page, folder / FOLDER)
 
@@ -157,8 +153,16 @@ def findings(sweep: Sweep) -> tuple[Exhibit, ...]:
 
 
 def terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
-    """What follows from the declared plan and its charges alone, whatever came of them."""
-    return _only(privacy(sweep.plan, len(bill.charges)))
+    """What follows from the declared plan and its charges alone, whatever came of them; a price, if there is one."""
+    return () if sweep.plan.public else _only(privacy(sweep.plan, len(bill.charges)))
+
+
+def _account_and_terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
+    """The same with what the account and other rules have to do with it, for the curator."""
+    if sweep.plan.public:
+        return ()
+    rest = bill.left[0] + bill.epsilon
+    return (*_only(spending(sweep)), *terms(sweep, bill), *_only(rivals(sweep.plan, rest)))
 
 
 def _only(*exhibits: Exhibit | None) -> tuple[Exhibit, ...]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from reports.charts import Chart, Curve, Drawing, charts
 from reports.notation import method_label, number
 from reports.reproduction.claims import APART, CLIP, FLAT, REGULARIZER, points
-from reports.reproduction.drawing import Chart, Curve, Drawing, charts
 from reports.reproduction.finding import Finding
 from reports.table import Sweep
 
