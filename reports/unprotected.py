@@ -29,14 +29,18 @@ def _claim(context: Context) -> Line:
 
 
 def _conduct(context: Context) -> Line:
-    facts, otherwise = context.facts, (context.sweep.table["conduct"] == Conduct.OTHERWISE).any()
+    facts, conducts = context.facts, set(context.sweep.table["conduct"])
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in context.sweep.plan.trials})
     noise = listed([number(noise) for noise in noises])
-    verdict = "Something else ran than was declared." if otherwise else "What ran is what was declared."
+    standing, verdict = Standing.CHECKED, "What ran is what was declared."
+    if Conduct.OTHERWISE in conducts:
+        standing, verdict = Standing.VIOLATED, "Something else ran than was declared."
+    elif Conduct.UNKNOWN in conducts:
+        standing, verdict = Standing.ASSUMED, "What ran is what was declared; a failed run could not say."
     return Line(
         topic="Sampling and noise",
         text=f"{_steps(facts['steps'])} a run, noise multiplier {noise}. {verdict}",
-        standing=Standing.VIOLATED if otherwise else Standing.CHECKED,
+        standing=standing,
     )
 
 
@@ -61,6 +65,6 @@ def _randomness(context: Context) -> Line:
 def _trust() -> Line:
     return Line(
         topic="Trust",
-        text="That the data are public is the word of whoever typed dataset.public=true; no program can check it.",
+        text="That the data are public is the word of whoever declared it (dataset.public); no program can check it.",
         standing=Standing.ASSUMED,
     )
