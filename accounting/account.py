@@ -14,6 +14,7 @@ from typing import Any
 from accounting.errors import ContractBroken
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
+from accounting.infinity import in_words
 from accounting.policy import DELTA, EPSILON, Amounts, Policy, add, exact, policy_from_config, policy_to_json, subtract
 
 
@@ -62,7 +63,8 @@ class Balance:
         """Whether a charge that takes this much stays within every limit."""
         limits = self.policy.limits(self.budget)
         return not self.closed and all(
-            math.isfinite(amount) and add(self._taken(name), exact(amount)) <= limits[name]
+            limits[name].is_infinite()
+            or (math.isfinite(amount) and add(self._taken(name), exact(amount)) <= limits[name])
             for name, amount in takes.items()
         )
 
@@ -75,7 +77,7 @@ class Balance:
     def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
         """The balance that an entry leaves behind: charges only ever add."""
         if kind in SPENDING:
-            taken = {name: add(self._taken(name), exact(more)) for name, more in body["takes"].items()}
+            taken = {name: add(self._taken(name), exact(float(more))) for name, more in body["takes"].items()}
             return replace(self, reserved={**self.reserved, **taken})
         if kind == Kind.RAISE:
             return replace(self, budget=budget_from_json(body))
@@ -257,7 +259,7 @@ class Statement:
 def budget_to_json(budget: Guarantee) -> dict[str, Any]:
     """Plain values; `budget_from_json` restores an equal budget."""
     return {
-        EPSILON: budget.epsilon,
+        EPSILON: in_words(budget.epsilon),
         DELTA: budget.delta,
         "adjacency": budget.adjacency.value,
         "unit": budget.unit,
@@ -267,7 +269,7 @@ def budget_to_json(budget: Guarantee) -> dict[str, Any]:
 def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
     """The budget of an entry or a balance."""
     return Guarantee(
-        epsilon=body[EPSILON],
+        epsilon=float(body[EPSILON]),
         delta=body[DELTA],
         adjacency=Adjacency(body["adjacency"]),
         unit=body["unit"],

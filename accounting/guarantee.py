@@ -47,5 +47,12 @@ class Guarantee:
             )
         return self.epsilon <= budget.epsilon and self.delta <= budget.delta
 
+    @property
+    def vacuous(self) -> bool:
+        """Whether it promises nothing: what data are allowed that were declared public."""
+        return math.isinf(self.epsilon)
+
     def __str__(self) -> str:
+        if self.vacuous:
+            return f"no promise to any {self.unit}, as the data were declared public"
         return f"epsilon {self.epsilon:.3f} at delta {self.delta:g} per {self.unit}, {self.adjacency.value}"

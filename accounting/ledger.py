@@ -29,6 +29,7 @@ from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDam
 from accounting.events import PlanEvent
 from accounting.fingerprint import Fingerprint, news_of
 from accounting.guarantee import Guarantee
+from accounting.infinity import in_words
 from accounting.lines import End, Lines
 from accounting.policy import Addition, Policy, policy_to_json
 from accounting.receipt import Receipt
@@ -92,6 +93,7 @@ class Ledger:
                 _opened(lines, account, budget, ADDITION)
             statement = _statement(lines, account, plan="")
         _require_same_neighbours(statement, budget)
+        _require_same_promise(statement, budget)
         return statement
 
     def recognise(self, account: str, data: Fingerprint) -> str:
@@ -116,7 +118,7 @@ class Ledger:
             _require_same_neighbours(_summary(account, balance), budget)
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
-            if not balance.budget.fits(budget) or balance.budget == budget:
+            if not balance.budget.fits(budget) or balance.budget == budget or budget.vacuous:
                 raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
             _append(lines, balance, account, Kind.RAISE, budget_to_json(budget))
             return _statement(lines, account)
@@ -161,7 +163,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             if not balance.admits(takes):
                 raise BudgetRefused(refusal(_summary(account, balance), cost, event))
-            return _append(lines, balance, account, Kind.CHARGE, dict(record) | body, plan)
+            return _append(lines, balance, account, Kind.CHARGE, in_words(dict(record) | body), plan)
 
     def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
         """Records what was spent on these data outside this tool. It happened, so it is never refused."""
@@ -316,6 +318,22 @@ def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
             f"{fixed.unit}, as the account of {statement.account} was opened: claims about different neighbours "
             "do not add up."
         )
+
+
+def _require_same_promise(statement: Statement, budget: Guarantee) -> None:
+    """Who was promised protection is not public, and about data declared public nothing can be promised any more."""
+    fixed = statement.budget
+    if fixed.vacuous == budget.vacuous:
+        return
+    if budget.vacuous:
+        raise BudgetRefused(
+            f"The account of {statement.account} promises {fixed}: its data cannot be declared public "
+            "(dataset.public=true) afterwards."
+        )
+    raise BudgetRefused(
+        f"The data of {statement.account} were declared public when its account was opened: nothing private can be "
+        "said of them any more. Add dataset.public=true, or use another ledger."
+    )
 
 
 def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:

@@ -24,6 +24,7 @@ from accounting import events
 from accounting.errors import BadInput
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
+from accounting.infinity import in_words
 
 SCHEMA = 3
 DIGEST_LENGTH = 12
@@ -152,6 +153,11 @@ class Plan:
         return paid_for([trial.event for trial in self.trials], spares=self.spares, turns=turns, shared=self.shared)
 
     @property
+    def public(self) -> bool:
+        """Whether its data were declared public: then it may cost anything, and protects nobody."""
+        return self.budget.vacuous
+
+    @property
     def adjacency(self) -> Adjacency:
         """When two data sets count as neighbours."""
         return self.budget.adjacency
@@ -179,7 +185,7 @@ class Plan:
         return {
             "schema": SCHEMA,
             "account": self.account,
-            "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "budget": in_words({"epsilon": self.budget.epsilon, "delta": self.budget.delta}),
             "adjacency": self.budget.adjacency.value,
             "unit": self.budget.unit,
             "delta": self.delta,
@@ -200,7 +206,12 @@ class Plan:
             raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
         return cls(
             account=form["account"],
-            budget=Guarantee(**form["budget"], adjacency=Adjacency(form["adjacency"]), unit=form["unit"]),
+            budget=Guarantee(
+                epsilon=float(form["budget"]["epsilon"]),
+                delta=form["budget"]["delta"],
+                adjacency=Adjacency(form["adjacency"]),
+                unit=form["unit"],
+            ),
             delta=form["delta"],
             rule=form["rule"],
             blocks=tuple(

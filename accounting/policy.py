@@ -79,7 +79,9 @@ class Addition:
         return "addition"
 
     def limits(self, budget: Guarantee) -> Amounts:
-        """The budget itself."""
+        """The budget itself; where it promises nothing, nothing is counted out of it."""
+        if budget.vacuous:
+            return dict.fromkeys((EPSILON, DELTA), Decimal("Infinity"))
         return {EPSILON: exact(budget.epsilon), DELTA: exact(budget.delta)}
 
     def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
@@ -92,6 +94,8 @@ class Addition:
 
     def sharing(self, budget: Guarantee) -> str:
         """Every sweep takes its own delta."""
+        if budget.vacuous:
+            return "The data were declared public: nothing is promised about them, so nothing runs out."
         return (
             f"Charges add up: each sweep takes its epsilon and its privacy.delta out of {budget.epsilon:g} and "
             f"{budget.delta:g}."
@@ -137,6 +141,8 @@ class RenyiFilter:
 
     def limits(self, budget: Guarantee) -> Amounts:
         """The divergence that converts to the filter's part, and what the budget holds beside it."""
+        if budget.vacuous:
+            raise BadInput("Expected policy=addition for data declared public: a filter has nothing to promise there.")
         others = subtract(exact(budget.epsilon), exact(self.epsilon)), subtract(exact(budget.delta), exact(self.delta))
         if min(others) < 0:
             raise BadInput(
@@ -215,8 +221,8 @@ def add(left: Decimal, right: Decimal) -> Decimal:
 
 
 def subtract(left: Decimal, right: Decimal) -> Decimal:
-    """The exact difference."""
-    return _EXACT.subtract(left, right)
+    """The exact difference; of infinity, all of it is left."""
+    return left if left.is_infinite() else _EXACT.subtract(left, right)
 
 
 def _others(reserved: Amounts) -> tuple[float, float]:

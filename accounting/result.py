@@ -31,7 +31,9 @@ class TrialResult:
 
     `score` is {"value", "low", "high"} in [0, 1], None where the attempt failed. `event` is the realised training event
     in `events.to_json`'s form, None where the attempt failed before it could say. `curator` holds facts that no price
-    covers (drawn batch sizes, ...): they never leave the curator's folder.
+    covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, and `curve`, a list of what was
+    measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
+    also "training_accuracy" and "training_loss". A value is None where it is not finite.
     """
 
     trial: str

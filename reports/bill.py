@@ -74,16 +74,20 @@ def _charge(entry: Entry) -> Charge:
     body: Mapping[str, Any] = entry.body
     return Charge(
         seq=entry.seq,
-        epsilon=body["epsilon"],
+        epsilon=float(body["epsilon"]),
         delta=body["delta"],
         runs=len(body["trials"]) + body.get("spares", 0),
         reason=body.get("reason", "plan"),
         claimed_by=body.get("claimed_by", "unnamed"),
-        bounds=body.get("bounds", {}),
+        bounds=_numbers(body.get("bounds", {})),
         refusals=body.get("refusals", {}),
-        parts=body.get("parts", {}),
-        attack=body.get("attack", 0.0),
+        parts=_numbers(body.get("parts", {})),
+        attack=float(body.get("attack", 0.0)),
     )
+
+
+def _numbers(written: Mapping[str, float | str]) -> dict[str, float]:
+    return {name: float(value) for name, value in written.items()}
 
 
 def exact_sum(values: Iterable[float]) -> float:

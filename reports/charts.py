@@ -25,7 +25,6 @@ WIDTH, HEIGHT = 4.3, 3.6
 MARGINS = (0.62, 0.85, 0.16, 0.32)
 """Inches about each chart, left, below, right and above: room for its labels without a search for it."""
 
-COLOURS = ("#23617a", "#b4551d", "#4c7a34", "#7a4a8c", "#8a6d00", "#6b7079", "#a3171f")
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
 
@@ -152,7 +151,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
             curve.x,
             curve.y,
             label=curve.label,
-            color=COLOURS[place % len(COLOURS)],
+            color=_colour(place),
             marker=MARKERS[place % len(MARKERS)],
             markersize=4 if len(curve.x) < 30 else 2,
             linewidth=1.2,
@@ -160,7 +159,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
         )
         if curve.band:
             low, high = zip(*curve.band, strict=True)
-            axes.fill_between(curve.x, low, high, color=COLOURS[place % len(COLOURS)], alpha=0.15, linewidth=0)
+            axes.fill_between(curve.x, low, high, color=_colour(place), alpha=0.15, linewidth=0)
     for where in chart.at:
         axes.axvline(where, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     for level in chart.levels:
@@ -180,6 +179,10 @@ def _draw(axes: Axes, chart: Chart) -> None:
         axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns)
 
 
+def _colour(place: int) -> str:
+    return marks.SERIES[place % len(marks.SERIES)]
+
+
 def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
     line = {"color": marks.INK, "linewidth": 1.0}
     drawn = axes.boxplot(
@@ -193,7 +196,7 @@ def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
         capprops=line,
     )
     for place, box in enumerate(drawn["boxes"]):
-        box.set(facecolor=to_rgba(COLOURS[place % len(COLOURS)], 0.25), edgecolor=COLOURS[place % len(COLOURS)])
+        box.set(facecolor=to_rgba(_colour(place), 0.25), edgecolor=_colour(place))
     style(axes, boxes.title, "", boxes.y_label)
 
 

@@ -58,7 +58,8 @@ def alone_epsilon(sweep: Sweep) -> float | None:
 
 def settings(sweep: Sweep) -> Settings:
     """The declared steps, read off the events that were priced."""
-    leaves = [leaf for trial in sweep.plan.trials for leaf, _ in events.flatten(trial.event.training)]
+    told = [] if sweep.plan.public else sweep.plan.trials  # an access that protects nobody tells of no sample or noise
+    leaves = [leaf for trial in told for leaf, _ in events.flatten(trial.event.training)]
     epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
     others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and not events.is_output_perturbation(leaf)]
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]

@@ -7,10 +7,12 @@ from typing import Protocol
 
 from markupsafe import Markup, escape
 
-from reports.marks import GRID, INK, MUTED, PAPER
+from reports.marks import GRID, INK, MUTED, PAPER, SERIES
 
 CSS_PIXELS_PER_POINT = 96 / 72
-_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)", GRID: "var(--line)"}
+_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)", GRID: "var(--line)"} | {
+    colour: f"var(--series{place})" for place, colour in enumerate(SERIES)
+}
 
 
 class Drawn(Protocol):

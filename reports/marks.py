@@ -14,6 +14,9 @@ from reports.grid import Mark
 from reports.table import State
 
 INK, MUTED, PAPER, GRID = "#1b1c20", "#6b7079", "#fefefd", "#e2e4e9"
+SERIES = ("#23617a", "#b4551d", "#4c7a34", "#7a4a8c", "#8a6d00", "#5d636e", "#a3171f")
+"""Colours of curves, in their order; pages have lighter ones of the same names for the night."""
+
 BLANK, ON_BLANK, HATCH = "#dcdee2", "#22242a", "#b3b7be"
 HATCHES: Mapping[State, str] = {
     State.DIVERGED: "////",

@@ -14,6 +14,8 @@ SPELLED = {
     "adadp": "ADADP",
     "output_perturbation": "output perturbation",
     "projected_dpsgd": "projected DP-SGD",
+    "clipped_sgd": "clipped SGD",
+    "normalized_sgd": "normalized SGD",
 }
 """Methods whose names follow no rule."""
 
@@ -156,6 +158,8 @@ def _round(value: float, rounding: str) -> str:
 
 
 def _digits(value: float, rounding: str) -> str:
+    if not math.isfinite(value):
+        return "\N{INFINITY}"
     exact = Decimal(repr(float(value)))
     if exact == 0:
         return "0"

@@ -6,7 +6,6 @@ everybody); rendering shows what is there and knows no audience. All text is esc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
 from reports import facts as numbers
@@ -34,8 +34,9 @@ from reports.origin import Origin, read_origin
 from reports.rendering import fill, store
 from reports.sections import Best, Segment
 from reports.sheets import Sheet
-from reports.statement import Context, Line, violations, write_statement
+from reports.statement import Context, Line, violations
 from reports.table import Sweep
+from reports.unprotected import NOBODY, statement_of
 
 SCHEMA = 1
 FOLDER = "curator"
@@ -56,8 +57,8 @@ class Figure:
 class Page:
     """All that a page says; what is empty or None is not there. `records` go into `report.json`.
 
-    `outcome` says that a search gave nothing, `secret` that runs are tries of a secret draw, `runs` what
-    they are called.
+    `nobody` says that the data were declared public, `outcome` that a search gave nothing, `secret` that runs
+    are tries of a secret draw, `runs` what they are called.
     """
 
     audience: Audience
@@ -76,6 +77,7 @@ class Page:
     trouble: tuple[str, ...] | None = None
     errors: tuple[str, ...] = ()
     origin: Origin | None = None
+    nobody: str = ""
     outcome: str = ""
     secret: str = ""
     runs: str = ""
@@ -124,8 +126,9 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         headline=sections.headline(sweep, found),
         unit=sweep.plan.unit,
         measure=measure(sweep),
+        nobody=nobody(sweep),
         facts=found,
-        statement=write_statement(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.CURATOR)),
+        statement=statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.CURATOR)),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
@@ -139,11 +142,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
         findings=findings(sweep),
-        terms=(
-            *_only(spending(sweep)),
-            *terms(sweep, bill),
-            *_only(rivals(sweep.plan, bill.left[0] + bill.epsilon)),
-        ),
+        terms=_account_and_terms(sweep, bill),
     )
     return write(page, folder / FOLDER)
 
@@ -154,8 +153,16 @@ def findings(sweep: Sweep) -> tuple[Exhibit, ...]:
 
 
 def terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
-    """What follows from the declared plan and its charges alone, whatever came of them."""
-    return _only(privacy(sweep.plan, len(bill.charges)))
+    """What follows from the declared plan and its charges alone, whatever came of them; a price, if there is one."""
+    return () if sweep.plan.public else _only(privacy(sweep.plan, len(bill.charges)))
+
+
+def _account_and_terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
+    """The same with what the account and other rules have to do with it, for the curator."""
+    if sweep.plan.public:
+        return ()
+    rest = bill.left[0] + bill.epsilon
+    return (*_only(spending(sweep)), *terms(sweep, bill), *_only(rivals(sweep.plan, rest)))
 
 
 def _only(*exhibits: Exhibit | None) -> tuple[Exhibit, ...]:
@@ -167,6 +174,11 @@ def _on_top(sweep: Sweep) -> tuple[str, ...]:
     if not sweep.runs.drawn:
         return tuple(sweep.winners.values())
     return () if sweep.winner is None else (sweep.winner,)
+
+
+def nobody(sweep: Sweep) -> str:
+    """That a search on data declared public protects nobody, in place of a price; else nothing."""
+    return NOBODY if sweep.plan.public else ""
 
 
 def measure(sweep: Sweep) -> str:
@@ -200,43 +212,35 @@ def render(page: Page) -> str:
 
 def to_json(page: Page) -> dict[str, Any]:
     """Every number of the page with its source."""
-    return {
-        "schema": SCHEMA,
-        "audience": page.audience.value,
-        "title": page.title,
-        "facts": {name: _finite_values(fact) for name, fact in numbers.to_json(page.facts).items()},
-        "statement": [
-            {
-                "topic": line.topic,
-                "text": line.text,
-                "standing": line.standing.value,
-                "evidence": list(line.evidence),
-            }
-            for line in page.statement
-        ],
-        **({"outcome": page.outcome} if page.outcome else {}),
-        "exhibits": {
-            exhibit.key: {
-                "source": exhibit.source,
-                "said": list(exhibit.said),
-                "tables": [{"caption": sheet.caption, "rows": sheet.plain()} for sheet in exhibit.sheets],
-            }
-            for exhibit in page.exhibits
-        },
-        "charges": {"source": numbers.LEDGER, "rows": [] if page.charges is None else page.charges.plain()},
-        "trials": {
-            "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",
-            "rows": _records(page.records),
-        },
-    }
-
-
-def _records(records: pd.DataFrame | None) -> list[dict[str, Any]]:
-    if records is None:
-        return []
-    return [_finite_values({str(key): value for key, value in row.items()}) for row in records.to_dict("records")]
-
-
-def _finite_values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: it is written as a word."""
-    return {key: "infinity" if isinstance(value, float) and math.isinf(value) else value for key, value in row.items()}
+    form: dict[str, Any] = in_words(
+        {
+            "schema": SCHEMA,
+            "audience": page.audience.value,
+            "title": page.title,
+            "facts": numbers.to_json(page.facts),
+            "statement": [
+                {
+                    "topic": line.topic,
+                    "text": line.text,
+                    "standing": line.standing.value,
+                    "evidence": list(line.evidence),
+                }
+                for line in page.statement
+            ],
+            **({"outcome": page.outcome} if page.outcome else {}),
+            "exhibits": {
+                exhibit.key: {
+                    "source": exhibit.source,
+                    "said": list(exhibit.said),
+                    "tables": [{"caption": sheet.caption, "rows": sheet.plain()} for sheet in exhibit.sheets],
+                }
+                for exhibit in page.exhibits
+            },
+            "charges": {"source": numbers.LEDGER, "rows": [] if page.charges is None else page.charges.plain()},
+            "trials": {
+                "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",
+                "rows": [] if page.records is None else page.records.to_dict("records"),
+            },
+        }
+    )
+    return form

@@ -27,8 +27,9 @@ from reports.audience import Audience
 from reports.bill import read_bill
 from reports.page import Page
 from reports.sections import Best
-from reports.statement import Context, violations, write_statement
+from reports.statement import Context, violations
 from reports.table import State, Sweep
+from reports.unprotected import statement_of
 
 FOLDER = "release"
 CONFIG_FILE = "config.yaml"
@@ -85,7 +86,7 @@ def compose(sweep: Sweep) -> Page:
     """The page that may leave, or the reason why none may."""
     bill, disclosed = read_bill(sweep), sweep.rule.discloses
     found = numbers.read_facts(sweep, bill)
-    statement = write_statement(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.PUBLIC))
+    statement = statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.PUBLIC))
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
@@ -101,6 +102,7 @@ def compose(sweep: Sweep) -> Page:
         headline=sections.headline(sweep, found),
         unit=sweep.plan.unit,
         measure=pages.measure(sweep),
+        nobody=pages.nobody(sweep),
         facts={name: found[name] for name in DECLARED if name in found},
         statement=statement,
         best=_best(sweep),

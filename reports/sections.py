@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -78,7 +79,12 @@ def errors(sweep: Sweep) -> tuple[str, ...]:
 
 
 def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
-    """The account's epsilon: other sweeps, this one, and what is left; together they are the whole bar."""
+    """The account's epsilon: other sweeps, this one, and what is left; together they are the whole bar.
+
+    Nothing where the data were declared public: no part of infinity is used up.
+    """
+    if math.isinf(bill.budget[0]):
+        return ()
     total = max(bill.budget[0], bill.reserved[0])
     segments: list[Segment] = []
     start = 0.0
@@ -117,7 +123,7 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     row = sweep.row(trial)
     settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
     noise = row["noise_multiplier"]
-    planned = {noise_multiplier(trial.event.training) for trial in sweep.plan.trials} - {None}
+    planned = {noise_multiplier(trial) for trial in sweep.plan.trials} - {None}
     if noise is not None and len(planned) > 1:
         settings["noise_multiplier"] = f"{noise:.4g}"
     return tuple(settings.items())

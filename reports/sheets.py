@@ -141,5 +141,5 @@ def _cell(cell: Cell | None) -> Item:
         text += f" ({notation.interval(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", best of {cell.runs} runs"
-    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", not told apart from the best"}
+    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", as good"}
     return Item(text=text + words.get(cell.mark, ""), marked=cell.mark is Mark.BEST)

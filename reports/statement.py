@@ -82,7 +82,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
     return (
         _claim(context),
         _unit(context),
-        _charged(context),
+        charged(context),
         _sampling(context),
         _accountants(context),
         _scores(context),
@@ -135,7 +135,8 @@ def _unit(context: Context) -> Line:
     )
 
 
-def _charged(context: Context) -> Line:
+def charged(context: Context) -> Line:
+    """That nothing ran without a charge."""
     table = context.sweep.table
     bare = [
         str(row["trial"])

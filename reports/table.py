@@ -20,7 +20,7 @@ import pandas as pd
 from accounting import events
 from accounting.account import Statement
 from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events import DpEvent, PlanEvent
+from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
@@ -29,7 +29,7 @@ from accounting.price import Panel
 from accounting.rdp import Rdp
 from accounting.result import Status, TrialResult
 from accounting.selection import SelectionRule, rule_from_config
-from accounting.steps import is_charged
+from accounting.steps import is_charged, steps_priced
 from reports.runs import Run, Runs, read_runs
 
 _SCORES = {"accuracy": "value", "accuracy_low": "low", "accuracy_high": "high"}
@@ -181,9 +181,15 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
     )
 
 
-def noise_multiplier(event: DpEvent) -> float | None:
-    """The one noise multiplier of an event, None where its steps differ."""
-    steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(event)]
+def noise_multiplier(trial: Trial) -> float | None:
+    """The one noise multiplier of a trial's steps, None where they differ.
+
+    Read off its event, or where that is one that protects nobody, and so tells of no noise, off its configuration.
+    """
+    if events.same(trial.event.training, events.repeat(events.non_private(), steps_priced(trial))):
+        noise: float = trial.config["privacy"]["noise_multiplier"]
+        return noise
+    steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(trial.event.training)]
     noises = {None if step is None else step[1] for step in steps}
     return noises.pop() if len(noises) == 1 else None
 
@@ -195,7 +201,7 @@ def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
         "trial": lambda run: run.trial.id,
         "method": lambda run: run.trial.method,
         **{key: partial(_axis, key) for key in axes},
-        "noise_multiplier": lambda run: noise_multiplier(run.trial.event.training),
+        "noise_multiplier": lambda run: noise_multiplier(run.trial),
         "state": lambda run: _state(run.result, run.started),
         **{name: partial(_score, key) for name, key in _SCORES.items()},
         **{name: partial(_returned, field) for name, field in _RETURNED.items()},

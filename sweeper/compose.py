@@ -77,6 +77,8 @@ def compose_plan(
         shared=_shared(config),
     )
     distinct, notes = _distinct(_repeated(points, config.repeats))
+    if budget.vacuous:
+        _require_no_promise(tuning, request, config.solve)
     rules = {label: _with_final(rule, config.final) for label, rule in offered.items()}
     offers = {label: rule_from_config(rule) for label, rule in rules.items() if _covers(rule_from_config(rule), asked)}
     terms = Terms(
@@ -88,14 +90,14 @@ def compose_plan(
         turns=None if proposed is None else proposed.trials,
         shared=asked.shared,
     )
-    target = _target(privacy, distinct, request, config.solve)
+    target = None if budget.vacuous else _target(privacy, distinct, request, config.solve)
     if "_target_" in tuning:
         rule = _with_final(tuning, config.final)
     else:
         rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
         notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
     terms = replace(terms, rule=rule_from_config(rule))
-    _check_search(terms, asked, search)
+    _check_search(terms, asked, search, config.score)
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
     event = terms.event(trial.event for trial in trials)
@@ -139,12 +141,27 @@ def read_budget(config: DictConfig) -> Guarantee:
         )
     if column is not None and privacy["unit"] != config.dataset.unit:
         raise BadInput(f"Expected privacy.unit={privacy['unit']!r} to be dataset.unit={config.dataset.unit!r}.")
+    epsilon = positive("budget.epsilon", budget["epsilon"])
     return Guarantee(
-        epsilon=positive("budget.epsilon", budget["epsilon"]),
+        epsilon=math.inf if config.dataset.public is True else epsilon,
         delta=positive("budget.delta", budget["delta"]),
         adjacency=Adjacency(privacy["adjacency"]),
         unit=str(privacy["unit"]),
     )
+
+
+def _require_no_promise(tuning: Mapping[str, Any], request: Request, solve: object) -> None:
+    """Raises `BadInput` where something is asked of data declared public that makes sense of protected ones alone."""
+    for key in ("budget.epsilon", "privacy.epsilon"):
+        if key in request.keys:
+            raise BadInput(f"Expected {key} to be left out with dataset.public=true: nobody is promised anything.")
+    if solve != "noise":
+        raise BadInput(f"Expected solve={solve} to be noise with dataset.public=true: there is no target to meet.")
+    rule = rule_from_config(tuning).name if "_target_" in tuning else "auto"
+    if rule != Composition().name:
+        raise BadInput(
+            f"Expected tuning={rule} to be composition with dataset.public=true: there is nothing to hide or to save."
+        )
 
 
 def _spares(value: object) -> int:
@@ -178,9 +195,13 @@ def _proposed(search: Mapping[str, Any], repeats: object) -> Proposed | None:
     return Proposed(trials=search.get("trials", 0), sampler=sampler)
 
 
-def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any]) -> None:
+def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
     """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
     terms.rule.check(asked)
+    if (every := score.get("every")) is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected score.every={every} to be null under {terms.rule.name}: it hides what curves would show."
+        )
     if asked.pruning:
         raise BadInput(
             f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "

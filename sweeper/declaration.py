@@ -20,9 +20,10 @@ from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.data.dataset import nominal_units, unit_column
-from trainers.method import check_run
+from trainers.method import check_run, is_noiseless
 from trainers.output_perturbation import CONVEX, Everyone, OutputPerturbation
-from trainers.sampling import check_epochs
+from trainers.sampling import check_epochs, step_event
+from trainers.scores import looks_every
 from trainers.validation import fraction
 
 if TYPE_CHECKING:
@@ -80,6 +81,12 @@ class Declaration:
                 f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
             )
 
+        if is_noiseless(self.trainer) and not self.dataset.public:
+            raise BadInput(
+                f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: say "
+                "so only if these records are nobody's secret."
+            )
+
     @property
     def train_records(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
@@ -98,8 +105,9 @@ class Declaration:
 
     def training(self, noise_multiplier: float) -> DpEvent:
         """What training may do to the training records at most."""
-        step = self.sampler.event(records=self.train_records, noise_multiplier=noise_multiplier)
-        return events.repeat(step, self.priced_steps // self.sampler.period(self.train_records))
+        records, public = self.train_records, self.dataset.public
+        step = step_event(self.sampler, records=records, noise_multiplier=noise_multiplier, public=public)
+        return events.repeat(step, self.priced_steps // self.sampler.period(records))
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """Training and scoring, each for its own records."""
@@ -129,14 +137,14 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     _check_engine(declaration, config["engine"])
     try:
         declaration.loss.check(declaration.dataset.classes)
-        declaration.score.check(declaration.dataset.test_records)
+        declaration.score.check(declaration.dataset.test_records, public=declaration.dataset.public)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
         if declaration.augmentation is not None:
             declaration.augmentation.check(declaration.dataset.shape)
         if declaration.ema is not None:
             fraction("ema", declaration.ema)
-        lengths = {"steps": declaration.steps, "checkpoint.every": declaration.stretch}
-        check_epochs(declaration.sampler, declaration.train_records, **lengths)
+        looks = {"score.every": looks_every(declaration.score), "checkpoint.every": declaration.stretch}
+        check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
         steps = events.steps_of(declaration.training(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
@@ -147,9 +155,11 @@ def declare(config: Mapping[str, Any]) -> Declaration:
 
 def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, once it is clear that the method suits all else."""
-    given = {key: config.get(key) for key in ("ema", "augmentation") if config.get(key)}
-    if given or config["checkpoint"]["every"] is not None:
-        raise BadInput("Expected ema, augmentation and checkpoint.every to be null: output perturbation has no steps.")
+    given = (config.get("ema"), config.get("augmentation"), config["checkpoint"]["every"], config["score"].get("every"))
+    if any(given):
+        raise BadInput(
+            "Expected ema, augmentation, checkpoint.every and score.every to be null: output perturbation has no steps."
+        )
     if config["model"]["_target_"] != CONVEX or config["loss"]["_target_"] != CROSS_ENTROPY:
         raise BadInput(
             "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a problem that "

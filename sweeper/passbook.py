@@ -19,6 +19,7 @@ from accounting.account import Entry, Kind, Statement
 from accounting.calibration import LARGEST_COUNT
 from accounting.errors import DpsweepError
 from accounting.events import PlanEvent
+from accounting.infinity import in_words
 from accounting.pld import Pld
 from accounting.policy import DELTA, EPSILON, exact, policy_to_json
 from accounting.price import Panel
@@ -52,6 +53,8 @@ def still_fits(statement: Statement) -> Fits | None:
     Runs are counted as one more plan of them, at the same delta; where their costs differ, in the same mixture. A
     search that tells of no runs is counted as a whole.
     """
+    if statement.budget.vacuous:
+        return None
     charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and entry.body["event"]]
     if not charges:
         return None
@@ -82,20 +85,23 @@ def show(statement: Statement) -> None:
 def to_json(statement: Statement) -> dict[str, Any]:
     """The same facts as plain values."""
     budget, amounts, fits = statement.budget, _amounts(statement), still_fits(statement)
-    return {
-        "account": statement.account,
-        "adjacency": budget.adjacency.value,
-        "unit": budget.unit,
-        "closed": statement.balance.closed,
-        "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
-        "policy": policy_to_json(statement.policy) | {"name": statement.policy.name},
-        "sharing": statement.policy.sharing(budget),
-        "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
-        "left": {name: float(left) for name, (_, left, _) in amounts.items()},
-        "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
-        "fits": None if fits is None else {"number": fits.number, "what": fits.what, "plan": fits.plan},
-        "charges": [_charge(entry) for entry in statement.charges],
-    }
+    form: dict[str, Any] = in_words(
+        {
+            "account": statement.account,
+            "adjacency": budget.adjacency.value,
+            "unit": budget.unit,
+            "closed": statement.balance.closed,
+            "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
+            "policy": policy_to_json(statement.policy) | {"name": statement.policy.name},
+            "sharing": statement.policy.sharing(budget),
+            "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
+            "left": {name: float(left) for name, (_, left, _) in amounts.items()},
+            "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
+            "fits": None if fits is None else {"number": fits.number, "what": fits.what, "plan": fits.plan},
+            "charges": [_charge(entry) for entry in statement.charges],
+        }
+    )
+    return form
 
 
 def what_for(entry: Entry) -> str:
@@ -128,9 +134,9 @@ def _charges(statement: Statement) -> Table:
         table.add_row(
             entry.plan or "outside",
             what_for(entry),
-            epsilon_up(entry.body[EPSILON]),
+            epsilon_up(float(entry.body[EPSILON])),
             delta_up(entry.body[DELTA]),
-            *(epsilon_up(takes[name]) if name in takes else "none" for name in others),
+            *(epsilon_up(float(takes[name])) if name in takes else "none" for name in others),
             entry.at,
             entry.who,
         )
@@ -143,7 +149,8 @@ def _reserved_and_left(statement: Statement) -> Table:
         table.add_column(column, justify="right" if column else "left")
     for name, (reserved, left, limit) in _amounts(statement).items():
         up, down = (delta_up, delta_down) if name == DELTA else (epsilon_up, epsilon_down)
-        table.add_row(name, up(float(reserved)), down(float(left)), f"{float(limit):g}")
+        of = epsilon_down(float(limit)) if limit.is_infinite() else f"{float(limit):g}"
+        table.add_row(name, up(float(reserved)), down(float(left)), of)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -15,6 +15,7 @@ from accounting.selection import Disclosure
 from accounting.steps import steps_priced
 from sweeper.advice import Fit, admits, what_fits
 from sweeper.compose import PricedPlan
+from sweeper.declaration import declare
 from sweeper.room import Room
 from sweeper.sharing import alternative
 
@@ -23,6 +24,7 @@ _WORDS = {
     Disclosure.WINNER_SCORE: "the winner and its score",
     Disclosure.WINNER: "which point won",
 }
+_UNPROTECTED = (("the whole search", "PROTECTS NOBODY: you declared these data public (dataset.public=true)"),)
 _SHORT = {
     "everything": "all",
     "the winner and its score": "winner",
@@ -78,7 +80,7 @@ def show_offers(
 
 def show(priced: PricedPlan, statement: Statement | None, seconds: float | None, device: str) -> None:
     """Prints the plan's own price: the whole search first, what others would have quoted last."""
-    plan, quote = priced.plan, priced.quote
+    plan = priced.plan
     console = Console(highlight=False)
     table = Table(title=f"Plan {plan.id} on {plan.account}", show_header=False, title_justify="left", pad_edge=False)
     table.add_column(style="bold")
@@ -96,13 +98,8 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
     again = f", and {' or '.join(map(str, lost))} that a crash may make run twice" if lost else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
-    table.add_row(
-        "the whole search",
-        f"epsilon {ceil(quote.epsilon)} at delta {plan.delta:g} per {plan.unit}, {plan.adjacency.value}",
-    )
-    table.add_row("accountants", "; ".join(_voices(priced)))
-    if quote.lower > 0:
-        table.add_row("at least", f"epsilon {floor(quote.lower)}, by an explicit attack (aligned canary, worst score)")
+    for name, said in _UNPROTECTED if plan.public else _price(priced):
+        table.add_row(name, said)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     other = alternative(priced)
     table.add_row("noise multiplier", ", ".join(f"{noise:g}" for noise in noises) + (f"; {other}" if other else ""))
@@ -110,7 +107,8 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _scores(priced))
     table.add_row("budget", _budget(priced, statement))
-    table.add_row("one run alone", f"epsilon {ceil(priced.single_run.epsilon)} (not the price of this search)")
+    if not plan.public:
+        table.add_row("one run alone", f"epsilon {ceil(priced.single_run.epsilon)} (not the price of this search)")
     table.add_row("time", f"about {duration(seconds)} on {device}" if seconds is not None else "unknown")
     console.print(table)
     for note in plan.notes:
@@ -147,6 +145,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
+    """What the search costs, who says so, and what it costs at least."""
+    plan, quote = priced.plan, priced.quote
+    what = f"epsilon {ceil(quote.epsilon)} at delta {plan.delta:g} per {plan.unit}, {plan.adjacency.value}"
+    yield "the whole search", what
+    yield "accountants", "; ".join(_voices(priced))
+    if quote.lower > 0:
+        yield "at least", f"epsilon {floor(quote.lower)}, by an explicit attack (aligned canary, worst score)"
+
+
 def _voices(priced: PricedPlan) -> list[str]:
     bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
     said = [f"{name} {ceil(bound)}" for name, bound in bounds]
@@ -155,6 +163,8 @@ def _voices(priced: PricedPlan) -> list[str]:
 
 
 def _scores(priced: PricedPlan) -> str:
+    if priced.plan.public:
+        return declare(priced.plan.trials[0].config).score.statement
     if priced.plan.event.validation is None:
         return "exact, on a test set declared public; not charged"
     return (
@@ -164,6 +174,12 @@ def _scores(priced: PricedPlan) -> str:
 
 
 def _budget(priced: PricedPlan, statement: Statement | None) -> str:
+    public = priced.plan.public
+    if statement is not None and statement.budget.vacuous != public:
+        promise = "private" if public else "declared public"
+        return f"REFUSED: the account was opened for data {promise}"
+    if public:
+        return "an account of its own for data declared public: nothing runs out"
     room = Room.of(priced, statement)
     takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     if statement is None:

@@ -40,7 +40,7 @@ class Display:
         seconds: float | None,
     ) -> None:
         self._folder = folder
-        self._budget = f"epsilon reserved {ceil(statement.reserved[0])}, left {statement.left[0]:.4g}"
+        self._budget = _budget(statement)
         self._seconds = seconds
         self._waiting = {trial.id: self._stamp(trial.id) for trial in trials}
         self._total, self._done, self._failed = total, done, 0
@@ -132,3 +132,10 @@ class Display:
         if self._here:
             return f"about {duration((time.monotonic() - self._started) / self._here * left)} to go"
         return "" if self._seconds is None else f"about {duration(self._seconds)} to go"
+
+
+def _budget(statement: Statement) -> str:
+    """What the account has reserved and left; of data declared public there is nothing to count."""
+    if statement.budget.vacuous:
+        return "data declared public: nobody is protected"
+    return f"epsilon reserved {ceil(statement.reserved[0])}, left {statement.left[0]:.4g}"

@@ -11,7 +11,7 @@ from accounting.account import Balance, Statement
 from accounting.calibration import calibrate_noise, largest_count
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import PlanEvent
-from accounting.policy import DELTA, EPSILON, Addition, Amounts
+from accounting.policy import DELTA, EPSILON, Addition, Amounts, subtract
 from accounting.price import Panel
 from accounting.rdp import Rdp
 from sweeper.compose import PricedPlan
@@ -39,7 +39,7 @@ class Room:
     def left(self) -> Amounts:
         """How much of each amount that the policy counts may still be taken."""
         limits = {} if self.balance.closed else self.balance.policy.limits(self.balance.budget)
-        return {name: max(Decimal(0), limit - self.balance.reserved.get(name, 0)) for name, limit in limits.items()}
+        return {name: max(Decimal(0), subtract(limit, self._reserved(name))) for name, limit in limits.items()}
 
     @property
     def empty(self) -> bool:
@@ -87,6 +87,9 @@ class Room:
     def most(self, event_of: Callable[[int], PlanEvent], limit: int) -> int:
         """The largest count up to `limit` at which `event_of(count)` is admitted."""
         return largest_count(lambda count: self.share(event_of(count)), 1.0, most=limit)
+
+    def _reserved(self, name: str) -> Decimal:
+        return self.balance.reserved.get(name, Decimal(0))
 
     def _takes(self, epsilon: float, event: PlanEvent) -> Mapping[str, float]:
         return self.balance.policy.takes(replace(self.balance.budget, epsilon=epsilon, delta=self.delta), event)

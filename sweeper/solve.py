@@ -20,6 +20,7 @@ from accounting.rdp import Rdp
 from accounting.selection import SelectionRule
 from sweeper.declaration import Declaration, declare
 from sweeper.points import Point
+from trainers.method import is_noiseless
 
 MOST_STEPS = 10**7
 
@@ -155,8 +156,27 @@ def _refuse_open_noise(
 
 
 def given_noise(points: Sequence[Point]) -> list[float]:
-    """Each point's own noise multiplier."""
-    return [positive("privacy.noise_multiplier", point.config["privacy"]["noise_multiplier"]) for point in points]
+    """Each point's own noise multiplier: above 0, unless its data were declared public."""
+    return [_noise(point.config["privacy"]["noise_multiplier"], declare(point.config)) for point in points]
+
+
+def _noise(value: object, declared: Declaration) -> float:
+    name, trainer, public = "privacy.noise_multiplier", declared.trainer, declared.dataset.public
+    if is_noiseless(trainer) and value not in (None, 0):
+        raise BadInput(f"Expected {name}={value} to be left out: {trainer.label} adds none.")
+    if public and value is None and not is_noiseless(trainer):
+        raise BadInput(
+            f"Expected {name} to be given with {trainer.label} and dataset.public=true: data declared public have no "
+            "price that could choose it."
+        )
+    if value in (None, 0) and public:
+        return 0.0
+    if value == 0:
+        raise BadInput(
+            f"Expected {name}=0 > 0: without noise nobody is protected, which only data that you declare public allow "
+            "(dataset.public=true)."
+        )
+    return positive(name, value)
 
 
 def _training(declared: Sequence[Declaration], noises: Sequence[float]) -> list[PlanEvent]:

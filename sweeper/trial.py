@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -22,15 +22,17 @@ from accounting.events import DpEvent
 from accounting.result import Status, TrialResult
 from accounting.steps import Steps, forget_checkpoints, go_on, is_charged, steps_spent
 from sweeper.blocks import stacks
-from sweeper.declaration import build
+from sweeper.declaration import Declaration, build
 from sweeper.materials import initial_identity, load, make_model, make_streams
 from sweeper.session import Machine, Session, log, progress
 from trainers.output_perturbation import OutputPerturbation
+from trainers.scores import looks_every
 
 if TYPE_CHECKING:
     from torch import nn
 
     from trainers.checkpoint import TrialJournal
+    from trainers.curves import Watch
     from trainers.data.split import Split
     from trainers.entropy import Streams
     from trainers.run import Outcome, Progress, Run
@@ -164,6 +166,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
         steps=declaration.steps,
         train_records=declaration.train_records,
         ema=declaration.ema,
+        public=declaration.dataset.public,
     )
     return _Ready(
         session=session,
@@ -212,6 +215,19 @@ def _train(
         should_stop=should_stop,
         journals=[one.journal for one in group],
         since=[one.since for one in group],
+        watch=_watch(group[0].session.declaration, data, machine),
+    )
+
+
+def _watch(declaration: Declaration, data: Split, machine: Machine) -> Watch | None:
+    """How the runs of a group are looked at in their course; None where they are not."""
+    from trainers.curves import Watch, look
+
+    every, public = looks_every(declaration.score), declaration.dataset.public
+    if every is None:
+        return None
+    return Watch(
+        every=every, look=partial(look, data=data, public=public, device=machine.device, loss=declaration.loss)
     )
 
 
@@ -257,7 +273,7 @@ def _finish(
         event=events.to_json(outcome.event),
         steps=outcome.steps,
         seconds=outcome.seconds,
-        curator={"batch_sizes": asdict(outcome.batch_sizes)},
+        curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
     )
     charged = session.trial.event
     try:

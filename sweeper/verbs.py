@@ -76,12 +76,8 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
     folder = _folder(command, priced.plan)
     with _per_step(command, priced.plan) as per_step:
         statement = _statement(priced.plan)
-        offers = offers_of(priced)
-        room = Room.of(priced, statement)
-        wanted = offers if command.config.fit else ()
-        fits = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in wanted}
-        pricelist.show_offers(priced, offers, room, fits, command.config.show)
-        pricelist.show_what_fits(priced, offers, room, fits)
+        if not priced.plan.public:
+            _show_offers(priced, statement, command.config)
         pricelist.show(priced, statement, _seconds(priced.plan, per_step(), command), _where(command))
     if said := foresee(priced.plan, _data(command), Ledger(Ledger.locate())):
         print(said)
@@ -91,6 +87,16 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
     except OSError as cause:
         raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
     return ExitCode.DONE
+
+
+def _show_offers(priced: PricedPlan, statement: Statement | None, config: DictConfig) -> None:
+    """Prints what the other rules would cost, and what would fit where the plan does not."""
+    offers = offers_of(priced)
+    room = Room.of(priced, statement)
+    wanted = offers if config.fit else ()
+    fits = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in wanted}
+    pricelist.show_offers(priced, offers, room, fits, config.show)
+    pricelist.show_what_fits(priced, offers, room, fits)
 
 
 @contextmanager

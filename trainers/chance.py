@@ -62,7 +62,7 @@ class Chance:
     def of(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> Chance:
         """For runs with these streams, of which neighbours may be the same, that sample as `run` does."""
         owners = tuple((one, len(list(rows))) for one, rows in groupby(streams))
-        step = as_gaussian_step(run.step_event)
+        step = as_gaussian_step(run.sampler.event(records=run.train_records, noise_multiplier=1.0))
         alike = step is not None and step[0] == 1.0 and run.period == 1
         # whoever takes everything has the same, and shares nothing
         return cls(streams=owners, run=run, available=available, common=share or alike or len(streams) == 1)

@@ -113,6 +113,7 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
         ran=ran,
         drawn=Drawn(**kept["drawn"]),
         seconds=kept["seconds"],
+        curve=tuple(json.loads(kept["curve"])),
     )
 
 
@@ -129,6 +130,7 @@ def _content(progress: Progress) -> bytes:
             "ran": json.dumps(to_json(ran)),
             "drawn": asdict(progress.drawn),
             "seconds": progress.seconds,
+            "curve": json.dumps(progress.curve),
         },
         buffer,
     )

@@ -22,6 +22,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from accounting.events import compose, repeat
 from trainers.averaging import Averages
 from trainers.chance import Chance, Tally
+from trainers.curves import Watch
 from trainers.data.records import Records
 from trainers.engines.engine import Engine
 from trainers.engines.gradients import trainable
@@ -29,6 +30,7 @@ from trainers.engines.isolation import refuse_mixing
 from trainers.entropy import Streams
 from trainers.projection import Projection
 from trainers.run import Journal, Outcome, Progress, Run, Unrecorded
+from trainers.sampling import check_epochs
 from trainers.sums import EngineSums, Sums
 from trainers.updates import Directions
 
@@ -46,6 +48,7 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     journal: Journal | None = None,
     since: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
@@ -66,6 +69,7 @@ def train(
         should_stop=should_stop,
         journals=None if journal is None else [journal],
         since=[since],
+        watch=watch,
     )
     return outcome
 
@@ -83,12 +87,13 @@ def train_together(
     should_stop: Callable[[], bool] | None = None,
     journals: Sequence[Journal] | None = None,
     since: Sequence[Progress | None] | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Outcome, ...]:
     """Trains models of one architecture in place, step by step together; `train` says what a step is.
 
     The runs must be at the same step and have sampler, schedule and steps in common. Each has its own streams; runs in
     a row that are given the same ones draw from them side by side. With `share` all have the batches that the first
-    draws. A run that diverges leaves; the others go on.
+    draws. A run that diverges leaves; the others go on. `watch` looks at each model now and then.
     """
     refuse_mixing(models[0], tuple(records.features.shape[1:]))
     earlier = since or [None] * len(runs)
@@ -103,7 +108,9 @@ def train_together(
     while (going := [row for row in rows if row.goes_on]) and not session.stopping:
         left = _begin_stretch(going)
         while going and left and not session.stopping:
-            left -= session.advance(going, left)
+            left -= session.advance(going, left if watch is None else min(left, watch.ahead(going[0].progress.step)))
+            if watch is not None:
+                _look(watch, going, models)
             going = [row for row in going if row.goes_on]
         for row in going:
             row.journal.keep(row.progress)
@@ -141,6 +148,7 @@ class _Row:
             seconds=here.seconds,
             batch_sizes=here.drawn.batch_sizes,
             company=company,
+            curve=here.curve,
         )
 
 
@@ -158,10 +166,11 @@ class _Session:
     def advance(self, rows: Sequence[_Row], steps: int) -> int:
         """Takes so many steps, fewer where one of the runs diverges or a stop is asked for; how many it took."""
         run, places, started = rows[0].run, [row.progress for row in rows], perf_counter()
+        check_epochs(run.sampler, run.train_records, stretch=steps)
         weights = _stacked([here.weights for here in places])
         chance = Chance.of([row.streams for row in rows], run, self.available, share=self.share)
         sums = self.sums.over([row.place for row in rows], [row.run.trainer.transform for row in rows])
-        deviations = [row.run.noise_multiplier * row.run.trainer.transform.bound for row in rows]
+        deviations = [row.run.noise_std for row in rows]
         deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
         project = Projection([row.run.trainer for row in rows], weights)
@@ -169,7 +178,9 @@ class _Session:
         first, tally = places[0].step, Tally(len(rows))
         for step, batch in zip(range(first, first + steps), chance.batches(), strict=False):
             tally.add(batch.sizes)
-            noisy = sums(weights, batch) + chance.noise(weights) * deviation
+            noisy = sums(weights, batch)
+            if any(deviations):
+                noisy += chance.noise(weights) * deviation
             direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)
@@ -190,6 +201,14 @@ class _Session:
             here.drawn += drawn
             here.seconds += seconds
         return tally.steps
+
+
+def _look(watch: Watch, rows: Sequence[_Row], models: Sequence[nn.Module]) -> None:
+    """Adds to the curves of runs that are at a step where that is due."""
+    for row in rows:
+        here = row.progress
+        if watch.due(here.step, row.run.steps) and not here.diverged:
+            here.curve += ({"step": here.step, **watch.look(models[row.place])},)
 
 
 def _begin_stretch(rows: Sequence[_Row]) -> int:

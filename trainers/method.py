@@ -46,3 +46,8 @@ def check_run(trainer: Trainer, steps: int, schedule: LearningRate) -> None:
     """Raises ValueError where the method is particular about its runs and this one does not suit it."""
     if isinstance(trainer, Particular):
         trainer.check(steps, schedule)
+
+
+def is_noiseless(trainer: Trainer) -> bool:
+    """Whether a method never adds noise, as its `noiseless` says: it is for records that were declared public."""
+    return bool(getattr(trainer, "noiseless", False))

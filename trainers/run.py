@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from accounting.events import DpEvent, repeat
+from trainers.curves import Look
 from trainers.method import Trainer, check_run
-from trainers.sampling import Sampler, check_epochs
+from trainers.sampling import Sampler, check_epochs, step_event
 from trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 class Run:
     """One training run as it is declared; `train_records` is the nominal number of training units.
 
+    `public` says that these were declared to be nobody's secret.
     `ema` is the most that the past weighs in the average of the weights that the run ends with, None for no average.
     """
 
@@ -30,12 +33,17 @@ class Run:
     noise_multiplier: float
     steps: int
     train_records: int
+    public: bool = False
     ema: float | None = None
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
         positive_int("steps", self.steps)
         positive_int("train_records", self.train_records)
+        if not math.isfinite(self.noise_std):
+            raise ValueError(
+                f"Expected noise_multiplier={self.noise_multiplier} to be 0 with gradients that nothing bounds."
+            )
         if self.ema is not None:
             fraction("ema", self.ema)
         check_epochs(self.sampler, self.train_records, steps=self.steps)
@@ -47,9 +55,15 @@ class Run:
         return self.sampler.period(self.train_records)
 
     @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise in each number of a sum: 0 without noise, also where no bound is."""
+        return self.noise_multiplier * self.trainer.transform.bound if self.noise_multiplier else 0.0
+
+    @property
     def step_event(self) -> DpEvent:
         """What a period's steps are declared to do to the training records."""
-        return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
+        noise = self.noise_multiplier
+        return step_event(self.sampler, records=self.train_records, noise_multiplier=noise, public=self.public)
 
     @property
     def event(self) -> DpEvent:
@@ -96,8 +110,8 @@ class Progress:
 
     `weights` is the model itself as one vector and has `step` steps behind it, `average` that of the weights so far
     where the run wants one, `fixed` are the tensors that training leaves alone, `state` is the update rule's. `ran`
-    counts every step or epoch that touched the records, lost ones too; `drawn`, the batches, and `seconds` are those of
-    the steps that are not lost.
+    counts every step or epoch that touched the records, lost ones too; `drawn`, the batches, `seconds` and
+    `curve`, the looks by public records, are those of the steps that are not lost.
     """
 
     weights: Tensor
@@ -108,6 +122,7 @@ class Progress:
     ran: Counter[DpEvent] = field(default_factory=Counter)
     drawn: Drawn = Drawn()
     seconds: float = 0.0
+    curve: tuple[Look, ...] = ()
 
     @property
     def diverged(self) -> bool:
@@ -148,7 +163,7 @@ class Outcome:
     """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end.
 
     `company` is how many runs, itself included, had the same batches: they are one mechanism together, and `event` is
-    this run's part in it.
+    this run's part in it. `curve` are the looks by public records, each with its `step`.
     """
 
     event: DpEvent
@@ -158,3 +173,4 @@ class Outcome:
     seconds: float
     batch_sizes: BatchSizes
     company: int = 1
+    curve: tuple[Look, ...] = ()

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from accounting.events import DpEvent, poisson_gaussian, shuffled_gaussian, without_replacement_gaussian
+from accounting.events import (
+    DpEvent,
+    non_private,
+    poisson_gaussian,
+    shuffled_gaussian,
+    without_replacement_gaussian,
+)
 from trainers.validation import positive_int
 
 if TYPE_CHECKING:
@@ -53,6 +59,11 @@ class Sampler(Protocol):
         the second step's: distinct in a draw, ascending, perhaps none; and how many each draw has [period * rows].
         """
         ...
+
+
+def step_event(sampler: Sampler, *, records: int, noise_multiplier: float, public: bool) -> DpEvent:
+    """What a step does to the records that it is drawn from; those declared public are protected by no noise at all."""
+    return non_private() if public else sampler.event(records=records, noise_multiplier=noise_multiplier)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,8 +64,11 @@ class Score(Protocol):
         """
         ...
 
-    def check(self, test_records: int) -> None:
-        """Raises ValueError where a data set with so many public test records cannot be scored this way."""
+    def check(self, test_records: int, *, public: bool) -> None:
+        """Raises ValueError where a data set with so many public test records cannot be scored this way.
+
+        `public` says that all of its records were declared public, and not only those.
+        """
         ...
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
@@ -84,6 +87,11 @@ class Score(Protocol):
         ...
 
 
+def looks_every(score: Score) -> int | None:
+    """After how many steps each it is looked at how training goes; None where it is not."""
+    return getattr(score, "every", None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivateHoldout:
     """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
@@ -96,8 +104,13 @@ class PrivateHoldout:
 
     fraction: float
     noise_std: float | None = None
+    every: int | None = None
 
     def __post_init__(self) -> None:
+        if self.every is not None:
+            raise ValueError(
+                f"Expected score.every={self.every} to be null with score=private: each look would have to be charged."
+            )
         fraction("fraction", self.fraction)
         if self.noise_std is not None:
             positive("noise_std", self.noise_std)
@@ -123,8 +136,10 @@ class PrivateHoldout:
         left = left_by_position(records, self.fraction) if replacing else round(records * (1 - self.fraction))
         return max(1, left)
 
-    def check(self, test_records: int) -> None:
-        """Any data set has private records to hold out."""
+    def check(self, test_records: int, *, public: bool) -> None:
+        """There must be private records to hold out."""
+        if public:
+            raise ValueError("Expected score=public or score=training with dataset.public=true: no record is private.")
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """Two disjoint parts of the private records."""
@@ -155,7 +170,16 @@ class PrivateHoldout:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicTest:
-    """The exact accuracy on a test set that was declared public: free, and not covered by any guarantee."""
+    """The exact accuracy on a test set that was declared public: free, and not covered by any guarantee.
+
+    Looked at as well every so many steps, for a learning curve, where `every` is a number.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            positive_int("score.every", self.every)
 
     @property
     def statement(self) -> str:
@@ -171,7 +195,7 @@ class PublicTest:
         positive_int("records", records)
         return records
 
-    def check(self, test_records: int) -> None:
+    def check(self, test_records: int, *, public: bool) -> None:
         """There must be public records to read."""
         if test_records < 1:
             raise ValueError(f"Expected test_records={test_records} >= 1: no public test set; use score=private.")
@@ -194,6 +218,59 @@ class PublicTest:
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
         qualities = _qualities(model, data.test, device, loss)
+        return wilson(float(qualities.sum()), len(qualities))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTraining:
+    """The exact accuracy on the very records that were trained on, where those were declared public: free.
+
+    Looked at as well every so many steps, for a learning curve, where `every` is a number.
+    """
+
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            positive_int("score.every", self.every)
+
+    @property
+    def statement(self) -> str:
+        """Names the exemption, and what such a score is worth."""
+        return "Accuracy on the training records, declared public: exact, not charged, and higher than on new records."
+
+    def event(self) -> None:
+        """None: no private record is read."""
+        return
+
+    def train_records(self, records: int, adjacency: Adjacency) -> int:
+        """All of them."""
+        positive_int("records", records)
+        return records
+
+    def check(self, test_records: int, *, public: bool) -> None:
+        """The training records must be public."""
+        if not public:
+            raise ValueError(
+                "Expected dataset.public=true with score=training: exact scores of private records have no price."
+            )
+
+    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
+        """All records are trained on."""
+        from trainers.data.split import Split
+
+        return Split(train=private, test=test)
+
+    def measure(
+        self,
+        model: nn.Module,
+        data: Split,
+        rng: np.random.Generator,
+        device: torch.device | str,
+        loss: Loss = CROSS_ENTROPY,
+    ) -> Accuracy:
+        """Counts right predictions; draws nothing from `rng`."""
+        qualities = _qualities(model, data.train, device, loss)
         return wilson(float(qualities.sum()), len(qualities))
 
 

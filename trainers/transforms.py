@@ -18,6 +18,7 @@ in the product of factor and gradient. Lowering is always sound.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
@@ -107,6 +108,24 @@ class Normalize:
     def along(self, lengths: Tensor) -> Tensor:
         """length / (regularizer + |length|)."""
         return _normal(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unbounded:
+    """Leaves gradients as they are, for records that nobody has to protect: no noise would be enough."""
+
+    @property
+    def bound(self) -> float:
+        """Infinite."""
+        return math.inf
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """1, and 0 where the norm is not finite."""
+        return norms.isfinite().to(norms.dtype)
+
+    def along(self, lengths: Tensor) -> Tensor:
+        """The same, where they are finite."""
+        return lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:

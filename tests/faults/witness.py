@@ -94,8 +94,8 @@ class Score:
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         return self._score().train_records(records, adjacency)
 
-    def check(self, test_records: int) -> None:
-        self._score().check(test_records)
+    def check(self, test_records: int, *, public: bool) -> None:
+        self._score().check(test_records, public=public)
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         return self._score().split(private, test, adjacency)

@@ -71,7 +71,7 @@ def test_one_run_alone_is_what_the_panel_says(sweep_of: SweepOf) -> None:
     for trial in (made.plan.trials[0], made.plan.trials[-1]):
         quote = panel.quote(trial.event, made.plan.delta, made.plan.adjacency)
         assert sweep.row(trial.id)["epsilon_alone"] == quote.epsilon
-        assert sweep.row(trial.id)["noise_multiplier"] == noise_multiplier(trial.event.training)
+        assert sweep.row(trial.id)["noise_multiplier"] == noise_multiplier(trial)
 
 
 def test_the_bill_is_the_ledgers(troubled: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
@@ -14,6 +15,7 @@ from accounting.guarantee import Adjacency
 from accounting.plan import Plan
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
+from trainers.method import is_noiseless
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]"]
@@ -57,10 +59,14 @@ def test_the_paper_grids_are_the_papers(compose_priced: Compose) -> None:
 
 @pytest.mark.parametrize("trainer", sorted(path.stem for path in (CONF / "trainer").glob("*.yaml")))
 def test_every_method_has_a_sweep_of_its_own_out_of_the_box(compose_priced: Compose, trainer: str) -> None:
-    priced = compose_priced([*FAST, f"trainer={trainer}"])
-    assert {trial.method for trial in priced.plan.trials} == {trainer}
-    assert len(priced.plan.trials) == (4 if trainer in ("auto_s", "adadp", "output_perturbation") else 16)
     written = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
+    public = is_noiseless(instantiate(written))
+    priced = compose_priced(
+        [*FAST, f"trainer={trainer}", *(["dataset.public=true", "score=training"] if public else [])]
+    )
+    assert {trial.method for trial in priced.plan.trials} == {trainer}
+    few = ("auto_s", "sgd", "adam", "adadp", "output_perturbation")
+    assert len(priced.plan.trials) == (4 if trainer in few else 16)
     for trial in priced.plan.trials:
         assert set(trial.config["trainer"]) == set(written)
         assert trial.config["trainer"]["_target_"] == written["_target_"]

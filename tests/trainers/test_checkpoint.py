@@ -331,7 +331,7 @@ def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
     kept = torch.load(attempt.tensors, weights_only=True)
-    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds"}
+    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve"}
     assert set(kept["state"]) == {"first", "second", "steps"}
     assert kept["state"]["steps"] == 4
 

@@ -15,6 +15,7 @@ from accounting.events import flatten
 from accounting.guarantee import Adjacency
 from trainers.dpnsgd import DpNsgd
 from trainers.engines.isolation import refuse_mixing
+from trainers.method import is_noiseless
 from trainers.models.initialise import build
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -31,7 +32,8 @@ def configurations(group: str) -> list[pytest.param]:
 def test_trainers(configuration) -> None:
     trainer = instantiate(configuration)
     assert is_dataclass(trainer)
-    assert "DP" in trainer.label or trainer.label == "output perturbation"
+    private = "DP" in trainer.label or trainer.label == "output perturbation"
+    assert private != is_noiseless(trainer), "whose name says private adds noise"
     factors = trainer.transform.factors(torch.tensor([0.0, 1e30]))
     assert float(factors[1]) * 1e30 <= trainer.transform.bound
     gradient = torch.ones(3)
@@ -107,9 +109,10 @@ def test_every_declaration_that_can_be_configured_is() -> None:
         "augmentation.ShiftFlip",
     }
     methods |= {"output_perturbation.OutputPerturbation"}
+    methods |= {"plain_sgd.PlainSgd", "plain_adam.PlainAdam", "clipped_sgd.ClippedSgd", "normalized_sgd.NormalizedSgd"}
     methods |= {"engines.auto.Auto", "engines.fused.Fused", "engines.opacus.Opacus"}
     methods |= {f"schedules.{name}" for name in ("Constant", "StepDecay", "Cosine", "Cyclic", "WarmUp")}
-    methods |= {"scores.PrivateHoldout", "scores.PublicTest"}
+    methods |= {"scores.PrivateHoldout", "scores.PublicTest", "scores.OnTraining"}
     for path in (ROOT / "models").glob("*.py"):
         functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
         methods |= {f"models.{path.stem}.{name}" for name in functions if name == path.stem}

@@ -12,6 +12,7 @@ from trainers.data.records import Records
 from trainers.engines.fused import Fused
 from trainers.entropy import secret_streams
 from trainers.loop import train
+from trainers.method import is_noiseless
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.run import Run
@@ -22,14 +23,18 @@ from trainers.scores import right_and_wrong
 CONF = Path(__file__).parents[2] / "conf"
 LR = {
     "adadp": 4.0,
+    "adam": 0.1,
     "auto_s": 4.0,
+    "clipped_sgd": 4.0,
     "dpadam": 0.1,
     "dpadamwosm": 0.1,
     "dpmomentum": 0.4,
     "dpnadam": 0.1,
     "dpnsgd": 4.0,
     "dpsgd": 4.0,
+    "normalized_sgd": 4.0,
     "projected_dpsgd": 4.0,
+    "sgd": 2.0,
 }
 
 
@@ -52,7 +57,7 @@ def test_every_method_learns_digits(digits: Records, name: str) -> None:
         trainer=trainer,
         sampler=Poisson(batch_size=600),
         schedule=Constant() if name == "adadp" else Cosine(final=0.01),
-        noise_multiplier=2.0,
+        noise_multiplier=0.0 if is_noiseless(trainer) else 2.0,
         steps=30,
         train_records=1797,
     )

@@ -29,7 +29,7 @@ from trainers.entropy import secret_streams
 from trainers.loop import train, train_together
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
+from trainers.run import Run, Unrecorded
 from trainers.sampling import Shuffle
 from trainers.schedules import Constant
 from trainers.sums import EngineSums
@@ -139,6 +139,18 @@ def test_a_run_that_shall_stop_ends_its_epoch() -> None:
     assert same(outcome.event, replace(RUN, steps=PERIOD).event)
 
 
+class PartWay(Unrecorded):
+    """A journal that would end a stretch in the middle of an epoch."""
+
+    def begin(self, missing: int) -> int:
+        return PERIOD + 1
+
+
+def test_no_epoch_begins_that_is_not_to_be_ended() -> None:
+    with pytest.raises(ValueError, match="Expected stretch=5 to be whole epochs of 4 steps"):
+        train(RUN, model(0), Opacus(), DATA, secret_streams(), device="cpu", journal=PartWay())
+
+
 class Killed(BaseException):
     """The process is gone."""
 
@@ -173,6 +185,10 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
     [
         (["steps=61"], "Expected steps=61 to be whole epochs of 2 steps."),
         (["checkpoint.every=5"], "Expected checkpoint.every=5 to be whole epochs of 2 steps."),
+        (
+            ["dataset=mnist", "steps=240", "score=public", "score.every=7"],
+            "Expected score.every=7 to be whole epochs of 60 steps.",
+        ),
         (["subsample=shared"], "Expected shared subsamples to be sampler=poisson's"),
         (["sampler.batch_size=2000"], "Expected batch_size=2000 <= records="),
     ],

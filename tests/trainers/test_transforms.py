@@ -9,10 +9,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainers.transforms import Clip, GradientTransform, Normalize
+from trainers.transforms import Clip, GradientTransform, Normalize, Unbounded
 
 PARAMETERS = (1e-300, 1e-30, 1e-4, 0.1, 1.0, 12.8, 1e30)
-TRANSFORMS = [Clip(clip_norm=c) for c in PARAMETERS] + [Normalize(regularizer=r) for r in PARAMETERS]
+TRANSFORMS = [Clip(clip_norm=c) for c in PARAMETERS] + [Normalize(regularizer=r) for r in PARAMETERS] + [Unbounded()]
 NORMS = [0.0, 1e-45, 1e-38, 1e-20, 0.1, math.nextafter(0.1, 1), 1.0, 1 + 2**-23, 12.8, 1e20, 3.4e38]
 
 

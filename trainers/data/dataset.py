@@ -24,6 +24,11 @@ class DataSet(Protocol):
     """
 
     @property
+    def public(self) -> bool:
+        """Whether somebody declared that these records are nobody's secret: then nothing protects them."""
+        ...
+
+    @property
     def name(self) -> str:
         """The name of its account."""
         ...
@@ -85,6 +90,7 @@ class Declared:
     shape: tuple[int, ...]
     classes: int
     unit: str
+    public: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -112,6 +118,8 @@ def check_declaration(dataset: DataSet | Declared) -> None:
             raise ValueError(f"Expected dataset.{name}={value} to be a number of records.")
     if not (isinstance(dataset.classes, int) and dataset.classes >= 1):
         raise ValueError(f"Expected dataset.classes={dataset.classes} >= 1.")
+    if not isinstance(dataset.public, bool):
+        raise ValueError(f"Expected dataset.public={dataset.public!r} to be true or false.")
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
     _check_units(dataset)

@@ -55,6 +55,7 @@ class Table:
     unit_column: str | None = None
     units: int | None = None
     contribution_cap: int | None = None
+    public: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))

@@ -105,7 +105,8 @@ def test_every_data_set_declares_itself(name: str) -> None:
     conf: Any = DATA_SETS[name]
     dataset = instantiate(conf["dataset"])
     fields = {field.name for field in dataclasses.fields(dataset)}
-    assert fields == set(conf["dataset"]) - {"_target_", "_recursive_"}
+    assert fields - {"public"} == set(conf["dataset"]) - {"_target_", "_recursive_"}
+    assert not dataset.public, "nobody's records are declared public but by whoever runs a sweep"
     assert dataset.name == name
     assert dataset.unit == "record"
     assert isinstance(dataset.shape, tuple)
@@ -220,8 +221,8 @@ def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
             assert axes["steps"] == [1]
             continue
         declared = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
-        second = next(name for name in ("radius", "regularizer", "clip_norm") if name in declared)
-        assert list(axes)[:2] == ["trainer.lr", f"trainer.{second}"]
+        second = [f"trainer.{name}" for name in ("radius", "regularizer", "clip_norm") if name in declared][:1]
+        assert list(axes)[:2] == ["trainer.lr", *second]
         assert all(key.removeprefix("trainer.") in declared for key in axes)
         for values in axes.values():
             assert len(set(values)) == len(values) >= 1

@@ -1,0 +1,102 @@
+"""Accounts of data declared public: they promise nothing, take any charge, and are never mixed with those that do."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from accounting.composition import Composition
+from accounting.errors import BadInput, BudgetRefused
+from accounting.events import PlanEvent, non_private, repeat
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+from accounting.plan import Block, Plan, Trial
+from accounting.policy import RenyiFilter
+from accounting.price import Panel
+from accounting.rdp import Rdp
+
+NOTHING = Guarantee(epsilon=math.inf, delta=1e-4)
+PROMISE = Guarantee(epsilon=8.0, delta=1e-4)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.sqlite")
+
+
+def charge(ledger: Ledger, plan: str, cost: Guarantee = NOTHING) -> None:
+    event = PlanEvent(training=repeat(non_private(), 3))
+    bounds = {"RDP": math.inf}
+    ledger.charge("open", plan=plan, trials=["a"], cost=cost, record={"bounds": bounds}, event=event)
+
+
+def test_they_take_any_number_of_charges_and_their_chain_verifies(ledger: Ledger) -> None:
+    ledger.open("open", NOTHING)
+    charge(ledger, "first")
+    charge(ledger, "second")
+    statement = ledger.statement("open")
+    assert statement.reserved[0] == statement.left[0] == math.inf
+    assert statement.budget == NOTHING
+    assert [entry.body["epsilon"] for entry in statement.charges] == ["infinity", "infinity"]
+    assert ledger.verify() == 3
+
+
+def test_a_finite_account_takes_no_charge_that_protects_nobody(ledger: Ledger) -> None:
+    ledger.open("open", PROMISE)
+    with pytest.raises(BudgetRefused, match="epsilon=inf"):
+        charge(ledger, "first")
+    assert not ledger.statement("open").charges
+
+
+@pytest.mark.parametrize(
+    ("fixed", "asked", "said"),
+    [
+        (PROMISE, NOTHING, r"promises epsilon 8\.000 .*: its data cannot be declared public"),
+        (NOTHING, PROMISE, r"were declared public .*: nothing private can be said of them any more"),
+    ],
+    ids=["once private", "once public"],
+)
+def test_what_was_declared_of_an_account_stays(ledger: Ledger, fixed: Guarantee, asked: Guarantee, said: str) -> None:
+    ledger.open("open", fixed)
+    for method in (ledger.find, ledger.use):
+        with pytest.raises(BudgetRefused, match=said) as refused:
+            method("open", asked)
+        assert refused.value.exit_code == 3
+
+
+def test_no_raise_makes_private_data_public(ledger: Ledger) -> None:
+    ledger.open("open", PROMISE)
+    with pytest.raises(BadInput, match="to be higher than"):
+        ledger.raise_budget("open", NOTHING)
+
+
+def test_a_filter_has_nothing_to_promise(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match="Expected policy=addition for data declared public"):
+        ledger.open("open", NOTHING, RenyiFilter(order=8, epsilon=4.0, delta=1e-5))
+    assert not ledger.accounts()
+
+
+def test_plans_are_written_as_json_that_any_program_reads(tmp_path: Path) -> None:
+    event = PlanEvent(training=repeat(non_private(), 3))
+    trial = Trial(method="sgd", axes={}, config={"steps": 3}, event=event)
+    plan = Plan(
+        account="open",
+        budget=NOTHING,
+        delta=1e-5,
+        rule={"_target_": "accounting.composition.Composition"},
+        blocks=(Block(trials=(trial,)),),
+        event=Composition().event([event]),
+    )
+    plan.write(tmp_path / "plan.json")
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    assert json.loads((tmp_path / "plan.json").read_text(), parse_constant=refuse)["budget"]["epsilon"] == "infinity"
+    there = Plan.read(tmp_path / "plan.json")
+    assert there.budget == NOTHING
+    assert there.public
+    assert Panel(claimants=(Rdp(),)).quote(there.event, 1e-5, there.adjacency).epsilon == math.inf

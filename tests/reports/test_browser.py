@@ -1,0 +1,120 @@
+"""The page in a real browser: it asks nobody for anything, and serves mouse, keyboard, phone, night and paper."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install 'dpsweep[dev]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+
+CONTRAST = """() => {
+  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = part => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = node => {
+    for (; node; node = node.parentElement) {
+      const colour = parse(getComputedStyle(node).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const weak = [];
+  for (const node of document.querySelectorAll("body *:not(svg *)")) {
+    const own = [...node.childNodes].some(child => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !node.offsetParent || node.closest(".hidden")) continue;
+    const [one, other] = [parse(getComputedStyle(node).color), behind(node)].map(luminance);
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (ratio < 4.5) weak.push([node.tagName, node.className, ratio, node.textContent].join(" "));
+  }
+  return weak;
+}"""
+"""Texts that do not stand out from what is behind them by 4.5 to 1 (WCAG 2.1, AA)."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Any, troubled: Any) -> Iterator[Any]:
+    """The curator's page; whatever it logs or asks for besides itself fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    opened, complaints = context.new_page(), []
+    address = (troubled.folder / "curator" / "report.html").as_uri()
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda request: complaints.append(request.url) if request.url != address else None)
+    opened.goto(address)
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+def first_column(page: Any) -> list[int]:
+    texts: list[str] = page.locator("table[data-sortable] tbody th").all_inner_texts()
+    return [int(text.split()[0]) for text in texts]
+
+
+def test_tables_are_sorted_by_mouse_and_by_keyboard(page: Any) -> None:
+    head = page.locator("table[data-sortable] thead th").filter(has_text="accuracy")
+    scores = page.locator("table[data-sortable] tbody tr")
+    place = int(head.evaluate("head => head.cellIndex"))
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    shown = [row for row in scores.evaluate_all(f"rows => rows.map(row => row.cells[{place}].dataset.key)") if row]
+    assert [float(score) for score in shown] == sorted(float(score) for score in shown)
+    head.locator("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    page.locator("table[data-sortable] thead button").first.press("Space")
+    assert first_column(page) == list(range(1, 71))
+    assert head.get_attribute("aria-sort") == "none"
+
+
+def test_details_unfold_by_mouse_and_by_keyboard(page: Any) -> None:
+    details = page.locator("details")
+    details.first.locator("summary").click()
+    details.nth(1).locator("summary").press("Enter")
+    assert [details.nth(place).get_attribute("open") for place in (0, 1, 2)] == ["", "", None]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out(page: Any, scheme: str, tmp_path: Path) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+    assert page.evaluate(CONTRAST) == []
+    page.screenshot(path=str(tmp_path / f"{scheme}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("width", [400, 700, 1600])
+def test_nothing_sticks_out_of_a_screen(page: Any, width: int, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.screenshot(path=str(tmp_path / f"{width}.png"), full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_prints_on_pages(page: Any, tmp_path: Path) -> None:
+    printed = page.pdf(path=str(tmp_path / "page.pdf"), format="A4")
+    assert printed.startswith(b"%PDF")
+    page.emulate_media(media="print")
+    assert page.locator("body").evaluate("body => getComputedStyle(body).color") == "rgb(0, 0, 0)"
+
+
+def test_everything_is_named_for_a_screen_reader(page: Any) -> None:
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, summary, [role=img], [role=region]")]
+            .filter(one => !(one.getAttribute("aria-label") || one.textContent).trim()).map(one => one.outerHTML)"""
+    )
+    assert nameless == []
+    headings = page.locator("h1, h2, h3").evaluate_all("all => all.map(one => Number(one.tagName[1]))")
+    assert all(later - before <= 1 for before, later in zip([0, *headings], headings, strict=False))
