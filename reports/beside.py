@@ -5,10 +5,12 @@ For the curator only. The maps have one colour scale, and every sweep its own be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
 from reports import table
@@ -58,7 +60,7 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
     for picture in drawn:
         store(target / f"{picture.name}.png", picture.png)
         store(target / f"{picture.name}.svg", picture.svg.encode())
-    write_json(target / "beside.json", {"sweeps": page.sweeps.plain(), "together": list(page.together)})
+    write_json(target / "beside.json", in_words({"sweeps": page.sweeps.plain(), "together": list(page.together)}))
     store(target / FILE, fill("beside.html.j2", page=page).encode())
     return target / FILE
 
@@ -90,6 +92,9 @@ def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
         epsilon = exact_sum(bill.epsilon for bill in own.values())
         delta = exact_sum(bill.delta for bill in own.values())
         what = "this sweep" if len(own) == 1 else f"these {len(own)} sweeps together"
+        if math.isinf(epsilon):
+            yield f"{account} was declared public: nobody in it is protected."
+            continue
         yield f"{account} paid epsilon {epsilon_up(epsilon)} at delta {delta_up(delta)} for {what}."
 
 

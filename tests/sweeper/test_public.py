@@ -13,6 +13,7 @@ from accounting.errors import BadInput, BudgetRefused
 from accounting.events import non_private, repeat, same
 from accounting.ledger import Ledger
 from accounting.result import TrialResult
+from reports.beside import write_beside
 from reports.export import write_export
 from sweeper import passbook
 from sweeper.admission import open_account
@@ -42,6 +43,8 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
     assert statement.budget.vacuous
     assert [entry.kind for entry in statement.entries][:3] == ["open", "data", "charge"], "before anything starts"
     write_export(folder, ledger)
+    beside = write_beside([folder, folder], ledger, tmp_path / "beside")
+    assert "digits was declared public: nobody in it is protected." in beside.read_text()
     for page in ("curator/report.html", "release/report.html", "export/README.md"):
         text = (folder / page).read_text()
         assert NOBODY in text
