@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from accounting.errors import BadInput
 from trainers.data.columns import Column
-from trainers.data.dataset import Declared
-from trainers.data.records import Records, Scaling
+from trainers.data.from_files import FromFiles
+from trainers.data.records import Scaling
 from trainers.data.words import check_most, hashed_counts
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 PRIVATE_FILE, PUBLIC_FILE = "train.tsv", "dev.tsv"
 HEADER = ("sentence", "label")
@@ -27,7 +26,7 @@ LABELS = ("0", "1")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sst2(Declared):
+class Sst2(FromFiles):
     """The phrases of train.tsv, which are private, and the sentences of dev.tsv, which are public.
 
     A record is one phrase, and that alone is protected: other phrases of its sentence are other records. `shape` is the
@@ -39,7 +38,6 @@ class Sst2(Declared):
     """
 
     most: int
-    files: Official
 
     def _check(self) -> None:
         check_most(self.most)
@@ -48,31 +46,21 @@ class Sst2(Declared):
         if self.classes != len(LABELS):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(LABELS)}.")
 
-    def locate(self, folder: Path | None) -> None:
-        """Find train.tsv and dev.tsv in the user's folder, or the archive that they are published in."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return (PRIVATE_FILE,)
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check both files against their official checksums; train.tsv is private."""
-        return self.files.verify(self.name, folder, (PRIVATE_FILE,))
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=float(self.most))
 
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The phrases of train.tsv as private records, the sentences of dev.tsv as public ones."""
-        contents = self.files.read(self.name, folder)
-        private, public = (self._records(contents[file], file) for file in (PRIVATE_FILE, PUBLIC_FILE))
-        return private, public
-
-    def _records(self, content: bytes, file: str) -> Records:
-        import torch
-
-        rows = labelled_texts(content, file)
-        labels = Column(name=HEADER[1], file=file, cells={line: label for line, (_, label) in rows.items()})
-        counts = hashed_counts([text for text, _ in rows.values()], self.shape[0], self.most)
-        return Records(
-            features=torch.from_numpy(counts),
-            labels=torch.from_numpy(labels.positions(LABELS)),
-            scaling=Scaling(scale=float(self.most)),
-        )
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The phrases of train.tsv, then the sentences of dev.tsv."""
+        for file in (PRIVATE_FILE, PUBLIC_FILE):
+            rows = labelled_texts(contents[file], file)
+            labels = Column(name=HEADER[1], file=file, cells={line: label for line, (_, label) in rows.items()})
+            counts = hashed_counts([text for text, _ in rows.values()], self.shape[0], self.most)
+            yield counts, labels.positions(LABELS)
 
 
 def labelled_texts(content: bytes, file: str) -> dict[int, tuple[str, str]]:
