@@ -16,6 +16,7 @@ from accounting.plan import Trial
 from accounting.receipt import Receipt
 from sweeper.declaration import build
 from trainers.data.dataset import unit_column
+from trainers.data.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,16 +46,22 @@ def initial_identity(trial: Trial) -> str:
 
 
 def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
-    """The model of a configuration, with weights that depend on the trial's identity alone."""
+    """The model of a configuration, with weights that depend on the trial's identity alone.
+
+    Raises ValueError where it does not read what the configuration's data set gives.
+    """
     from hydra.utils import get_method
 
     from trainers.entropy import initial_seed
     from trainers.models.initialise import build as build_model
+    from trainers.models.words import check_words
 
     parameters = {key: value for key, value in config["model"].items() if key != "_target_"}
     shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
     factory = get_method(config["model"]["_target_"])
-    return build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
+    model = build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
+    check_words(model, vocabulary_of(build(config["dataset"], "dataset")))
+    return model
 
 
 def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None) -> Split:

@@ -28,6 +28,9 @@ FLAT, CLOSE = 0.05, 0.03
 APART = 0.01
 """What one score must have before another to be called better: less may be the noise of a single run."""
 
+WIDER = 0.1
+"""How much larger a share of a grid must be to be called larger: in small grids, single cells decide."""
+
 SLOPES = (-1.5, -0.5)
 """Exponents e of lr ~ clip_norm^e that count as inverse proportion, which is -1."""
 
@@ -47,14 +50,15 @@ def points(share: float) -> str:
     return f"{100 * share:.1f} points"
 
 
-def flat_in_regularizer(table: pd.DataFrame) -> Finding:
-    """At its best learning rate, DP-NSGD hardly feels its regularizer, while DP-SGD feels its clip norm."""
+def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped: str = "dpsgd") -> Finding:
+    """At its best learning rate, a normalized method hardly feels its regularizer; the clipped one feels its norm."""
     spreads = {
-        noise: (_spread(_of(rows, "dpnsgd"), REGULARIZER), _spread(_of(rows, "dpsgd"), CLIP))
+        noise: (_spread(_of(rows, normalized), REGULARIZER), _spread(_of(rows, clipped), CLIP))
         for noise, rows in _by(table, "noise_multiplier")
     }
     return Finding(
-        claim="DP-NSGD is rather stable in its regularizer r, while DP-SGD depends on learning rate and clip norm c.",
+        claim=f"{method_label(normalized)} is rather stable in its regularizer r, while {method_label(clipped)} "
+        "depends on learning rate and clip norm c.",
         criterion=f"at each method's best lr: the scores over all r within {points(FLAT)}, and closer than those over "
         "all c",
         numbers="; ".join(
@@ -62,6 +66,24 @@ def flat_in_regularizer(table: pd.DataFrame) -> Finding:
             for noise, (flat, steep) in spreads.items()
         ),
         holds=bool(spreads) and all(flat <= FLAT and flat < steep for flat, steep in spreads.values()),
+    )
+
+
+def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
+    """More of a normalized method's grid is about as good as its best cell."""
+    shares = {
+        noise: {method: _near_best(_of(rows, method)) for method in (normalized, clipped)}
+        for noise, rows in _by(table, "noise_multiplier")
+    }
+    return Finding(
+        claim=f"{method_label(normalized)} is stable in regularizer and learning rate, so that it could be easier to "
+        f"tune than {method_label(clipped)}.",
+        criterion=f"the share of a method's grid within {points(FLAT)} of its best is larger by a tenth of the grid",
+        numbers="; ".join(
+            f"noise {number(noise)}: " + ", ".join(f"{method_label(name)} {value:.0%}" for name, value in both.items())
+            for noise, both in shares.items()
+        ),
+        holds=bool(shares) and all(both[normalized] - both[clipped] >= WIDER for both in shares.values()),
     )
 
 
@@ -254,6 +276,12 @@ def _spread(rows: pd.DataFrame, key: str) -> float:
     """How far the scores lie apart over a key, at the learning rate of the best one."""
     found = scores(rows[rows[LR] == _best(rows)[LR]])
     return float(found.max() - found.min()) if rows[key].nunique() > 1 else math.nan
+
+
+def _near_best(rows: pd.DataFrame) -> float:
+    """The share of scores about as good as the best."""
+    found = scores(rows)
+    return float((found >= found.max() - FLAT).mean())
 
 
 def _told(slope: float, columns: int) -> str:

@@ -27,8 +27,11 @@ from reports.table import Sweep, read
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"
-_OTHER_DATA = re.compile(r"[+~]*(dataset|experiment|scale|hydra)\b")
-"""Words by which records of somebody's could come to be charged to an account that goes with the figure's folder."""
+_OTHER_DATA = re.compile(r"[+~]*(dataset(?!\.vocabulary\.(file|sha256)=)|experiment|scale|hydra)\b")
+"""Words by which records of somebody's could come to be charged to an account that goes with the figure's folder.
+
+Where a published vocabulary lies is the user's to say.
+"""
 
 ACCOUNT = (
     "The data set is a public benchmark, or made up. Its runs were charged all the same, to an account in a ledger of "

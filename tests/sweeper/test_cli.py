@@ -85,6 +85,16 @@ def test_missing_data_say_where_to_put_them_and_cost_nothing(program: Program, l
     assert ledger.accounts() == ()
 
 
+def test_a_missing_vocabulary_is_said_and_costs_nothing(program: Program, ledger: Ledger, tmp_path: Path) -> None:
+    for file in ("train.tsv", "dev.tsv"):
+        (tmp_path / file).write_text("nobody reads this\n")
+    line = ("dataset=sst2_tokens", "dataset.vocabulary.package=no_words", f"data={tmp_path}", "trainer=dpsgd")
+    done = program(*line, "accountant=rdp", "accountant.witnesses=[]")
+    assert done.returncode == 2
+    assert done.stderr.startswith("dataset.vocabulary: Expected package=no-words to be installed: pip install")
+    assert ledger.accounts() == ()
+
+
 @pytest.fixture
 def charged(ledger: Ledger) -> Ledger:
     ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))

@@ -15,6 +15,7 @@ from accounting.guarantee import Adjacency
 from accounting.plan import Plan
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
+from sweeper.materials import make_model
 from trainers.method import is_noiseless
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -243,3 +244,13 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
     if group in plan.trials[0].config:
         written = OmegaConf.load(CONF / group / f"{name}.yaml")
         assert plan.trials[0].config[group]["_target_"] == written["_target_"]
+
+
+def test_words_are_for_models_of_words_and_their_file_is_part_of_a_trial(compose_priced: Compose) -> None:
+    line = ["dataset=sst2_tokens", "model=logistic", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", *FAST[1:]]
+    plan = compose_priced(line).plan
+    assert plan.account == "sst2"
+    other = compose_priced([*line, f"dataset.vocabulary.sha256={'0' * 64}"]).plan
+    assert plan.trials[0].id != other.trials[0].id
+    with pytest.raises(ValueError, match=r"^Expected a model of words for dataset\.vocabulary"):
+        make_model(plan.trials[0].config, "any")

@@ -25,14 +25,27 @@ EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 DECLARED_PUBLIC = ("a_fig1", "a_fig2")
 """Whose training loss is looked at."""
 
-LARGE = {"b_fig2_3": ("trainer=dpsgd", "trainer.clip_norm=1"), "b_fig7": ("trainer=dpsgd",), "b_fig10": ("steps=2000",)}
+LARGE = {
+    "b_fig2_3": ("trainer=dpsgd", "trainer.clip_norm=1"),
+    "b_fig4_5": ("trainer=dpsgd", "trainer.clip_norm=1"),
+    "b_fig7": ("trainer=dpsgd",),
+    "b_fig10": ("steps=2000",),
+    "b_fig11_14": ("trainer.clip_norm=1",),
+}
 """What is left out of the largest plans here, so that composing them takes no time."""
+PUBLISHED = tuple(
+    f"{part}.{key}=/roberta/{value}"
+    for part, file in (("model.weights", "model.safetensors"), ("dataset.vocabulary", "tokenizer.json"))
+    for key, value in (("file", file), ("sha256", "0"))
+)
+OWN_COPY = dict.fromkeys(("a_fig4", "a_fig5"), PUBLISHED)
+"""What the user says where an experiment starts from published weights."""
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("scale", [FULL, *REDUCED])
 def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compose, name: str, scale: str) -> None:
-    less = LARGE.get(name, ()) if scale == FULL else ()
+    less = LARGE.get(name, ()) + OWN_COPY.get(name, ()) if scale == FULL else ()
     priced = compose_priced(scaled([f"experiment={name}", f"scale={scale}", *FAST, *less]))
     assert priced.quote.guarantee.fits(priced.plan.budget)
     assert priced.plan.public == (name in DECLARED_PUBLIC)
@@ -40,7 +53,8 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
     dataset = declare(priced.plan.trials[0].config).dataset
     assert not hasattr(dataset, "files") or scale != "smoke", "a smoke run downloads nothing"
     if scale == FULL:
-        assert {trial.config["score"]["_target_"] for trial in priced.plan.trials} == {"trainers.scores.PublicTest"}
+        score = "PublicTest" if dataset.test_records else "PrivateHoldout"
+        assert {trial.config["score"]["_target_"] for trial in priced.plan.trials} == {f"trainers.scores.{score}"}
 
 
 def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> None:
@@ -59,6 +73,11 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
     assert (first["steps"], first["sampler"]["batch_size"], first["dataset"]["records"]) == (5000, 1000, 50_000)
     assert first["schedule"]["milestones"] == [0.5, 0.75]
     assert "resnet20" in first["model"]["_target_"]
+    sentences = compose_priced(["experiment=a_fig4", *PUBLISHED, *FAST]).plan
+    first = sentences.trials[0].config
+    assert (len(sentences.trials), first["privacy"]["noise_multiplier"]) == (2 * 6 * 5, 0.635)
+    assert (first["steps"], first["sampler"]["batch_size"], first["model"]["trained"]) == (673, 1000, "encoder")
+    assert len(compose_priced(["experiment=a_fig5", *PUBLISHED, *FAST]).plan.trials) == 2 * 5 * 5
     simulated = OmegaConf.load(CONF / "experiment" / "b_fig2_3.yaml")
     assert simulated.steps == 5000
     for axes in simulated.grid.axes.values():
@@ -113,7 +132,14 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
 
 @pytest.mark.parametrize(
     "word",
-    ["dataset=npz", "dataset.path=patients.npz", "+dataset.name=mnist", "~dataset", "hydra.sweep.dir=x", "scale=full"],
+    [
+        "dataset=npz",
+        "dataset.vocabulary={file: x}",
+        "+dataset.name=mnist",
+        "~dataset",
+        "hydra.sweep.dir=x",
+        "scale=full",
+    ],
 )
 def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_path: Path, word: str) -> None:
     """It goes with the folder, and its page says that the records are public."""

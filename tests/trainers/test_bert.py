@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from trainers.engines.isolation import refuse_mixing
 from trainers.engines.proof import prove
 from trainers.models.bert import bert
 from trainers.models.initialise import build
+from trainers.models.words import check_words
 from trainers.transforms import Clip
 
 WORDS, PLACES, WIDTH, MIDDLE, LAYERS, HEADS, CLASSES, LENGTH = 19, 9, 8, 12, 2, 2, 3, 6
@@ -236,3 +238,26 @@ def test_other_weights_than_those_declared_are_refused(weights) -> None:
     ):
         with pytest.raises(ValueError, match=f"^Expected {message}"):
             bert((6,), 2, weights=weights | changed, heads=HEADS)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """So many words, and the number behind a text."""
+
+    words: int
+    padding: int = 0
+
+
+def test_a_model_reads_the_words_that_its_data_set_gives_and_no_others(weights) -> None:
+    words, numbers = model_of(weights), nn.Linear(LENGTH, CLASSES)
+    check_words(words, Numbers(words=WORDS))
+    check_words(nn.Embedding(WORDS, 2), Numbers(words=WORDS, padding=1))
+    check_words(numbers, None)
+    for model, vocabulary, said in (
+        (words, Numbers(words=WORDS + 1), "dataset.vocabulary.words=20 <= 19, those of the model."),
+        (words, Numbers(words=WORDS, padding=1), "dataset.vocabulary.padding=1 == 0, the model's."),
+        (words, None, "dataset.vocabulary for a model of words: this data set gives quantities."),
+        (numbers, Numbers(words=2), "a model of words for dataset.vocabulary, such as minilm: this one takes quan"),
+    ):
+        with pytest.raises(ValueError, match=f"^Expected {said}"):
+            check_words(model, vocabulary)

@@ -14,17 +14,14 @@ import numpy as np
 
 from accounting.errors import BadInput
 from trainers.data.columns import Column, public_bounds
-from trainers.data.dataset import Declared
-from trainers.data.records import Records
+from trainers.data.from_files import FromFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 CATEGORIES: dict[str, tuple[str, ...]] = {
@@ -71,7 +68,7 @@ WIDTH = len(NUMBERS) + sum(map(len, CATEGORIES.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adult(Declared):
+class Adult(FromFiles):
     """Complete rows of the 1994 census extract; adult.test is public.
 
     `bounds` gives each number's public range.
@@ -80,7 +77,6 @@ class Adult(Declared):
     """
 
     bounds: Mapping[str, tuple[float, float]]
-    files: Official
 
     def _check(self) -> None:
         object.__setattr__(self, "bounds", public_bounds(self.bounds))
@@ -89,28 +85,16 @@ class Adult(Declared):
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
 
-    def locate(self, folder: Path | None) -> None:
-        """Find adult.data and adult.test in the user's folder or download them."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return (PRIVATE_FILE,)
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check both files against their official checksums; adult.data is private."""
-        return self.files.verify(self.name, folder, (PRIVATE_FILE,))
-
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The complete rows of adult.data as private records, those of adult.test as public ones."""
-        contents = self.files.read(self.name, folder)
-        return self._records(contents, PRIVATE_FILE), self._records(contents, PUBLIC_FILE)
-
-    def _records(self, contents: Mapping[str, bytes], file: str) -> Records:
-        import torch
-
-        rows = complete_rows(contents[file], file)
-        incomes = Column(name="income", file=file, cells={line: row[-1].rstrip(".") for line, row in rows.items()})
-        return Records(
-            features=torch.from_numpy(encode(rows, self.bounds, file)),
-            labels=torch.from_numpy(incomes.positions(INCOMES)),
-        )
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The complete rows of adult.data, then those of adult.test."""
+        for file in (PRIVATE_FILE, PUBLIC_FILE):
+            rows = complete_rows(contents[file], file)
+            incomes = Column(name="income", file=file, cells={line: row[-1].rstrip(".") for line, row in rows.items()})
+            yield encode(rows, self.bounds, file), incomes.positions(INCOMES)
 
 
 def complete_rows(content: bytes, file: str) -> dict[int, list[str]]:

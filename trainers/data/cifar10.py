@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.dataset import Declared
-from trainers.data.records import Records, Scaling
+from trainers.data.from_files import FromFiles
+from trainers.data.records import Scaling
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 TRAIN_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_BATCH = "test_batch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10(Declared):
+class Cifar10(FromFiles):
     """Colour images of ten kinds of things; the test batch is public.
 
     Shapes: features uint8 [n, 3, 32, 32], scaled to (x / scale - mean) / std.
@@ -37,34 +36,25 @@ class Cifar10(Declared):
     scale: float
     mean: float
     std: float
-    files: Official
 
     def _check(self) -> None:
-        Scaling(scale=self.scale, mean=self.mean, std=self.std)
+        """Refuse constants that make no scaling."""
+        _ = self._scaling
 
-    def locate(self, folder: Path | None) -> None:
-        """Find the six batches or the archive in the user's folder, or download the archive."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return TRAIN_BATCHES
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the six batches against their official checksums; the five training batches are private."""
-        return self.files.verify(self.name, folder, TRAIN_BATCHES)
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The five training batches as private records, the test batch as public ones."""
-        contents = self.files.read(self.name, folder)
-        return self._records(contents, TRAIN_BATCHES), self._records(contents, (TEST_BATCH,))
-
-    def _records(self, contents: dict[str, bytes], files: tuple[str, ...]) -> Records:
-        """The records of these files, whose bytes go as they are parsed: images would else lie in memory thrice."""
-        import torch
-
-        batches = [parse_batch(contents.pop(file), file, math.prod(self.shape), self.classes) for file in files]
-        return Records(
-            features=torch.from_numpy(np.concatenate([images for images, _ in batches]).reshape(-1, *self.shape)),
-            labels=torch.from_numpy(np.concatenate([labels for _, labels in batches])),
-            scaling=Scaling(scale=self.scale, mean=self.mean, std=self.std),
-        )
+    def _parts(self, contents: dict[str, bytes]) -> Iterator[Arrays]:
+        """The five training batches, then the test batch; their bytes go as they are parsed, else images lie thrice."""
+        for files in (TRAIN_BATCHES, (TEST_BATCH,)):
+            batches = [parse_batch(contents.pop(file), file, math.prod(self.shape), self.classes) for file in files]
+            images = np.concatenate([images for images, _ in batches]).reshape(-1, *self.shape)
+            yield images, np.concatenate([labels for _, labels in batches])
 
 
 def parse_batch(content: bytes, file: str, pixels: int, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

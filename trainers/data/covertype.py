@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trainers.data.columns import public_bounds
-from trainers.data.dataset import Declared
+from trainers.data.from_files import FromFiles
 from trainers.data.numbers import ANY, NumberFile
-from trainers.data.records import Records
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 NUMBERS = (
     "elevation",
@@ -40,7 +34,7 @@ WIDTH, CLASSES = len(COLUMNS) - 1, 7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Covertype(Declared):
+class Covertype(FromFiles):
     """The lines of one file in the layout of covtype.data; all of them are private.
 
     `bounds` gives each number's public range.
@@ -50,7 +44,6 @@ class Covertype(Declared):
     """
 
     bounds: Mapping[str, tuple[float, float]]
-    files: Official
 
     def _check(self) -> None:
         object.__setattr__(self, "bounds", public_bounds(self.bounds))
@@ -63,26 +56,13 @@ class Covertype(Declared):
         if len(self.files.contents) != 1:
             raise ValueError(f"Expected dataset.files.contents={list(self.files.contents)} to be one file.")
 
-    def locate(self, folder: Path | None) -> None:
-        """Find the file in the user's folder."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return tuple(self.files.contents)
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the file, all of it, where no checksum is known; it is private."""
-        if not self.files.known:
-            self._read(folder)
-        return self.files.verify(self.name, folder, tuple(self.files.contents))
-
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All lines as private records; there are no public ones."""
-        import torch
-
-        features, labels = self._read(folder)
-        return Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels)), None
-
-    def _read(self, folder: Path | None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The clamped and scaled features [n, 54] and the labels [n]."""
-        ((file, content),) = self.files.read(self.name, folder).items()
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The clamped and scaled features [n, 54] and the labels [n] of the one file."""
+        ((file, content),) = contents.items()
         limits = [(-ANY, ANY)] * len(NUMBERS) + [(0, 1)] * len(AREAS + SOILS) + [(1, CLASSES)]
         table = NumberFile(file=file, columns=COLUMNS, limits=limits)
         low, high = np.array([self.bounds.get(column, (0, 1)) for column in COLUMNS[:-1]]).T
@@ -91,4 +71,4 @@ class Covertype(Declared):
         for rows, block in table.read(content, self.records):
             features[rows] = (np.clip(block[:, :-1], low, high) - low) / (high - low)
             labels[rows] = block[:, -1] - 1
-        return features, labels
+        yield features, labels

@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.dataset import Declared
+from trainers.data.from_files import FromFiles
 from trainers.data.numbers import ANY, NumberFile
-from trainers.data.records import Records, Scaling
+from trainers.data.records import Scaling
 from trainers.data.words import check_most
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 FILE = "emails.csv"
 NAME, LABEL = "Email No.", "Prediction"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enron(Declared):
+class Enron(FromFiles):
     """The mails of emails.csv, each by how often it has which word; all of them are private.
 
     A count above `most` is taken for `most`.
@@ -39,7 +36,6 @@ class Enron(Declared):
     """
 
     most: int
-    files: Official
 
     def _check(self) -> None:
         check_most(self.most)
@@ -48,27 +44,17 @@ class Enron(Declared):
         if self.classes != 2:
             raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
 
-    def locate(self, folder: Path | None) -> None:
-        """Find emails.csv in the user's folder."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return (FILE,)
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the file, all of it, where no checksum is known; it is private."""
-        if not self.files.known:
-            self._read(folder)
-        return self.files.verify(self.name, folder, (FILE,))
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=float(self.most))
 
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All mails as private records; there are no public ones."""
-        import torch
-
-        counts, labels = self._read(folder)
-        scaling = Scaling(scale=float(self.most))
-        return Records(features=torch.from_numpy(counts), labels=torch.from_numpy(labels), scaling=scaling), None
-
-    def _read(self, folder: Path | None) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bounded counts [n, words] and the labels [n]."""
-        content = self.files.read(self.name, folder)[FILE]
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The bounded counts [n, words] and the labels [n] of all mails; there are no public ones."""
+        content = contents[FILE]
         columns = content.partition(b"\n")[0].decode("utf-8", "replace").rstrip().split(",")
         words = self.shape[0]
         if len(columns) != words + 2 or (columns[0], columns[-1]) != (NAME, LABEL):
@@ -82,4 +68,4 @@ class Enron(Declared):
         for rows, block in table.read(content, self.records):
             counts[rows] = np.minimum(block[:, :-1], self.most)
             labels[rows] = block[:, -1]
-        return counts, labels
+        yield counts, labels

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.dataset import Declared
+from trainers.data.from_files import FromFiles
 from trainers.data.numbers import NumberFile
-from trainers.data.records import Records, Scaling
+from trainers.data.records import Scaling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 LARGEST = 999
 """Features are whole numbers from 0 to this, by the format."""
@@ -27,14 +25,12 @@ PRIVATE, PUBLIC = "gisette_train", "gisette_valid"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gisette(Declared):
+class Gisette(FromFiles):
     """The training records, which are private, and the validation records, which are public.
 
     Shapes: features float32 [n, features], scaled to x / 999 in [0, 1]; label -1 is 0 here, and 1 is 1.
     Source: Guyon, Gunn, Ben-Hur, Dror, Result Analysis of the NIPS 2003 Feature Selection Challenge, NIPS 2004.
     """
-
-    files: Official
 
     def _check(self) -> None:
         if len(self.shape) != 1:
@@ -42,38 +38,20 @@ class Gisette(Declared):
         if self.classes != 2:
             raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
 
-    def locate(self, folder: Path | None) -> None:
-        """Find the four files in the user's folder."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return f"{PRIVATE}.data", f"{PRIVATE}.labels"
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the four files, all of them, where no checksums are known; the training ones are private."""
-        if not self.files.known:
-            self._read(folder)
-        return self.files.verify(self.name, folder, (f"{PRIVATE}.data", f"{PRIVATE}.labels"))
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=float(LARGEST))
 
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The training records as private ones, the validation records as public ones."""
-        import torch
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The training records, then the validation records."""
+        yield self._part(contents, PRIVATE, self.records)
+        yield self._part(contents, PUBLIC, self.test_records)
 
-        private, public = (
-            Records(
-                features=torch.from_numpy(features),
-                labels=torch.from_numpy(labels),
-                scaling=Scaling(scale=float(LARGEST)),
-            )
-            for features, labels in self._read(folder)
-        )
-        return private, public
-
-    def _read(self, folder: Path | None) -> list[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-        """The features and labels of both parts."""
-        contents = self.files.read(self.name, folder)
-        return [self._part(contents, PRIVATE, self.records), self._part(contents, PUBLIC, self.test_records)]
-
-    def _part(
-        self, contents: Mapping[str, bytes], part: str, records: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _part(self, contents: Mapping[str, bytes], part: str, records: int) -> Arrays:
         names = [f"feature {place}" for place in range(1, self.shape[0] + 1)]
         table = NumberFile(file=f"{part}.data", columns=names, limits=[(0, LARGEST)] * len(names), separator=" ")
         features = np.empty((records, len(names)), dtype=np.float32)

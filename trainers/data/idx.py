@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accounting.errors import BadInput
-from trainers.data.dataset import Declared
-from trainers.data.records import Records, Scaling
+from trainers.data.from_files import FromFiles
+from trainers.data.records import Scaling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    from trainers.data.from_files import Arrays
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdxImages(Declared):
+class IdxImages(FromFiles):
     """Grey images of one channel; the 10000 test images are public.
 
     Shapes: features uint8 [n, 1, height, width], scaled to (x / scale - mean) / std.
@@ -33,39 +31,29 @@ class IdxImages(Declared):
     scale: float
     mean: float
     std: float
-    files: Official
 
     def _check(self) -> None:
-        Scaling(scale=self.scale, mean=self.mean, std=self.std)
+        """Refuse constants that make no scaling."""
+        _ = self._scaling
 
-    def locate(self, folder: Path | None) -> None:
-        """Find the four idx files in the user's folder or download them."""
-        self.files.locate(self.name, folder)
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return _files("train")
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the four files against their official checksums; the training images and labels are private."""
-        return self.files.verify(self.name, folder, _files("train"))
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The training images as private records, the test images as public ones."""
-        contents = self.files.read(self.name, folder)
-        return self._records(contents, "train"), self._records(contents, "t10k")
-
-    def _records(self, contents: Mapping[str, bytes], part: str) -> Records:
-        import torch
-
-        images_file, labels_file = _files(part)
-        images = parse_idx(contents[images_file], images_file, self.shape[-2:])
-        labels = parse_idx(contents[labels_file], labels_file, ())
-        if len(labels) != len(images):
-            raise BadInput(f"Expected {len(images)} labels in {labels_file}, got {len(labels)}.")
-        if (labels >= self.classes).any():
-            raise BadInput(f"Expected labels < {self.classes} in {labels_file}, got {labels.max()}.")
-        return Records(
-            features=torch.from_numpy(images.reshape(-1, *self.shape)),
-            labels=torch.from_numpy(labels.astype(np.int64)),
-            scaling=Scaling(scale=self.scale, mean=self.mean, std=self.std),
-        )
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The training images, then the test images."""
+        for images_file, labels_file in map(_files, ("train", "t10k")):
+            images = parse_idx(contents[images_file], images_file, self.shape[-2:])
+            labels = parse_idx(contents[labels_file], labels_file, ())
+            if len(labels) != len(images):
+                raise BadInput(f"Expected {len(images)} labels in {labels_file}, got {len(labels)}.")
+            if (labels >= self.classes).any():
+                raise BadInput(f"Expected labels < {self.classes} in {labels_file}, got {labels.max()}.")
+            yield images.reshape(-1, *self.shape), labels.astype(np.int64)
 
 
 def _files(part: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""SST-2 as bags of hashed words: whether a phrase of a film review speaks well of it.
+"""SST-2: whether a phrase of a film review speaks well of it, as a bag of hashed words or as numbers of words.
 
 The training records are phrases, many of them parts of one sentence: a guarantee for a record protects one phrase,
 and neither the sentence that it stands in nor whoever wrote the review. The file does not say which belong together.
@@ -6,73 +6,117 @@ and neither the sentence that it stands in nor whoever wrote the review. The fil
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accounting.errors import BadInput
 from trainers.data.columns import Column
-from trainers.data.dataset import Declared
-from trainers.data.records import Records, Scaling
+from trainers.data.from_files import FromFiles
+from trainers.data.records import Scaling
 from trainers.data.words import check_most, hashed_counts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from accounting.fingerprint import Content
-    from trainers.data.official import Official
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainers.data.from_files import Arrays
+    from trainers.data.vocabulary import Vocabulary
 
 PRIVATE_FILE, PUBLIC_FILE = "train.tsv", "dev.tsv"
 HEADER = ("sentence", "label")
 LABELS = ("0", "1")
+SHORTEST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sst2(Declared):
+class Phrases(FromFiles):
     """The phrases of train.tsv, which are private, and the sentences of dev.tsv, which are public.
 
-    A record is one phrase, and that alone is protected: other phrases of its sentence are other records. `shape` is the
-    number of buckets that words are hashed to; a count above `most` is taken for `most`.
-    Shapes: features uint8 [n, buckets], scaled to x / most in [0, 1]; label 1 is praise.
+    A record is one phrase, and that alone is protected: other phrases of its sentence are other records. What follows
+    says what texts become; label 1 is praise.
     Source: Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank, EMNLP 2013, as
-    GLUE publishes it; the hashing is that of Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
-    ICML 2009, without signs.
+    GLUE publishes it.
+    """
+
+    def _check(self) -> None:
+        if len(self.shape) != 1:
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{self._width}].")
+        if self.classes != len(LABELS):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {len(LABELS)}.")
+        self._check_texts()
+
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return (PRIVATE_FILE,)
+
+    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+        """The phrases of train.tsv, then the sentences of dev.tsv."""
+        for file in (PRIVATE_FILE, PUBLIC_FILE):
+            rows = labelled_texts(contents[file], file)
+            labels = Column(name=HEADER[1], file=file, cells={line: label for line, (_, label) in rows.items()})
+            yield self._features([text for text, _ in rows.values()]), labels.positions(LABELS)
+
+    @property
+    @abstractmethod
+    def _width(self) -> str:
+        """What the one size of `shape` counts."""
+
+    @abstractmethod
+    def _check_texts(self) -> None:
+        """Refuse a declaration by which texts become nothing that makes sense."""
+
+    @abstractmethod
+    def _features(self, texts: Sequence[str]) -> NDArray[np.generic]:
+        """What texts become [n, width], each by itself and by public constants alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sst2(Phrases):
+    """Phrases as counts of hashed words; a count above `most` is taken for `most`.
+
+    Shapes: features uint8 [n, buckets], scaled to x / most in [0, 1].
+    Source: Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009, without signs.
     """
 
     most: int
-    files: Official
+    _width = "buckets"
 
-    def _check(self) -> None:
+    def _check_texts(self) -> None:
         check_most(self.most)
-        if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [buckets].")
-        if self.classes != len(LABELS):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(LABELS)}.")
+
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=float(self.most))
+
+    def _features(self, texts: Sequence[str]) -> NDArray[np.uint8]:
+        return hashed_counts(texts, self.shape[0], self.most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sst2Tokens(Phrases):
+    """Phrases as the numbers of their words in a published vocabulary, for a model of those words.
+
+    Shapes: features float32 [n, length], whole numbers below `vocabulary.words`, `vocabulary.padding` behind a text.
+    """
+
+    vocabulary: Vocabulary
+    _width = "length"
+
+    def _check_texts(self) -> None:
+        if self.shape[0] < SHORTEST:
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} >= [{SHORTEST}]: the marks and one word.")
 
     def locate(self, folder: Path | None) -> None:
-        """Find train.tsv and dev.tsv in the user's folder, or the archive that they are published in."""
+        """Find the files in the user's folder, and the vocabulary."""
         self.files.locate(self.name, folder)
+        self.vocabulary.check()
 
-    def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check both files against their official checksums; train.tsv is private."""
-        return self.files.verify(self.name, folder, (PRIVATE_FILE,))
-
-    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The phrases of train.tsv as private records, the sentences of dev.tsv as public ones."""
-        contents = self.files.read(self.name, folder)
-        private, public = (self._records(contents[file], file) for file in (PRIVATE_FILE, PUBLIC_FILE))
-        return private, public
-
-    def _records(self, content: bytes, file: str) -> Records:
-        import torch
-
-        rows = labelled_texts(content, file)
-        labels = Column(name=HEADER[1], file=file, cells={line: label for line, (_, label) in rows.items()})
-        counts = hashed_counts([text for text, _ in rows.values()], self.shape[0], self.most)
-        return Records(
-            features=torch.from_numpy(counts),
-            labels=torch.from_numpy(labels.positions(LABELS)),
-            scaling=Scaling(scale=float(self.most)),
-        )
+    def _features(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self.vocabulary.numbers(texts, self.shape[0])
 
 
 def labelled_texts(content: bytes, file: str) -> dict[int, tuple[str, str]]:

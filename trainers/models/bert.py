@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from trainers.models.published import Weights
+from trainers.published import Published
 from trainers.validation import positive, positive_int
 
 _WORDS = "embeddings.word_embeddings.weight"
@@ -55,7 +55,7 @@ def bert(
     """
     if trained not in _TRAINED:
         raise ValueError(f"Expected trained={trained} to be one of {', '.join(_TRAINED)}.")
-    source = Weights(**weights)
+    source = Published(**weights)
     form = Form(**_sizes_of(source), heads=heads, padding=padding, first_place=first_place, eps=eps)
     if len(shape) != 1 or not 1 <= shape[0] <= form.longest:
         raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.longest} words.")
@@ -101,7 +101,7 @@ class Form:
 class Encoder(nn.Module):
     """BERT's encoder of single texts: token numbers [n, length] to the mean [n, width] over what is no padding."""
 
-    def __init__(self, form: Form, *, length: int, source: Weights) -> None:
+    def __init__(self, form: Form, *, length: int, source: Published) -> None:
         super().__init__()
         self.form, self.source = form, source
         self.words = nn.Embedding(form.words, form.width)
@@ -168,7 +168,7 @@ class Layer(nn.Module):
         return attended
 
 
-def _sizes_of(source: Weights) -> dict[str, int]:
+def _sizes_of(source: Published) -> dict[str, int]:
     """What the shapes of a file's tensors say."""
     with safe_open(source.path(), "pt") as tensors:
         names = list(tensors.keys())

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from trainers.engines.isolation import refuse_by_name
-from trainers.models.published import Pretrained
+from trainers.published import Pretrained
 
 
 def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:

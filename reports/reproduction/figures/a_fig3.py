@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from accounting.papers.one_run import PRINTED
-from reports.charts import Drawing
-from reports.page import draw
 from reports.reproduction import claims
 from reports.reproduction.finding import Reproduction, Trained, sheet
+from reports.reproduction.pairs import heatmaps
 from reports.reproduction.training import ACCOUNT, costs
 from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:
     """One map per method and noise multiplier, as on the sweep's own page."""
-    whole = draw(sweep)[0]
     return Reproduction(
         title="What DP-NSGD and DP-SGD ask to be tuned",
         source="Yang, Zhang, Chen, Liu 2022, Figure 3",
-        drawings=(Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg),),
+        drawings=(heatmaps(sweep),),
         findings=(
             claims.flat_in_regularizer(sweep.table),
             claims.ridge(sweep.table),

@@ -2,73 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
-import pandas as pd
-
-from reports.charts import Map, maps
-from reports.notation import method_label
-from reports.reproduction import claims
-from reports.reproduction.claims import CLIP, LR
 from reports.reproduction.finding import Reproduction, Trained
-from reports.reproduction.training import ACCOUNT, costs
+from reports.reproduction.landscape import make as landscape
 from reports.table import Sweep
-
-BEST = 0.01
-"""The share of DP-SGD's losses that is drawn white, and DP-Adam's below the same loss."""
-
-SMALLEST = 1e-9
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Both maps, and the exponents of their best learning rates."""
+    """Of records that are made up."""
     cap = float(sweep.plan.trials[0].config["loss"]["cap"])
-    table = sweep.table.assign(loss=log_losses(sweep.table, cap))
-    own = {str(method): rows for method, rows in table.groupby("method", sort=False)}
-    limit = float(own["dpsgd"]["loss"].quantile(BEST, interpolation="lower"))
-    return Reproduction(
-        title="Learning rate and clip norm, entangled or not",
+    return landscape(
+        sweep,
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 2 and 3",
-        drawings=(
-            maps(
-                "figure",
-                "Log loss of DP-SGD and of DP-Adam over learning rate and clip norm; the best are white.",
-                "log10 of the mean squared error",
-                [_map(method, rows, limit) for method, rows in own.items()],
-            ),
-        ),
-        findings=(claims.diagonal(table), claims.no_diagonal(table)),
-        sheets=(costs(sweep),),
-        notes=(
-            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and what of DP-Adam's is as low. Losses "
-            f"are those of public records, each at most {cap:g}. The ranges of the axes are ours.",
-            ACCOUNT,
-        ),
-    )
-
-
-def log_losses(table: pd.DataFrame, cap: float) -> pd.Series[float]:
-    """log10 of the mean squared error that a score of 1 - error / cap stands for."""
-    losses = cap * (1 - claims.scores(table))
-    return losses.clip(lower=SMALLEST).map(math.log10)
-
-
-def _map(method: str, rows: pd.DataFrame, limit: float) -> Map:
-    square = rows.pivot_table(index=CLIP, columns=LR, values="loss", aggfunc="min").sort_index().sort_index(axis=1)
-    values = tuple(tuple(map(float, line)) for line in square.to_numpy())
-    return Map(
-        title=method_label(method),
-        x_label="lr",
-        y_label="clip norm",
-        columns=tuple(f"{lr:g}" for lr in square.columns),
-        rows=tuple(f"{clip:g}" for clip in square.index),
-        values=values,
-        white=frozenset(
-            (row, column)
-            for row, line in enumerate(values)
-            for column, value in enumerate(line)
-            if math.isfinite(value) and value <= limit
-        ),
+        cap=cap,
+        measure="log10 of the mean squared error",
+        note=f"Losses are those of public records, each at most {cap:g}.",
     )
 
 

@@ -51,6 +51,18 @@ def test_flat_in_the_regularizer() -> None:
     )
 
 
+def test_a_grid_is_easier_where_more_of_it_is_good() -> None:
+    wide = rows("dpnadam", REGULARIZER, lambda lr, r: 0.9 - 0.04 * (lr > 0.1))
+    narrow = rows("dpadam", CLIP, ALONG_RIDGE)
+    finding = claims.easier(pd.concat([wide, narrow]), "dpnadam", "dpadam")
+    assert finding.holds
+    assert "100%" in finding.numbers
+    assert "20%" in finding.numbers
+    assert not claims.easier(pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam").holds
+    swapped = [narrow.assign(method="dpnadam"), wide.assign(method="dpadam")]
+    assert not claims.easier(pd.concat(swapped), "dpnadam", "dpadam").holds
+
+
 def test_one_noise_that_speaks_against_it_suffices() -> None:
     good = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)])
     bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE), rows("dpsgd", CLIP, ALONG_LR)])

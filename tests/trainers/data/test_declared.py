@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
 from accounting.fingerprint import Content
+from trainers.data.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from trainers.data.dataset import DataSet
@@ -64,6 +65,7 @@ OPEN: dict[str, Any] = {
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 6.0, "delta": 1e-4},
     },
+    "sst2_roberta": {"dataset": {"vocabulary": {"file": "/models/roberta/tokenizer.json", "sha256": "0" * 64}}},
 }
 """What the YAMLs leave to the user, with an example of what a user might say."""
 
@@ -71,6 +73,8 @@ DATA_SETS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(file), OPEN.get(file.stem, {})))
     for file in sorted(CONF.glob("dataset/*.yaml"))
 }
+ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_roberta"), "sst2")
+"""Data sets of the same records as another one, whose account theirs is."""
 OFFICIAL = [name for name, conf in DATA_SETS.items() if "files" in conf["dataset"]]
 TRAINERS = tuple(sorted(path.stem for path in (CONF / "trainer").glob("*.yaml")))
 GRIDS: dict[str, Any] = {
@@ -86,18 +90,18 @@ def unreachable(dataset: Any, nowhere: str) -> DataSet:
     return dataclasses.replace(dataset, files=dataclasses.replace(dataset.files, url=nowhere))  # type: ignore[no-any-return]
 
 
-def leaves(conf: Any, path: str = "") -> set[str]:
+def leaves(conf: Any, open_keys: set[str], path: str = "") -> set[str]:
     """The dotted keys of what was said, down to where the YAML has its ???."""
-    if not isinstance(conf, dict) or path.count(".") == 2:
-        return {path.removeprefix(".")}
-    return {leaf for key, value in conf.items() for leaf in leaves(value, f"{path}.{key}")}
+    if not isinstance(conf, dict) or path in open_keys:
+        return {path}
+    return {leaf for key, value in conf.items() for leaf in leaves(value, open_keys, f"{path}.{key}".lstrip("."))}
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_the_user_is_asked_for_what_only_the_user_knows_and_for_nothing_else(name: str) -> None:
     written = OmegaConf.load(CONF / "dataset" / f"{name}.yaml")
-    asked = OPEN.get(name)
-    assert OmegaConf.missing_keys(written) == (leaves(asked) if asked else set())
+    asked, open_keys = OPEN.get(name), OmegaConf.missing_keys(written)
+    assert open_keys == (leaves(asked, open_keys) if asked else set())
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -107,10 +111,18 @@ def test_every_data_set_declares_itself(name: str) -> None:
     fields = {field.name for field in dataclasses.fields(dataset)}
     assert fields - {"public"} == set(conf["dataset"]) - {"_target_", "_recursive_"}
     assert not dataset.public, "nobody's records are declared public but by whoever runs a sweep"
-    assert dataset.name == name
+    assert dataset.name == ACCOUNTS.get(name, name)
     assert dataset.unit == "record"
     assert isinstance(dataset.shape, tuple)
     assert set(conf) - {"loss"} == {"defaults", "dataset", "sampler", "steps", "privacy", "budget"}
+
+
+@pytest.mark.parametrize(("name", "account"), ACCOUNTS.items())
+def test_who_shares_an_account_has_its_records_and_its_budget(name: str, account: str) -> None:
+    one, other = DATA_SETS[name], DATA_SETS[account]
+    assert one["budget"] == other["budget"]
+    assert one["dataset"]["files"] == other["dataset"]["files"]
+    assert one["dataset"]["records"] == other["dataset"]["records"]
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -150,8 +162,9 @@ def test_the_official_files_hold_what_is_declared(name: str, request: pytest.Fix
             assert records.labels.dtype == torch.float32
             continue
         assert sorted(set(records.labels.tolist())) == list(range(dataset.classes))
-        assert inputs.min() >= -1
-        assert inputs.max() <= 1
+        words = vocabulary_of(dataset)
+        assert inputs.min() >= (0 if words else -1)
+        assert inputs.max() <= (words.words - 1 if words else 1)
 
 
 def holding(folder: Path, name: str, contents: dict[str, bytes]) -> Any:
@@ -195,7 +208,9 @@ def test_absent_and_offline_is_one_sentence_with_the_next_step(name: str, tmp_pa
     conf: Any = DATA_SETS[name]
     if any(Path(folder).is_dir() for folder in conf["dataset"]["files"]["folders"] if folder.startswith("/")):
         pytest.skip("this machine carries the files in a system folder")
-    with pytest.raises(BadInput, match=rf"^{name} is not in .*: put .* into {tmp_path}/.* and say DATA=") as refusal:
+    with pytest.raises(
+        BadInput, match=rf"^{ACCOUNTS.get(name, name)} is not in .*: put .* into {tmp_path}/.* and say DATA="
+    ) as refusal:
         unreachable(instantiate(conf["dataset"]), nowhere).locate(tmp_path)
     for file in conf["dataset"]["files"]["downloads"]:
         assert file in str(refusal.value)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from accounting.errors import BadInput
 from accounting.fingerprint import Content
 from trainers.data.official import Official
-from trainers.data.sst2 import Sst2
+from trainers.data.sst2 import Sst2, Sst2Tokens
+from trainers.data.vocabulary import padded
 from trainers.data.words import bucket, hashed_counts, words
 
 TRAIN = "sentence\tlabel\nhide new secretions \t0\n\"that loves , that loves THAT \t1\n's \t1\n"
@@ -102,3 +106,40 @@ def test_another_header_is_refused(tmp_path: Path, header: str) -> None:
 def test_a_declaration_that_makes_no_sense_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"Expected dataset\\.{next(iter(wrong))}="):
         dataclasses.replace(written(tmp_path), **wrong)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class Letters:
+    """A vocabulary of letters, for phrases of this test."""
+
+    words: int = 128
+    padding: int = 0
+
+    def check(self) -> None:
+        """There is no file."""
+
+    def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
+        return padded(([1, *map(ord, text[: length - 2]), 2] for text in texts), length, self.padding)
+
+
+def numbered(folder: Path) -> Sst2Tokens:
+    """The same phrases as numbers."""
+    kept = {
+        field.name: getattr(written(folder), field.name) for field in dataclasses.fields(Sst2) if field.name != "most"
+    }
+    return Sst2Tokens(**kept | {"shape": (5,), "vocabulary": Letters()})
+
+
+def test_phrases_become_numbers_of_words_and_stay_the_same_records(tmp_path: Path) -> None:
+    dataset = numbered(tmp_path)
+    private, public = dataset.load(tmp_path)
+    assert public is not None
+    assert private.inputs(slice(2, 3), "cpu").tolist() == [[1, ord("'"), ord("s"), ord(" "), 2]]
+    assert public.inputs(slice(0, 1), "cpu").tolist() == [[1, *map(ord, "hid"), 2]]
+    assert private.labels.tolist() == [0, 1, 1]
+    assert dataset.verify(tmp_path) == written(tmp_path).verify(tmp_path)
+
+
+def test_a_length_without_a_word_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^Expected dataset\.shape=\[2\] >= \[3\]"):
+        dataclasses.replace(numbered(tmp_path), shape=(2,))

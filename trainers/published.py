@@ -1,4 +1,4 @@
-"""Weights that somebody else trained and published, as a file of one's own or in an installed package.
+"""What somebody else trained and published, weights or a vocabulary: a file of one's own or in an installed package.
 
 What they were trained on is not in the account: they are public, and stay so only where no private record was among
 their training data. The checksum is part of a trial's configuration, so that what a sweep started from is on record.
@@ -28,8 +28,8 @@ class Pretrained(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
-    """A file of safetensors by its checksum: in an installed package, or of no package and by its whole path."""
+class Published:
+    """A file by its checksum: in an installed package, or of no package and by its whole path."""
 
     package: str | None
     file: str
@@ -38,10 +38,20 @@ class Weights:
     def path(self) -> Path:
         """Where the file lies; raises ValueError where it does not, or is another one."""
         path = self._folder() / self.file
-        if not path.is_file() or (digest := _digest(path)) != self.sha256:
-            told = f"sha256={digest}" if path.is_file() else "nothing"
-            raise ValueError(f"Expected file={path} to have sha256={self.sha256}, found {told}.")
+        self._check(path, _digest(path) if path.is_file() else None)
         return path
+
+    def content(self) -> bytes:
+        """What the file holds; raises ValueError where it does not lie there, or is another one."""
+        path = self._folder() / self.file
+        content = path.read_bytes() if path.is_file() else None
+        self._check(path, None if content is None else hashlib.sha256(content).hexdigest())
+        return content or b""
+
+    def _check(self, path: Path, digest: str | None) -> None:
+        if digest != self.sha256:
+            told = "nothing" if digest is None else f"sha256={digest}"
+            raise ValueError(f"Expected file={path} to have sha256={self.sha256}, found {told}.")
 
     def _folder(self) -> Path:
         if self.package is None:

@@ -1,0 +1,21 @@
+"""Yang et al. 2022, Figure 4: DP-NSGD over lr x regularizer and DP-SGD over lr x clip norm, sentences."""
+
+from __future__ import annotations
+
+from reports.reproduction.finding import Reproduction, Trained
+from reports.reproduction.pairs import make as pair
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One map a method."""
+    return pair(
+        sweep,
+        normalized="dpnsgd",
+        clipped="dpsgd",
+        source="Yang, Zhang, Chen, Liu 2022, Figure 4",
+        note="The paper fine-tunes RoBERTa-base, its embeddings frozen; that is scale=full here.",
+    )
+
+
+FIGURE = Trained(experiment="a_fig4", make=make)

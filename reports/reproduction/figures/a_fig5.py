@@ -1,0 +1,22 @@
+"""Yang et al. 2022, Figure 5: DP-NAdam over lr x regularizer and DP-Adam over lr x clip norm, sentences."""
+
+from __future__ import annotations
+
+from reports.reproduction.finding import Reproduction, Trained
+from reports.reproduction.pairs import make as pair
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One map a method."""
+    return pair(
+        sweep,
+        normalized="dpnadam",
+        clipped="dpadam",
+        source="Yang, Zhang, Chen, Liu 2022, Figure 5",
+        note="The paper draws these maps and says nothing of them: the claims are its Figure 4's, asked of the other "
+        "two methods. It fine-tunes RoBERTa-base, its embeddings frozen; that is scale=full here.",
+    )
+
+
+FIGURE = Trained(experiment="a_fig5", make=make)

@@ -1,0 +1,75 @@
+"""Mohapatra et al. 2022, Figures 11 to 14: DP-SGD, DP-Adam, ADADP and DP-AdamWOSM at other noise levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+
+from reports.charts import Chart, Curve, charts
+from reports.notation import method_label, number
+from reports.reproduction import claims
+from reports.reproduction.claims import STEPS
+from reports.reproduction.finding import Finding, Reproduction, Trained
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+NOISE = "noise_multiplier"
+ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", "dpsgd"
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """A chart a noise level: best and median candidates over the number of steps."""
+    table = sweep.table.assign(found=claims.scores(sweep.table))
+    levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
+    last = table[table[STEPS] == table[STEPS].max()]
+    return Reproduction(
+        title="Few candidates against many, at other noise levels",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 11 to 14",
+        drawings=(
+            charts(
+                "figure",
+                "Best and median score of four methods over the number of steps, at each noise level.",
+                [_chart(noise, rows, sweep.quality) for noise, rows in levels.items()],
+            ),
+        ),
+        findings=(
+            claims.close(last, (TUNED, ADAM), "At every noise level, the best of DP-SGD and of DP-Adam are close."),
+            *(finding for noise, rows in levels.items() for finding in _findings(noise, rows)),
+        ),
+        sheets=(costs(sweep),),
+        notes=(
+            "Each length is a run of its own. DP-SGD is trained to the end alone. The noise levels are ours.",
+            ACCOUNT,
+        ),
+    )
+
+
+def _findings(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
+    """Those of Figures 7 and 8 at one noise level."""
+    last, both = rows[rows[STEPS] == rows[STEPS].max()], rows[rows["method"].isin((ADAM, WOSM))]
+    for finding in (claims.few_candidates_do(last, [TUNED], ADAM), claims.alongside(both, ADAM, WOSM)):
+        yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}")
+
+
+def _chart(noise: float, rows: pd.DataFrame, quality: str) -> Chart:
+    grouped = rows.groupby(["method", STEPS], sort=False)["found"]
+    kinds = {"best": grouped.max(), "median": grouped.median()}
+    return Chart(
+        title=f"Noise multiplier {number(noise)}",
+        x_label="steps",
+        y_label=quality,
+        curves=tuple(
+            Curve(
+                label=f"{method_label(method)}, {kind}",
+                x=tuple(map(float, found[method].index)),
+                y=tuple(found[method]),
+            )
+            for method in dict.fromkeys(rows["method"])
+            for kind, found in kinds.items()
+        ),
+    )
+
+
+FIGURE = Trained(experiment="b_fig11_14", make=make)
