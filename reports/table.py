@@ -182,10 +182,9 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
 
 
 def noise_multiplier(event: DpEvent) -> float | None:
-    """The one noise multiplier of an event, None where its steps differ."""
+    """The noise multiplier that Gaussian steps begin with: a bound that falls makes it grow. None for other events."""
     steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(event)]
-    noises = {None if step is None else step[1] for step in steps}
-    return noises.pop() if len(noises) == 1 else None
+    return min((step[1] for step in steps if step), default=None) if all(steps) else None
 
 
 def _table(plan: Plan, runs: Runs) -> pd.DataFrame:

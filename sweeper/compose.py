@@ -27,6 +27,7 @@ from sweeper.blocks import blocks_of
 from sweeper.declaration import build
 from sweeper.points import Point, Request
 from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
+from sweeper.spending import is_open, spend
 
 FINAL = "accounting.final.Final"
 SOLVED = ("noise", "steps", "points")
@@ -88,14 +89,19 @@ def compose_plan(
         turns=None if proposed is None else proposed.trials,
         shared=asked.shared,
     )
-    target = _target(privacy, distinct, request, config.solve)
+    spending = is_open(distinct, config.solve)
+    target = _target(privacy, distinct, request, "steps" if spending else config.solve)
     if "_target_" in tuning:
         rule = _with_final(tuning, config.final)
+    elif spending:
+        raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
     else:
         rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
         notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
     terms = replace(terms, rule=rule_from_config(rule))
     _check_search(terms, asked, search)
+    if spending and target is not None:
+        distinct, target = spend(distinct, terms, target), None
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
     event = terms.event(trial.event for trial in trials)
@@ -259,7 +265,10 @@ def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Reques
     given = [point.config["privacy"]["noise_multiplier"] is not None for point in points]
     if solve != "noise":
         if not all(given):
-            raise BadInput(f"Expected privacy.noise_multiplier to be given: solve={solve} leaves it as it is.")
+            raise BadInput(
+                f"Expected privacy.noise_multiplier to be given: solve={solve} and steps=when_budget_spent leave it as "
+                "it is."
+            )
         return positive("privacy.epsilon", privacy["epsilon"])
     if any(given):
         if "privacy.epsilon" in request.keys:

@@ -19,15 +19,20 @@ from accounting import events
 from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
+from trainers.bound_schedules import noise_factors
 from trainers.data.dataset import nominal_units, unit_column
 
 if TYPE_CHECKING:
+    from trainers.bound_schedules import BoundSchedule
     from trainers.data.dataset import DataSet
     from trainers.losses import Loss
     from trainers.method import Trainer
     from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
     from trainers.scores import Score
+
+SAME_BOUND = {"_target_": "trainers.bound_schedules.Constant"}
+"""The bounds of a configuration that names none: what never changes is no part of a trial's identity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,7 @@ class Declaration:
     trainer: Trainer
     sampler: Sampler
     schedule: LearningRate
+    bounds: BoundSchedule
     score: Score
     steps: int
     checkpoints: Checkpoints
@@ -67,6 +73,11 @@ class Declaration:
             raise BadInput(
                 f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
                 f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
+            )
+        if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
+            raise BadInput(
+                f"Expected checkpoint.every={self.checkpoints.every} to be null with bounds.noise={self.bounds.noise}: "
+                "what it costs to run lost steps again depends on which steps they are."
             )
 
     @property
@@ -87,8 +98,7 @@ class Declaration:
 
     def training(self, noise_multiplier: float) -> DpEvent:
         """What training may do to the training records at most."""
-        step = self.sampler.event(records=self.train_records, noise_multiplier=noise_multiplier)
-        return events.repeat(step, self.priced_steps)
+        return _training(self.sampler, self.train_records, self.bounds, self.steps, self.priced_steps, noise_multiplier)
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """Training and scoring, each for its own records."""
@@ -103,8 +113,9 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ("dataset", "loss", "trainer", "sampler", "schedule", "score")
-    parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
+    names = ("dataset", "loss", "trainer", "sampler", "schedule", "bounds", "score")
+    whole = {"bounds": SAME_BOUND, **config}
+    parts = {name: _declared(json.dumps(whole[name], sort_keys=True), name) for name in names}
     declaration = Declaration(
         steps=config["steps"],
         checkpoints=_checkpoints(config["checkpoint"]),
@@ -114,10 +125,12 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     try:
         declaration.loss.check(declaration.dataset.classes)
         declaration.score.check(declaration.dataset.test_records)
-        accesses = events.flatten(declaration.training(noise_multiplier=1.0))
+        if config.get("bounds", SAME_BOUND) != SAME_BOUND:
+            declaration.trainer.transform.shrunk(0.5)
+        accesses = events.flatten(declaration.sampler.event(records=declaration.train_records, noise_multiplier=1.0))
     except ValueError as cause:
         raise BadInput(str(cause)) from cause
-    if sum(count for _, count in accesses) != declaration.priced_steps:
+    if sum(count for _, count in accesses) != 1:
         raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step.")
     return declaration
 
@@ -127,6 +140,21 @@ def _checkpoints(config: Any) -> Checkpoints:
         return Checkpoints(**config)
     except TypeError:
         raise BadInput(f"Expected checkpoint={config!r} to have every and resumes, and nothing else.") from None
+
+
+@lru_cache(maxsize=256)
+def _training(
+    sampler: Sampler, records: int, bounds: BoundSchedule, steps: int, priced: int, noise_multiplier: float
+) -> DpEvent:
+    """All steps, each at its own noise; steps beyond them are lost ones, which are all alike."""
+
+    def step(factor: float) -> DpEvent:
+        return sampler.event(records=records, noise_multiplier=noise_multiplier * factor)
+
+    factors = noise_factors(bounds, steps)
+    if len(factors) == 1:
+        return events.repeat(step(*factors), priced)
+    return events.compose(events.repeat(step(factor), count) for factor, count in factors.items())
 
 
 def _is_integer(value: object) -> bool:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput
+from sweeper.declaration import SAME_BOUND
 
 IDENTITY = (
     "dataset",
@@ -26,6 +27,7 @@ IDENTITY = (
     "loss",
     "trainer",
     "schedule",
+    "bounds",
     "sampler",
     "subsample",
     "score",
@@ -40,7 +42,7 @@ IDENTITY = (
 OFFERS = "offers"
 """Where the rules that were not chosen are composed to."""
 
-SWEEPABLE = ("trainer", "model", "schedule", "sampler", "engine", "steps", "privacy.noise_multiplier")
+SWEEPABLE = ("trainer", "model", "schedule", "bounds", "sampler", "engine", "steps", "privacy.noise_multiplier")
 """What may differ between the points of one plan."""
 
 
@@ -153,6 +155,8 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for key in IDENTITY:
         node = config[key]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    if resolved["bounds"] == SAME_BOUND:
+        del resolved["bounds"]
     return resolved
 
 

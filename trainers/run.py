@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from accounting.events import DpEvent, repeat
+from accounting.events import DpEvent, compose, repeat
+from trainers.bound_schedules import CONSTANT, noise_factors
 from trainers.validation import non_negative, positive_int
 
 if TYPE_CHECKING:
+    from trainers.bound_schedules import BoundSchedule
     from trainers.method import Trainer
     from trainers.sampling import Sampler
     from trainers.schedules import LearningRate
@@ -27,6 +30,7 @@ class Run:
     noise_multiplier: float
     steps: int
     train_records: int
+    bounds: BoundSchedule = CONSTANT
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
@@ -35,13 +39,22 @@ class Run:
 
     @property
     def step_event(self) -> DpEvent:
-        """What one step is declared to do to the training records."""
+        """What one step at the whole bound is declared to do to the training records."""
         return self.sampler.event(records=self.train_records, noise_multiplier=self.noise_multiplier)
 
     @property
     def event(self) -> DpEvent:
         """What the run is declared to do to the training records."""
-        return repeat(self.step_event, self.steps)
+        ran = self.ran(noise_factors(self.bounds, self.steps))
+        return compose(repeat(event, count) for event, count in ran.items())
+
+    def ran(self, noise_factors: Mapping[float, int]) -> Counter[DpEvent]:
+        """What steps do to the training records, so many of each factor on the noise multiplier."""
+        found: Counter[DpEvent] = Counter()
+        for factor, count in noise_factors.items():
+            noise = self.noise_multiplier * factor
+            found[self.sampler.event(records=self.train_records, noise_multiplier=noise)] += count
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

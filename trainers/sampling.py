@@ -10,6 +10,7 @@ below stands for one unit.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _SPREAD = 4  # standard deviations above the mean: a second round of gaps is rare, and only a matter of time
 
 
-class Sampler(Protocol):
+class Sampler(Hashable, Protocol):
     """Draws the records of a step, and declares what a step costs.
 
     *Guarantee*: a step that adds Gaussian noise to a bounded sum over `draw` is the mechanism `event`.

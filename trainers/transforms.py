@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
 from trainers.validation import positive
@@ -48,6 +48,10 @@ class GradientTransform(Protocol):
 
     def along(self, lengths: Tensor) -> Tensor:
         """The signed lengths [..., n] that transforms leave of these [..., n]: lengths * factors(|lengths|)."""
+        ...
+
+    def shrunk(self, factor: float) -> GradientTransform:
+        """The same with `factor` in (0, 1] times the bound; ValueError where that makes no sense."""
         ...
 
 
@@ -80,6 +84,10 @@ class Clip:
         finite = lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         return torch.maximum(torch.minimum(finite, bound, out=finite), -bound, out=finite)
 
+    def shrunk(self, factor: float) -> Clip:
+        """Clipping to a shorter norm."""
+        return self if factor == 1 else replace(self, clip_norm=self.clip_norm * factor)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize:
@@ -107,6 +115,12 @@ class Normalize:
     def along(self, lengths: Tensor) -> Tensor:
         """length / (regularizer + |length|)."""
         return _normal(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
+
+    def shrunk(self, factor: float) -> Normalize:
+        """Itself at a factor of 1, the only one: a shorter bound would be a smaller learning rate and nothing else."""
+        if factor == 1:
+            return self
+        raise ValueError("Expected bounds=constant with normalized gradients: they have no clip norm to lower.")
 
 
 def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:
