@@ -196,8 +196,10 @@ def _pure_claims(event: DpEvent) -> tuple[DpEvent, float]:
     *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: such a claim is randomised
     response that gives everything away with probability delta.
     """
-    spent, kept = 0.0, []
-    for leaf, count in flatten(event):
+    spent, kept, leaves = 0.0, [], flatten(event)
+    if not any(isinstance(leaf, BlackBoxDpEvent) for leaf, _ in leaves):
+        return event, 0.0
+    for leaf, count in leaves:
         if isinstance(leaf, BlackBoxDpEvent):
             spent += count * leaf.delta
             leaf = black_box(epsilon=leaf.epsilon, delta=0.0, adjacency=leaf.adjacency)
