@@ -105,6 +105,12 @@ def compose_plan(
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
     event = terms.event(trial.event for trial in trials)
+    quote = terms.panel.quote(event, delta, budget.adjacency, budget.unit)
+    if spending and quote.epsilon > privacy["epsilon"]:
+        raise BadInput(
+            f"Expected privacy.epsilon={privacy['epsilon']:g} to pay for the scores as well as for the steps, got "
+            f"{quote.epsilon:.4g} at this score.noise_std."
+        )
     alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
     if len(alone) > 1 and (proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
         notes = (*notes, f"The points differ in what they cost; {terms.rule.name} charges the worst at every order.")
@@ -125,7 +131,7 @@ def compose_plan(
         plan=plan,
         rule=terms.rule,
         panel=terms.panel,
-        quote=terms.panel.quote(event, delta, budget.adjacency, budget.unit),
+        quote=quote,
         single_run=terms.panel.quote(dearest, delta, budget.adjacency, budget.unit),
         offers=offers,
         budget_given=not request.keys.isdisjoint({"budget.epsilon", "budget.delta"}),

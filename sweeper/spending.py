@@ -1,9 +1,9 @@
 """Runs that go on until their budget is spent: how many steps each takes, found before anything runs.
 
 `steps=when_budget_spent` leaves the number of steps open where the noise and the price of the whole search are given.
-All runs spend alike: each takes the most steps that cost, alone, no more than those of every other one, and the whole
-search with them costs at most privacy.epsilon. So a method whose steps are cheaper takes more of them. What a bound
-schedule makes of the number of steps is in the price.
+All runs spend alike: each takes as many steps as cost, alone, what every other one does, to a few hundredths, and the
+whole search with them costs at most privacy.epsilon, to the last step. So a method whose steps are cheaper takes more
+of them. What a bound schedule makes of the number of steps is in the price.
 
 The numbers are then part of the trials' configurations like any that a user types: nothing is decided while a run is
 under way, as it is in Algorithm 1 of Yu, Zhang, Chen 2019, whose price would be the same.
@@ -11,23 +11,26 @@ under way, as it is in Algorithm 1 of Yu, Zhang, Chen 2019, whose price would be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
 
-from accounting.calibration import largest_count
+import numpy as np
+
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import DpEvent, PlanEvent
-from accounting.guarantee import Adjacency
-from accounting.rdp import Rdp
-from sweeper.declaration import declare
+from accounting.pld import Pld
+from sweeper.declaration import Declaration, declare
 from sweeper.points import Point
-from sweeper.solve import MOST_STEPS, ROUGH_ORDERS, Terms, given_noise, training_events
+from sweeper.solve import MOST_STEPS, Terms, given_noise, training_events
 from trainers.bound_schedules import BoundSchedule
 from trainers.sampling import Sampler
 
 Kind = tuple[Sampler, int, BoundSchedule, float]
 """What the price of a run follows from, its number of steps apart: sampler, records, bounds, noise multiplier."""
+
+LEAST = 1e-12
+"""Less than this is as much."""
 
 WHEN_BUDGET_SPENT = "when_budget_spent"
 
@@ -52,26 +55,16 @@ def spend(points: Sequence[Point], terms: Terms, epsilon: float) -> list[Point]:
     kinds = [(one.sampler, one.train_records, one.bounds, noise) for one, noise in zip(declared, noises, strict=True)]
     runs = dict(zip(kinds, zip(declared, noises, strict=True), strict=True))
     first, *others = runs
+    alone = {kind: _Alone.of(*runs[kind], terms, epsilon) for kind in runs if others}
 
-    @cache
-    def alone(kind: Kind, steps: int) -> float:
-        declaration, noise = runs[kind]
-        return _price(replace(declaration, steps=steps).training(noise))
-
-    @cache
     def lengths(steps: int) -> Mapping[Kind, int]:
         """How many steps each kind of run takes, where those of the first are given."""
-        if not others:
-            return {first: steps}
-        price = alone(first, steps)
-        fitting = {kind: largest_count(partial(alone, kind), price, MOST_STEPS, start=steps) for kind in others}
-        return {first: steps} | {kind: max(1, count) for kind, count in fitting.items()}
+        return {first: steps} | {kind: alone[kind].steps(alone[first].price(steps)) for kind in others}
 
     def after(steps: int) -> list[PlanEvent]:
         found = lengths(steps)
-        return training_events(
-            [replace(one, steps=found[kind]) for one, kind in zip(declared, kinds, strict=True)], noises
-        )
+        longer = [replace(one, steps=found[kind]) for one, kind in zip(declared, kinds, strict=True)]
+        return training_events(longer, noises)
 
     found = lengths(terms.most_steps(after, epsilon))
     return [
@@ -79,10 +72,35 @@ def spend(points: Sequence[Point], terms: Terms, epsilon: float) -> list[Point]:
     ]
 
 
-def _price(run: DpEvent) -> float:
-    """What runs are compared by: a bound by Renyi curves at few orders, under neighbours that these have one for."""
-    accountant, delta = Rdp(orders=ROUGH_ORDERS), 1e-5
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Alone:
+    """The logarithms of what runs of one kind cost alone, after 1, 4, 16, ... steps, and of these; straight between."""
+
+    counts: np.ndarray
+    prices: np.ndarray
+
+    @classmethod
+    def of(cls, declaration: Declaration, noise: float, terms: Terms, most: float) -> _Alone:
+        """Up to the first price above `most`."""
+        counts, prices = [1], [_price(declaration.training(noise), terms)]
+        while prices[-1] <= most and counts[-1] < MOST_STEPS:
+            counts.append(4 * counts[-1])
+            longer = replace(declaration, steps=counts[-1])
+            prices.append(max(prices[-1], _price(longer.training(noise), terms)))
+        return cls(counts=np.log(counts), prices=np.log(prices))
+
+    def price(self, steps: int) -> float:
+        """The logarithm of what so many steps cost."""
+        return float(np.interp(math.log(steps), self.counts, self.prices))
+
+    def steps(self, price: float) -> int:
+        """How many steps cost so much, at least one."""
+        return max(1, math.floor(math.exp(float(np.interp(price, self.prices, self.counts))) + 1e-9))
+
+
+def _price(run: DpEvent, terms: Terms) -> float:
+    """What runs are compared by: by the distribution on a wide grid, which is quick, or else by Renyi curves."""
     try:
-        return accountant.epsilon(run, delta, Adjacency.ADD_OR_REMOVE_ONE)
+        return max(LEAST, Pld(interval=1e-3).epsilon(run, terms.delta, terms.adjacency))
     except UnsupportedEvent:
-        return accountant.epsilon(run, delta, Adjacency.REPLACE_ONE)
+        return max(LEAST, terms.rough_epsilon([PlanEvent(training=run)]))

@@ -79,6 +79,10 @@ def test_rules_that_hide_losers_price_the_schedule(compose_priced: Compose, rule
         (["steps=when_budget_spent", "solve=points"], "Expected solve=points to be left out"),
         (["steps=when_budget_spent", "privacy.noise_multiplier=9", "tuning=auto"], "Expected tuning=auto to be a rule"),
         (
+            ["steps=when_budget_spent", "privacy.noise_multiplier=20", "privacy.epsilon=1", "score.noise_std=5"],
+            "Expected privacy.epsilon=1 to pay for the scores as well as for the steps",
+        ),
+        (
             ["steps=when_budget_spent", "privacy.noise_multiplier=0.02", "privacy.epsilon=0.1"],
             "Not one step fits privacy.epsilon=0.1 at this noise; it costs",
         ),
