@@ -37,7 +37,7 @@ def constrained(rows: pd.DataFrame) -> Finding:
     """The advantage is larger where fewer steps are paid for."""
     plain, both = amended.best(rows, PLAIN), amended.best(rows, BOTH)
     gaps = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
-    few, many = min(gaps), max(gaps)
+    few, many = min(gaps, default=0.0), max(gaps, default=0.0)
     return Finding(
         claim="The advantage becomes larger when the budget, the number of steps, is more constrained.",
         criterion="with the fewest steps, which is with the least noise, the amended method's gain over DP-SGD is at "
