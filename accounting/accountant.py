@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Protocol
 
-from accounting.events import DpEvent, PlanEvent, as_gaussian_step, flatten
+import numpy as np
+
+from accounting.events import (
+    DpEvent,
+    PlanEvent,
+    as_fixed_size_step,
+    as_gaussian_step,
+    flatten,
+    without_replacement_gaussian,
+)
 from accounting.guarantee import Adjacency
 
 
@@ -61,29 +72,61 @@ def gaussian_part(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[Steps, ..
 
 
 def coarser(steps: tuple[Steps, ...], most: int) -> tuple[Steps, ...]:
-    """At most `most` kinds of step for each sample rate, each noise rounded down to one of a geometric series.
+    """At most `most` kinds of step for each sample rate, each noise rounded down to the least of its group.
 
     *Guarantee*: a mechanism with less noise costs no less, so a price of the result is a price of `steps`.
     """
-    coarse: dict[tuple[float, float], int] = {}
-    for rate in {step.sample_rate for step in steps}:
-        alike = [step for step in steps if step.sample_rate == rate]
-        bins = _series([step.noise_multiplier for step in alike], most)
-        for step in alike:
-            noise = max(value for value in bins if value <= step.noise_multiplier)
-            coarse[rate, noise] = coarse.get((rate, noise), 0) + step.count
+    counts: dict[float, dict[float, int]] = {}
+    for step in steps:
+        alike = counts.setdefault(step.sample_rate, {})
+        alike[step.noise_multiplier] = alike.get(step.noise_multiplier, 0) + step.count
     return tuple(
-        Steps(sample_rate=rate, noise_multiplier=noise, count=count) for (rate, noise), count in sorted(coarse.items())
+        Steps(sample_rate=rate, noise_multiplier=noise, count=count)
+        for rate in sorted(counts)
+        for noise, count in sorted(_rounded_down(counts[rate], most).items())
     )
 
 
-def _series(noises: list[float], most: int) -> list[float]:
-    """The noises themselves if they are few, else a geometric series from the least one up."""
-    distinct = sorted(set(noises))
-    if len(distinct) <= most or distinct[0] == 0:
-        return distinct
-    ratio = (distinct[-1] / distinct[0]) ** (1 / most)
-    return [distinct[0], *(distinct[0] * ratio**power for power in range(1, most))]
+def coarser_batches(leaves: tuple[tuple[DpEvent, int], ...], most: int) -> tuple[tuple[DpEvent, int], ...]:
+    """The leaves, of steps on batches of one fixed size at most `most` kinds, rounded down as by `coarser`."""
+    batches: dict[tuple[int, int], dict[float, int]] = {}
+    kept = []
+    for leaf, count in leaves:
+        found = as_fixed_size_step(leaf)
+        if found is None:
+            kept.append((leaf, count))
+        else:
+            batches.setdefault(found[:2], {})[found[2]] = count
+    for (size, records), counts in batches.items():
+        for noise, count in _rounded_down(counts, most).items():
+            leaf = without_replacement_gaussian(records=records, batch_size=size, noise_multiplier=noise)
+            kept.append((leaf, count))
+    return tuple(kept)
+
+
+def _rounded_down(counts: Mapping[float, int], most: int) -> dict[float, int]:
+    """How often each noise occurs, in at most `most` groups of neighbours that all have their group's least noise.
+
+    A group is split again where that saves most precision, 1 / noise^2, which is what steps cost where they cost
+    little; so a noise that most steps have stands alone.
+    """
+    if len(counts) <= most or 0 in counts:
+        return dict(counts)
+    noises = np.array(sorted(counts))
+    before = np.concatenate([[0], np.cumsum([counts[float(noise)] for noise in noises])])
+    precision = (noises / noises[0]) ** -2.0
+
+    def best_split(first: int, last: int) -> tuple[float, int, int, int]:
+        saved = (before[last] - before[first:last]) * (precision[first] - precision[first:last])
+        place = int(saved.argmax())
+        return -float(saved[place]), first, first + place, last
+
+    groups = [best_split(0, len(noises))]
+    while len(groups) < most and groups[0][0] < 0:
+        _, first, place, last = heappop(groups)
+        heappush(groups, best_split(first, place))
+        heappush(groups, best_split(place, last))
+    return {float(noises[first]): int(before[last] - before[first]) for _, first, _, last in groups}
 
 
 def check_delta(delta: float) -> None:

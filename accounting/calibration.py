@@ -40,25 +40,41 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     return noise
 
 
-def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT) -> int:
+def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2) -> int:
     """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 where not even one fits.
 
-    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall.
+    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. `start` is
+    where the search begins and changes its length only.
 
     >>> largest_count(lambda steps: 0.1 * steps, 1.0)
     10
     """
     _require_target(epsilon)
+    epsilon_of = lru_cache(maxsize=None)(epsilon_of)
     if most < 1 or epsilon_of(1) > epsilon:
         return 0
-    fits, step = 1, 2
-    while fits < most and epsilon_of(min(step, most)) <= epsilon:
-        fits, step = min(step, most), 2 * step
-    beyond = min(step, most + 1) if fits < most else fits + 1
-    while beyond - fits > 1:
-        middle = (fits + beyond) // 2
-        fits, beyond = (middle, beyond) if epsilon_of(middle) <= epsilon else (fits, middle)
-    return fits
+    fits, beyond, guess = (1, epsilon_of(1)), (most + 1, math.inf), start
+    aside, last = 1, False
+    while beyond[0] - fits[0] > 1:
+        count = min(max(guess, fits[0] + 1), beyond[0] - 1)
+        price = epsilon_of(count)
+        side = price <= epsilon
+        fits, beyond = ((count, price), beyond) if side else (fits, (count, price))
+        aside = 2 * aside if side is last else 1
+        last = side
+        guess = _between(fits, beyond, epsilon) + (aside - 1 if side else 1 - aside)
+    return fits[0]
+
+
+def _between(fits: tuple[int, float], beyond: tuple[int, float], epsilon: float) -> int:
+    """Where a price that grows as a power of the count would meet epsilon; twice what fits while nothing is known."""
+    (low, cheap), (high, dear) = fits, beyond
+    if dear == math.inf:
+        return 2 * low
+    if cheap < SMALLEST_EPSILON or dear == cheap:
+        return (low + high) // 2
+    share = math.log(epsilon / cheap) / math.log(dear / cheap)
+    return round(math.exp(math.log(low) + share * math.log(high / low)))
 
 
 def _require_target(epsilon: float) -> None:

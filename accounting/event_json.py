@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+import attr
 
 from accounting.errors import BadInput
 from accounting.tries import NegativeBinomial, Poisson, Stopping
@@ -28,6 +32,9 @@ from accounting.vocabulary import (
 )
 
 JSON_VERSION = 1
+
+TABLE, FEW = "Table", 100
+"""The type of a composition that is written as a table, and up to how many kinds of step it is written out."""
 
 _FIELDS: dict[type, tuple[str, ...]] = {
     NoOpDpEvent: (),
@@ -78,12 +85,24 @@ def from_json(form: dict[str, Any]) -> DpEvent:
 def canonical(event: DpEvent) -> str:
     """One text for equal events: the JSON form, or, for an event that has none, its representation."""
     try:
+        return _remembered(event)
+    except TypeError:  # the library's events that hold lists have no hash
+        return _canonical(event)
+
+
+def _canonical(event: DpEvent) -> str:
+    try:
         return json.dumps(_encode(event), sort_keys=True)
     except BadInput:
         return repr(event)
 
 
+_remembered = lru_cache(maxsize=2**15)(_canonical)
+
+
 def _encode(value: Any) -> Any:
+    if type(value) is ComposedDpEvent and len(value.events) > FEW and (table := _table(value.events)):
+        return table
     if type(value) in _FIELDS:
         return {"type": type(value).__name__} | {name: _encode(getattr(value, name)) for name in _FIELDS[type(value)]}
     if isinstance(value, DpEvent):
@@ -96,7 +115,39 @@ def _decode(form: Any) -> Any:
         return [_decode(item) for item in form]
     if not isinstance(form, dict):
         return form
+    if form.get("type") == TABLE:
+        step = _decode(form["step"])
+        rows = zip(form["noise_multipliers"], form["counts"], strict=True)
+        return ComposedDpEvent([SelfComposedDpEvent(_at_noise(step, noise), count) for noise, count in rows])
     if form.get("type") not in _TYPES:
         raise BadInput(f"Expected event={form.get('type')!r} to be one of {sorted(_TYPES)}.")
     kind = _TYPES[form["type"]]
     return kind(**{name: _decode(form[name]) for name in _FIELDS[kind]})
+
+
+def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
+    """Repeated steps that differ in their noise alone, a tenth as long; None for anything else."""
+    if not all(type(one) is SelfComposedDpEvent and _noise(one.event) is not None for one in events):
+        return None
+    silent = _at_noise(events[0].event, 0.0)
+    if any(_at_noise(one.event, 0.0) != silent for one in events):
+        return None
+    return {
+        "type": TABLE,
+        "step": _encode(silent),
+        "noise_multipliers": [_noise(one.event) for one in events],
+        "counts": [one.count for one in events],
+    }
+
+
+def _noise(step: DpEvent) -> float | None:
+    """The noise multiplier of a Gaussian step, sampled or not; None for anything else."""
+    if type(step) in (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent):
+        step = step.event
+    return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
+
+
+def _at_noise(step: DpEvent, noise: float) -> DpEvent:
+    """The same Gaussian step with another noise multiplier."""
+    gaussian = GaussianDpEvent(noise_multiplier=noise)
+    return gaussian if type(step) is GaussianDpEvent else attr.evolve(step, event=gaussian)

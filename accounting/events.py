@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from accounting.event_json import canonical, from_json, to_json
 from accounting.guarantee import Adjacency
@@ -280,7 +281,7 @@ def compose(events: Iterable[DpEvent]) -> DpEvent:
     >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
     True
     """
-    return ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in flatten(ComposedDpEvent(list(events)))])
+    return ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in _unrolled(ComposedDpEvent(list(events)))])
 
 
 def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
@@ -288,8 +289,30 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
 
     Leaves are everything but composition; a sampled event is one leaf. Leaves that occur zero times vanish, and no-ops.
     """
-    counts: dict[object, int] = {}
-    leaves: dict[object, DpEvent] = {}
+    return _flattened(_Itself(event))
+
+
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """An event by its identity: those that hold lists have no hash, and long ones take long to compare."""
+
+    event: DpEvent
+
+    def __hash__(self) -> int:
+        return id(self.event)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.event is other.event
+
+
+@lru_cache(maxsize=64)
+def _flattened(itself: _Itself) -> tuple[tuple[DpEvent, int], ...]:
+    return _unrolled(itself.event)
+
+
+def _unrolled(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
+    counts: dict[object, list[int]] = {}
+    leaves: list[DpEvent] = []
 
     def visit(node: DpEvent, times: int) -> None:
         if isinstance(node, SelfComposedDpEvent):
@@ -298,12 +321,14 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
             for inner in node.events:
                 visit(inner, times)
         elif times > 0 and not isinstance(node, NoOpDpEvent):
-            key = _key(node)
-            leaves[key] = node
-            counts[key] = counts.get(key, 0) + times
+            met = counts.setdefault(_key(node), [])
+            if not met:
+                leaves.append(node)
+            met.append(times)
 
     visit(event, 1)
-    return tuple((leaves[key], counts[key]) for key in sorted(leaves, key=lambda key: canonical(leaves[key])))
+    found = zip(leaves, map(sum, counts.values()), strict=True)
+    return tuple(sorted(found, key=lambda leaf: canonical(leaf[0])))
 
 
 def same(left: DpEvent, right: DpEvent) -> bool:

@@ -265,7 +265,10 @@ def paid_for(
         try:
             training = events.share(point.training for point in points)
         except ValueError as cause:
-            raise BadInput("Expected shared subsamples to be sampler=poisson's: others have no price.") from cause
+            raise BadInput(
+                "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
+                "others have a price."
+            ) from cause
         return (PlanEvent(training=training, validation=events.compose(scored) if scored else None),)
     if not spares and turns is None:
         return tuple(points)

@@ -17,7 +17,7 @@ import numpy as np
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from accounting.accountant import Steps, check_delta, coarser, gaussian_part
+from accounting.accountant import Steps, check_delta, coarser, coarser_batches, gaussian_part
 from accounting.claims import priced_apart
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent, compose, poisson_gaussian, repeat
@@ -63,8 +63,11 @@ SMALLEST_NOISE = 0.02
 LARGEST_GRID = 4_000_000
 """Points of one distribution. A coarser grid is still pessimistic; what would not fit even so is refused."""
 
-KINDS_OF_STEP = 50
+KINDS_OF_STEP = 64
 """Distinct noise multipliers of one composition that get a distribution of their own; more are rounded down."""
+
+FEW_KINDS, COARSER = 16, 4
+"""Where there are more kinds than a few, grid steps are so much wider: .03 % more epsilon in a third of the time."""
 
 LARGEST_ERROR = 5e-3
 """Relative and absolute slack of the cross-check: ten times what halving the interval ever changed."""
@@ -117,9 +120,11 @@ class Pld:
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """Of Gaussian steps, the same number less the largest discretisation error seen against exact values.
 
-        Infinity says that no finite upper bound was found, and nothing of what is lost at least.
+        Steps that were rounded down have none. Infinity says that no finite upper bound was found, and nothing of what
+        is lost at least.
         """
-        if gaussian_part(event, adjacency)[1]:
+        steps, others = gaussian_part(event, adjacency)
+        if others or len(coarser(steps, KINDS_OF_STEP)) < len(steps):
             return 0.0
         found = self.epsilon(event, delta, adjacency)
         return max(0.0, found * (1 - LARGEST_ERROR) - LARGEST_ERROR) if math.isfinite(found) else 0.0
@@ -139,7 +144,8 @@ class Pld:
             return GaussianProfile(mu=math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE_ONE else 1))
         if not steps and len(others) == 1 and others[0][1] == 1 and type(others[0][0]) in _PROFILES:
             return _PROFILES[type(others[0][0])](self, others[0][0], adjacency)
-        return self._convolution(coarser(steps, KINDS_OF_STEP), others, adjacency)
+        steps, others = coarser(steps, KINDS_OF_STEP), coarser_batches(others, KINDS_OF_STEP)
+        return self._convolution(steps, others, adjacency)
 
     def _convolution(
         self, steps: tuple[Steps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
@@ -181,8 +187,9 @@ class Pld:
             raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {span:.3g}; use RDP.")
         span = max([span, *(reach_gaussian(1 / step.noise_multiplier) for step in steps)])
         sampled = [step for step in steps if step.sample_rate < 1]
-        finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=self.interval)
-        return max(min(self.interval, finest), 2 * span / LARGEST_GRID)
+        widest = self.interval * (COARSER if len(steps) > FEW_KINDS else 1)
+        finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=widest)
+        return max(min(widest, finest), 2 * span / LARGEST_GRID)
 
     def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
         if leaf.adjacency is not adjacency:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from accounting import renyi
-from accounting.accountant import Steps, check_delta, coarser, gaussian_part
+from accounting.accountant import Steps, check_delta, coarser, coarser_batches, gaussian_part
 from accounting.claims import priced_apart
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent, black_box, compose, flatten, repeat
@@ -44,6 +44,9 @@ ORDERS: tuple[float, ...] = tuple(
 
 KINDS_OF_STEP = 200
 """Distinct noise multipliers of one composition that are priced one by one; more are rounded down to so many."""
+
+KINDS_OF_BATCH = 8
+"""The same for batches of a fixed size, whose curves take longer."""
 
 
 class Conversion(StrEnum):
@@ -90,7 +93,7 @@ class Rdp:
         steps, others = gaussian_part(event, adjacency)
         for step in coarser(steps, KINDS_OF_STEP):
             total = total + step.count * self._gaussian(step, Adjacency(adjacency))
-        for leaf, count in others:
+        for leaf, count in coarser_batches(others, KINDS_OF_BATCH):
             if type(leaf) not in _CURVES:
                 raise UnsupportedEvent(f"{self.name} has no proven bound for {word(leaf)}.")
             total = total + count * _CURVES[type(leaf)](self, leaf, Adjacency(adjacency))
@@ -202,8 +205,10 @@ def _pure_claims(event: DpEvent) -> tuple[DpEvent, float]:
     *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: such a claim is randomised
     response that gives everything away with probability delta.
     """
-    spent, kept = 0.0, []
-    for leaf, count in flatten(event):
+    spent, kept, leaves = 0.0, [], flatten(event)
+    if not any(isinstance(leaf, BlackBoxDpEvent) for leaf, _ in leaves):
+        return event, 0.0
+    for leaf, count in leaves:
         if isinstance(leaf, BlackBoxDpEvent):
             spent += count * leaf.delta
             leaf = black_box(epsilon=leaf.epsilon, delta=0.0, adjacency=leaf.adjacency)

@@ -26,12 +26,16 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all runs declare about their steps; a tuple holds the distinct values in ascending order."""
+    """What all runs declare about their steps; a tuple holds the distinct values in ascending order.
+
+    A run whose noise multiplier changes has a range of them, and `bounds` says how.
+    """
 
     sample_rates: tuple[float, ...]
     batches: tuple[str, ...]
     epochs: tuple[int, ...]
-    noise_multipliers: tuple[float, ...]
+    noise_multipliers: tuple[float | str, ...]
+    bounds: tuple[str, ...]
     steps: tuple[int, ...]
     lost_steps: tuple[int, ...]
     counts_std: tuple[float, ...]
@@ -75,7 +79,8 @@ def settings(sweep: Sweep) -> Settings:
         sample_rates=tuple(sorted({rate for rate, _ in steps})),
         batches=tuple(sorted({f"{size} of {records}" for size, records, _ in fixed})),
         epochs=tuple(sorted({size for size, _ in epochs})),
-        noise_multipliers=tuple(sorted({step[-1] for step in (*steps, *fixed, *epochs)})),
+        noise_multipliers=_noises(sweep),
+        bounds=_bounds(sweep),
         steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
         lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
         counts_std=tuple(sorted(stds)),
@@ -134,6 +139,7 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         ("batches", found.batches),
         ("epochs", found.epochs),
         ("noise_multiplier", found.noise_multipliers),
+        ("bounds", found.bounds),
         ("steps", found.steps),
         ("lost_steps", found.lost_steps),
         ("counts_std", found.counts_std),
@@ -147,6 +153,36 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
 
 def _setting(value: float | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _noises(sweep: Sweep) -> tuple[float | str, ...]:
+    """The runs' noise multipliers, or the least and the largest of those that change."""
+    found = set()
+    for trial in sweep.plan.trials:
+        leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
+        steps = [events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) for leaf in leaves]
+        noises = [step[-1] for step in steps if step is not None]
+        found |= {(min(noises), max(noises))} if noises else set()
+    ranges = sorted(found)
+    changing = (f"{low:.4g} rising to {high:.4g}" for low, high in ranges if low < high)
+    return (*(low for low, high in ranges if low == high), *changing)
+
+
+def _bounds(sweep: Sweep) -> tuple[str, ...]:
+    """The runs' bound schedules in words; none where no bound changes."""
+    schedules = [trial.config.get("bounds") for trial in sweep.plan.trials]
+    found = {"constant" if schedule is None else _schedule(schedule) for schedule in schedules}
+    return tuple(sorted(found)) if found != {"constant"} else ()
+
+
+def _schedule(config: Mapping[str, object]) -> str:
+    """A bound schedule in words, from its configuration.
+
+    >>> _schedule({"_target_": "trainers.bound_schedules.Linear", "least": 0.5, "over": None, "noise": "absolute"})
+    'linear: least 0.5, noise absolute'
+    """
+    given = ", ".join(f"{key} {value}" for key, value in config.items() if key != "_target_" and value is not None)
+    return f"{str(config['_target_']).rpartition('.')[2].lower()}: {given}"
 
 
 def _whole(value: int, source: str) -> Fact:

@@ -175,8 +175,8 @@ def _sampling(context: Context) -> Line:
     facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
     shared, taken = context.sweep.plan.shared, _taken(context)
     declared = (
-        f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}; "
-        f"{facts['steps'].text} steps a run{_lost(facts)}."
+        f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
+        f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
         if taken
         else "The runs are described by their events in the plan."
     )
@@ -208,6 +208,11 @@ def _taken(context: Context) -> str:
     if "epochs" in facts:
         taken.append(f"the training {unit}s that fall to it, each in one of every {facts['epochs'].text} steps,")
     return " or ".join(taken)
+
+
+def _bounds(facts: Mapping[str, Fact]) -> str:
+    """How the clip norm, which the noise is relative to, changes over a run."""
+    return f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
 
 
 def _lost(facts: Mapping[str, Fact]) -> str:

@@ -182,7 +182,7 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
 
 
 def noise_multiplier(trial: Trial) -> float | None:
-    """The one noise multiplier of a trial's steps, None where they differ.
+    """The noise multiplier that a trial's Gaussian steps begin with: a bound that falls makes it grow. Else None.
 
     Read off its event, or where that is one that protects nobody, and so tells of no noise, off its configuration.
     """
@@ -190,8 +190,7 @@ def noise_multiplier(trial: Trial) -> float | None:
         noise: float = trial.config["privacy"]["noise_multiplier"]
         return noise
     steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(trial.event.training)]
-    noises = {None if step is None else step[1] for step in steps}
-    return noises.pop() if len(noises) == 1 else None
+    return min((step[1] for step in steps if step), default=None) if all(steps) else None
 
 
 def _table(plan: Plan, runs: Runs) -> pd.DataFrame:

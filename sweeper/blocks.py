@@ -132,4 +132,5 @@ def _is_number(value: object) -> bool:
 def _differences(trials: Sequence[Trial]) -> list[str]:
     """The parts of their configurations in which points differ too much."""
     forms = [_form(trial.config) for trial in trials]
-    return sorted(key for key in forms[0] if any(form.get(key) != forms[0][key] for form in forms))
+    keys = {key for form in forms for key in form}
+    return sorted(key for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))

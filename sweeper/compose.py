@@ -27,6 +27,7 @@ from sweeper.blocks import blocks_of
 from sweeper.declaration import build
 from sweeper.points import Point, Request
 from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
+from sweeper.spending import is_open, spend
 
 FINAL = "accounting.final.Final"
 SOLVED = ("noise", "steps", "points")
@@ -90,17 +91,28 @@ def compose_plan(
         turns=None if proposed is None else proposed.trials,
         shared=asked.shared,
     )
-    target = None if budget.vacuous else _target(privacy, distinct, request, config.solve)
+    spending = is_open(distinct, config.solve)
+    target = None if budget.vacuous else _target(privacy, distinct, request, "steps" if spending else config.solve)
     if "_target_" in tuning:
         rule = _with_final(tuning, config.final)
+    elif spending:
+        raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
     else:
         rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
         notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
     terms = replace(terms, rule=rule_from_config(rule))
     _check_search(terms, asked, search, config.score)
+    if spending and target is not None:
+        distinct, target = spend(distinct, terms, target), None
     distinct, target = solve_for(distinct, terms, target, config.solve)
     trials = trials_of(distinct, terms, target)
     event = terms.event(trial.event for trial in trials)
+    quote = terms.panel.quote(event, delta, budget.adjacency, budget.unit)
+    if spending and quote.epsilon > privacy["epsilon"]:
+        raise BadInput(
+            f"Expected privacy.epsilon={privacy['epsilon']:g} to pay for the scores as well as for the steps, got "
+            f"{quote.epsilon:.4g} at this score.noise_std."
+        )
     alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
     if len(alone) > 1 and (proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
         notes = (*notes, f"The points differ in what they cost; {terms.rule.name} charges the worst at every order.")
@@ -121,7 +133,7 @@ def compose_plan(
         plan=plan,
         rule=terms.rule,
         panel=terms.panel,
-        quote=terms.panel.quote(event, delta, budget.adjacency, budget.unit),
+        quote=quote,
         single_run=terms.panel.quote(dearest, delta, budget.adjacency, budget.unit),
         offers=offers,
         budget_given=not request.keys.isdisjoint({"budget.epsilon", "budget.delta"}),
@@ -280,7 +292,10 @@ def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Reques
     given = [point.config["privacy"]["noise_multiplier"] is not None for point in points]
     if solve != "noise":
         if not all(given):
-            raise BadInput(f"Expected privacy.noise_multiplier to be given: solve={solve} leaves it as it is.")
+            raise BadInput(
+                f"Expected privacy.noise_multiplier to be given: solve={solve} and steps=when_budget_spent leave it as "
+                "it is."
+            )
         return positive("privacy.epsilon", privacy["epsilon"])
     if any(given):
         if "privacy.epsilon" in request.keys:

@@ -19,15 +19,17 @@ from accounting import events
 from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
+from trainers.bound_schedules import noise_factors
 from trainers.data.dataset import nominal_units, unit_column
 from trainers.method import check_run, is_noiseless
 from trainers.output_perturbation import CONVEX, Everyone, OutputPerturbation
-from trainers.sampling import check_epochs, step_event
+from trainers.sampling import check_epochs, step_events
 from trainers.scores import looks_every
 from trainers.validation import fraction
 
 if TYPE_CHECKING:
     from trainers.augmentation import Augmentation
+    from trainers.bound_schedules import BoundSchedule
     from trainers.data.dataset import DataSet
     from trainers.losses import Loss
     from trainers.method import Trainer
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 CROSS_ENTROPY = "trainers.losses.CrossEntropy"
 FUSED = "trainers.engines.fused.Fused"
 """The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
+SAME_BOUND = {"_target_": "trainers.bound_schedules.Constant"}
+"""The bounds of a configuration that names none: what never changes is no part of a trial's identity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,7 @@ class Declaration:
     trainer: Trainer
     sampler: Sampler
     schedule: LearningRate
+    bounds: BoundSchedule
     score: Score
     steps: int
     checkpoints: Checkpoints
@@ -79,6 +84,11 @@ class Declaration:
             raise BadInput(
                 f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
                 f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
+            )
+        if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
+            raise BadInput(
+                f"Expected checkpoint.every={self.checkpoints.every} to be null with bounds.noise={self.bounds.noise}: "
+                "what it costs to run lost steps again depends on which steps they are."
             )
 
         if is_noiseless(self.trainer) and not self.dataset.public:
@@ -105,9 +115,15 @@ class Declaration:
 
     def training(self, noise_multiplier: float) -> DpEvent:
         """What training may do to the training records at most."""
-        records, public = self.train_records, self.dataset.public
-        step = step_event(self.sampler, records=records, noise_multiplier=noise_multiplier, public=public)
-        return events.repeat(step, self.priced_steps // self.sampler.period(records))
+        return _training(
+            self.sampler,
+            self.train_records,
+            self.bounds,
+            self.steps,
+            self.priced_steps,
+            noise_multiplier,
+            public=self.dataset.public,
+        )
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """Training and scoring, each for its own records."""
@@ -122,9 +138,10 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ["dataset", "loss", "trainer", "sampler", "schedule", "score"]
+    names = ["dataset", "loss", "trainer", "sampler", "schedule", "bounds", "score"]
     names += ["augmentation"] if config.get("augmentation") else []
-    parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
+    whole = {"bounds": SAME_BOUND, **config}
+    parts = {name: _declared(json.dumps(whole[name], sort_keys=True), name) for name in names}
     if isinstance(parts["trainer"], OutputPerturbation):
         parts["sampler"] = _everyone(config, parts)
     declaration = Declaration(
@@ -145,6 +162,8 @@ def declare(config: Mapping[str, Any]) -> Declaration:
             fraction("ema", declaration.ema)
         looks = {"score.every": looks_every(declaration.score), "checkpoint.every": declaration.stretch}
         check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
+        if config.get("bounds", SAME_BOUND) != SAME_BOUND:
+            declaration.trainer.transform.shrunk(0.5)
         steps = events.steps_of(declaration.training(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
@@ -156,9 +175,10 @@ def declare(config: Mapping[str, Any]) -> Declaration:
 def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, once it is clear that the method suits all else."""
     given = (config.get("ema"), config.get("augmentation"), config["checkpoint"]["every"], config["score"].get("every"))
-    if any(given):
+    if any(given) or config.get("bounds", SAME_BOUND) != SAME_BOUND:
         raise BadInput(
-            "Expected ema, augmentation, checkpoint.every and score.every to be null: output perturbation has no steps."
+            "Expected ema, augmentation, checkpoint.every and score.every to be null, and bounds to be constant: "
+            "output perturbation has no steps."
         )
     if config["model"]["_target_"] != CONVEX or config["loss"]["_target_"] != CROSS_ENTROPY:
         raise BadInput(
@@ -182,6 +202,24 @@ def _checkpoints(config: Any) -> Checkpoints:
         return Checkpoints(**config)
     except TypeError:
         raise BadInput(f"Expected checkpoint={config!r} to have every and resumes, and nothing else.") from None
+
+
+@lru_cache(maxsize=256)
+def _training(
+    sampler: Sampler,
+    records: int,
+    bounds: BoundSchedule,
+    steps: int,
+    priced: int,
+    noise_multiplier: float,
+    *,
+    public: bool,
+) -> DpEvent:
+    """All steps, each at its own noise; steps beyond them are lost ones, which are all alike."""
+    factors = noise_factors(bounds, steps)
+    taken = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
+    found = step_events(sampler, taken, records=records, noise_multiplier=noise_multiplier, public=public)
+    return events.compose(events.repeat(event, count) for event, count in found.items())
 
 
 def _is_integer(value: object) -> bool:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput
+from sweeper.declaration import SAME_BOUND
 
 IDENTITY = (
     "dataset",
@@ -26,6 +27,7 @@ IDENTITY = (
     "loss",
     "trainer",
     "schedule",
+    "bounds",
     "sampler",
     "subsample",
     "score",
@@ -47,6 +49,7 @@ SWEEPABLE = (
     "trainer",
     "model",
     "schedule",
+    "bounds",
     "sampler",
     "augmentation",
     "engine",
@@ -166,6 +169,8 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
         node = config[key]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    if resolved["bounds"] == SAME_BOUND:
+        del resolved["bounds"]
     return resolved
 
 

@@ -24,6 +24,9 @@ from trainers.method import is_noiseless
 
 MOST_STEPS = 10**7
 
+FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36))
+"""Up to how many kinds of step a rough price has all orders, and the orders that it has beyond."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -58,12 +61,30 @@ class Terms:
         start = self.rough_noise(trials_at, epsilon)
         return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
 
+    def most_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
+        """The most steps after which a search costs at most `epsilon`; raises `BadInput` where not one fits."""
+        try:
+            start = largest_count(lambda steps: self.rough_epsilon(trials_after(steps)), epsilon, most=MOST_STEPS)
+        except UnsupportedEvent:
+            start = 2
+        steps = largest_count(lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start)
+        if not steps:
+            least = self.epsilon(trials_after(1))
+            raise BadInput(f"Not one step fits privacy.epsilon={epsilon:g} at this noise; it costs {least:.4g}.")
+        return steps
+
+    def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:
+        """About the claim for a whole search, by Renyi curves alone, and at few orders where many kinds need one."""
+        event = self.event(trials)
+        many = any(len(flatten(part)) > FEW_KINDS for part in event.parts.values())
+        accountant = Rdp(orders=ROUGH_ORDERS) if many else Rdp()
+        return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+
     def rough_noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """About that noise, by Renyi curves alone, which are cheap."""
 
         def rough(noise: float) -> float:
-            event = self.event(trials_at(noise))
-            return plan_epsilon(Rdp(), event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+            return self.rough_epsilon(trials_at(noise))
 
         try:
             return calibrate_noise(rough, epsilon)
@@ -82,10 +103,10 @@ def cheapest_rule(
         raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {wanted}.")
     declared = [declare(point.config) for point in points]
     if target is None:
-        trials = _training(declared, given_noise(points))
+        trials = training_events(declared, given_noise(points))
     else:
-        noise = terms.rough_noise(lambda noise: _training(declared, [noise] * len(declared)), target)
-        trials = _training(declared, [noise] * len(declared))
+        noise = terms.rough_noise(lambda noise: training_events(declared, [noise] * len(declared)), target)
+        trials = training_events(declared, [noise] * len(declared))
     found = cheapest(
         price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted
     )
@@ -104,7 +125,7 @@ def solve_for(points: list[Point], terms: Terms, target: float | None, solve: st
             raise BadInput(
                 f"Expected solve=points to be noise or steps: search.trials={terms.turns} says how many runs there are."
             )
-        trials = _training([declare(point.config) for point in points], noises)
+        trials = training_events([declare(point.config) for point in points], noises)
         fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(points))
         if not fitting:
             least = terms.epsilon(trials[:1])
@@ -112,13 +133,9 @@ def solve_for(points: list[Point], terms: Terms, target: float | None, solve: st
         return points[:fitting], None
 
     def after(steps: int) -> list[PlanEvent]:
-        return _training([declare({**point.config, "steps": steps}) for point in points], noises)
+        return training_events([declare({**point.config, "steps": steps}) for point in points], noises)
 
-    steps = largest_count(lambda steps: terms.epsilon(after(steps)), target, most=MOST_STEPS)
-    if not steps:
-        raise BadInput(
-            f"Not one step fits privacy.epsilon={target:g} at this noise; it costs {terms.epsilon(after(1)):.4g}."
-        )
+    steps = terms.most_steps(after, target)
     return [replace(point, config={**point.config, "steps": steps}) for point in points], None
 
 
@@ -129,8 +146,8 @@ def trials_of(points: Sequence[Point], terms: Terms, target: float | None) -> li
     if target is None:
         noises = given_noise(points)
     else:
-        noises = [terms.noise(lambda noise: _training(declared, [noise] * len(declared)), target)] * len(points)
-    allowed = terms.epsilon(_training(declared, noises)) if target is None else target
+        noises = [terms.noise(lambda noise: training_events(declared, [noise] * len(declared)), target)] * len(points)
+    allowed = terms.epsilon(training_events(declared, noises)) if target is None else target
     configs = _with_score_noise(
         [_with_privacy(point.config, noise) for point, noise in zip(points, noises, strict=True)],
         terms,
@@ -147,7 +164,7 @@ def _refuse_open_noise(
 ) -> None:
     """Where a rule charges nothing, no price can choose a noise."""
     open_score = any(point.config["score"].get("noise_std", 0) is None for point in points)
-    event = terms.event(_training(declared, [1.0] * len(declared)))
+    event = terms.event(training_events(declared, [1.0] * len(declared)))
     if (target is not None or open_score) and not any(flatten(part) for part in event.parts.values()):
         raise BadInput(
             f"{terms.rule.name} charges nothing, so no price chooses the noise: give privacy.noise_multiplier, and "
@@ -179,12 +196,12 @@ def _noise(value: object, declared: Declaration) -> float:
     return positive(name, value)
 
 
-def _training(declared: Sequence[Declaration], noises: Sequence[float]) -> list[PlanEvent]:
+def training_events(declared: Sequence[Declaration], noises: Sequence[float]) -> list[PlanEvent]:
     """The training events alone; equal declarations share one."""
     made: dict[tuple[object, ...], DpEvent] = {}
     trials = []
     for one, noise in zip(declared, noises, strict=True):
-        key = (one.sampler, one.train_records, one.steps, noise)
+        key = (one.sampler, one.train_records, one.bounds, one.steps, noise)
         if key not in made:
             made[key] = one.training(noise)
         trials.append(PlanEvent(training=made[key]))

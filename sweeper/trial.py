@@ -162,6 +162,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
         trainer=declaration.trainer,
         sampler=declaration.sampler,
         schedule=declaration.schedule,
+        bounds=declaration.bounds,
         noise_multiplier=trial.config["privacy"]["noise_multiplier"],
         steps=declaration.steps,
         train_records=declaration.train_records,

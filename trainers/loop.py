@@ -11,6 +11,7 @@ noise are independent, unless they are told to share their batches.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -21,6 +22,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from accounting.events import compose, repeat
 from trainers.averaging import Averages
+from trainers.bound_schedules import noise_factor
 from trainers.chance import Chance, Tally
 from trainers.curves import Watch
 from trainers.data.records import Records
@@ -53,9 +55,10 @@ def train(
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2), and a projection where the method has one. Where the run wants an average, it is what `model` ends with.
-    A run whose parameters cease to be finite stops there and is flagged, not raised. `should_stop` is asked after each
-    step, or epoch; what was reached is kept then. `since` is where an earlier session left off: `streams` must be new.
+    bound)^2), and a projection where the method has one; `run.bounds` says which noise multiplier and bound it has.
+    Where the run wants an average, it is what `model` ends with. A run whose parameters cease to be finite stops there
+    and is flagged, not raised. `should_stop` is asked after each step, or epoch; what was reached is kept then. `since`
+    is where an earlier session left off: `streams` must be new.
     """
     sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
     (outcome,) = train_together(
@@ -91,7 +94,7 @@ def train_together(
 ) -> tuple[Outcome, ...]:
     """Trains models of one architecture in place, step by step together; `train` says what a step is.
 
-    The runs must be at the same step and have sampler, schedule and steps in common. Each has its own streams; runs in
+    The runs must be at the same step and have sampler, schedules and steps in common. Each has its own streams; runs in
     a row that are given the same ones draw from them side by side. With `share` all have the batches that the first
     draws. A run that diverges leaves; the others go on. `watch` looks at each model now and then.
     """
@@ -175,13 +178,16 @@ class _Session:
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
         project = Projection([row.run.trainer for row in rows], weights)
         averages = Averages(run.ema, [here.average for here in places])
-        first, tally = places[0].step, Tally(len(rows))
+        first, tally, factors = places[0].step, Tally(len(rows)), Counter[float]()
         for step, batch in zip(range(first, first + steps), chance.batches(), strict=False):
             tally.add(batch.sizes)
-            noisy = sums(weights, batch)
+            shrink, factor = run.bounds.factor(step, run.steps), noise_factor(run.bounds, step, run.steps)
+            factors[factor] += 1
+            std = deviation * (shrink * factor)
+            noisy = sums(weights, batch, shrink)
             if any(deviations):
-                noisy += chance.noise(weights) * deviation
-            direction = directions(noisy / run.sampler.batch_size, deviation / run.sampler.batch_size)
+                noisy += chance.noise(weights) * std
+            direction = directions(noisy / run.sampler.batch_size, std / run.sampler.batch_size)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)
             averages.add(weights, step)
@@ -195,7 +201,7 @@ class _Session:
         seconds = (perf_counter() - started) / len(rows)
         ends = zip(rows, places, weights, averages, directions.states(), tally.drawn(), strict=True)
         for row, here, vector, average, state, drawn in ends:
-            here.ran[row.run.step_event] += tally.steps // run.period
+            here.ran += row.run.ran(factors)
             here.weights.copy_(vector)
             here.average, here.state, here.step = average, state, first + tally.steps
             here.drawn += drawn
@@ -225,6 +231,7 @@ def _require_alike(rows: Sequence[_Row]) -> None:
     for name, values in (
         ("sampler", [row.run.sampler for row in rows]),
         ("schedule", [row.run.schedule for row in rows]),
+        ("bounds", [row.run.bounds for row in rows]),
         ("steps", [row.run.steps for row in rows]),
         ("ema", [row.run.ema for row in rows]),
         ("train_records", [row.run.train_records for row in rows]),

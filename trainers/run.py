@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from accounting.events import DpEvent, repeat
+from accounting.events import DpEvent, compose, repeat
+from trainers.bound_schedules import CONSTANT, noise_factors
 from trainers.curves import Look
 from trainers.method import Trainer, check_run
-from trainers.sampling import Sampler, check_epochs, step_event
+from trainers.sampling import Sampler, check_epochs, step_events
 from trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
+    from trainers.bound_schedules import BoundSchedule
     from trainers.schedules import LearningRate
 
 
@@ -35,6 +38,7 @@ class Run:
     train_records: int
     public: bool = False
     ema: float | None = None
+    bounds: BoundSchedule = CONSTANT
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
@@ -61,14 +65,25 @@ class Run:
 
     @property
     def step_event(self) -> DpEvent:
-        """What a period's steps are declared to do to the training records."""
-        noise = self.noise_multiplier
-        return step_event(self.sampler, records=self.train_records, noise_multiplier=noise, public=self.public)
+        """What a period's steps at the whole bound are declared to do to the training records."""
+        (event,) = self.ran({1.0: self.period})
+        return event
 
     @property
     def event(self) -> DpEvent:
         """What the run is declared to do to the training records."""
-        return repeat(self.step_event, self.steps // self.period)
+        ran = self.ran(noise_factors(self.bounds, self.steps))
+        return compose(repeat(event, count) for event, count in ran.items())
+
+    def ran(self, noise_factors: Mapping[float, int]) -> Counter[DpEvent]:
+        """What steps do to the training records, so many of each factor on the noise multiplier."""
+        return step_events(
+            self.sampler,
+            noise_factors,
+            records=self.train_records,
+            noise_multiplier=self.noise_multiplier,
+            public=self.public,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

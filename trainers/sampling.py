@@ -10,6 +10,8 @@ below stands for one unit.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 _SPREAD = 4  # standard deviations above the mean: a second round of gaps is rare, and only a matter of time
 
 
-class Sampler(Protocol):
+class Sampler(Hashable, Protocol):
     """Draws the records of a step, and declares what a step costs.
 
     *Guarantee*: a step that adds Gaussian noise to a bounded sum over `draw` is the mechanism `event`.
@@ -61,9 +63,22 @@ class Sampler(Protocol):
         ...
 
 
-def step_event(sampler: Sampler, *, records: int, noise_multiplier: float, public: bool) -> DpEvent:
-    """What a step does to the records that it is drawn from; those declared public are protected by no noise at all."""
-    return non_private() if public else sampler.event(records=records, noise_multiplier=noise_multiplier)
+def step_events(
+    sampler: Sampler, factors: Mapping[float, int], *, records: int, noise_multiplier: float, public: bool
+) -> Counter[DpEvent]:
+    """What steps do to the records, so many at each factor on the noise multiplier: how often each event occurs.
+
+    Records declared public are protected by no noise at all. Raises ValueError where the steps of an epoch, which are
+    one event, would have unlike noise.
+    """
+    period = sampler.period(records)
+    if period > 1 and len(factors) > 1:
+        raise ValueError("Expected bounds.noise to be multiplier where records are shuffled: an epoch has one noise.")
+    found: Counter[DpEvent] = Counter()
+    for factor, steps in factors.items():
+        event = sampler.event(records=records, noise_multiplier=noise_multiplier * factor)
+        found[non_private() if public else event] += steps // period
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

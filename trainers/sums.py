@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -37,7 +37,13 @@ _PATIENCE = 16
 _GLANCE = 4096
 """Records that are looked at together to find their lengths."""
 
-Sum = Callable[[Tensor, Batch], Tensor]
+
+class Sum(Protocol):
+    """Sums of a step, for some of the models and their transforms."""
+
+    def __call__(self, weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+        """The sums [K, P] at weights [K, P], of gradients transformed to `shrink` times their bounds."""
+        ...
 
 
 class Sums(Protocol):
@@ -74,12 +80,12 @@ class EngineSums:
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The engine's weighted sums; from the first on, the models' parameters are views of the weights."""
 
-        def total(weights: Tensor, batch: Batch) -> Tensor:
+        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             found, last = [], 0
             for row, vector, size, transform in zip(rows, weights, batch.sizes, transforms, strict=True):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
                 vector_to_parameters(vector, trainable(self.models[row]))
-                task = Task(transform=transform, loss=self.loss, chunk=self.chunk)
+                task = Task(transform=transform.shrunk(shrink), loss=self.loss, chunk=self.chunk)
                 total, _ = self.engine.weighted_sum(
                     self.models[row], self._examples(batch.units[first:last], row), task
                 )
@@ -129,12 +135,16 @@ class StackedSums:
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """Few enough runs at a time that what is in work stays in the cache."""
         require_exact_products()
-        parts: list[tuple[slice, GradientTransform]] = []
+        slices: list[slice] = []
+        joined: dict[float, list[GradientTransform]] = {}
 
-        def total(weights: Tensor, batch: Batch) -> Tensor:
-            if not parts:
-                slices = _parts(len(weights), self._at_once(batch))
-                parts.extend((part, side_by_side(transforms[part], weights)) for part in slices)
+        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+            slices.extend([] if slices else _parts(len(weights), self._at_once(batch)))
+            if shrink not in joined:
+                shrunk = [one.shrunk(shrink) for one in transforms]
+                joined.clear()
+                joined[shrink] = [side_by_side(shrunk[part], weights) for part in slices]
+            parts = [*zip(slices, joined[shrink], strict=True)]
             found, last = torch.zeros_like(weights), 0
             if batch.common:
                 most = self.chunk or max(1, _GATHERED // self.stack.inputs)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
 from trainers.validation import positive
@@ -49,6 +49,10 @@ class GradientTransform(Protocol):
 
     def along(self, lengths: Tensor) -> Tensor:
         """The signed lengths [..., n] that transforms leave of these [..., n]: lengths * factors(|lengths|)."""
+        ...
+
+    def shrunk(self, factor: float) -> GradientTransform:
+        """The same with `factor` in (0, 1] times the bound; ValueError where that makes no sense."""
         ...
 
 
@@ -81,6 +85,10 @@ class Clip:
         finite = lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         return torch.maximum(torch.minimum(finite, bound, out=finite), -bound, out=finite)
 
+    def shrunk(self, factor: float) -> Clip:
+        """Clipping to a shorter norm."""
+        return self if factor == 1 else replace(self, clip_norm=self.clip_norm * factor)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize:
@@ -109,6 +117,12 @@ class Normalize:
         """length / (regularizer + |length|)."""
         return _normal(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
 
+    def shrunk(self, factor: float) -> Normalize:
+        """Itself at a factor of 1, the only one: a shorter bound would be a smaller learning rate and nothing else."""
+        if factor == 1:
+            return self
+        raise ValueError("Expected bounds=constant with normalized gradients: they have no clip norm to lower.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unbounded:
@@ -126,6 +140,12 @@ class Unbounded:
     def along(self, lengths: Tensor) -> Tensor:
         """The same, where they are finite."""
         return lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+    def shrunk(self, factor: float) -> Unbounded:
+        """Itself at a factor of 1, the only one: there is no bound."""
+        if factor == 1:
+            return self
+        raise ValueError("Expected bounds=constant with gradients that nothing bounds.")
 
 
 def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:

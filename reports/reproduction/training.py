@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from accounting.errors import BadInput, DpsweepError, ExitCode
+from accounting.errors import BadInput, DpsweepError, ExitCode, UnsupportedEvent
 from accounting.ledger import Ledger
 from accounting.rdp import Conversion, Rdp
 from reports.bill import read_bill
@@ -118,8 +118,11 @@ def costs(sweep: Sweep) -> Sheet:
     rows = []
     for noise, place in dearest.items():
         run, ours = events[sweep.table.loc[place, "trial"]], sweep.table.loc[place, "epsilon_alone"]
-        counted = papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency)
-        rows.append((noise, epsilon_up(counted), epsilon_up(ours), whole))
+        try:
+            counted = epsilon_up(papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency))
+        except UnsupportedEvent:
+            counted = "no bound"
+        rows.append((noise, counted, epsilon_up(ours), whole))
     return sheet(
         f"What it costs: epsilon at delta {delta_up(sweep.plan.delta)}",
         ("noise multiplier", "one run, as the papers count", "one run, ours", "the whole search"),

@@ -125,7 +125,8 @@ def test_calibrated_noise_meets_the_target_under_every_rule(label: str, accounta
     assert cost(noise) <= target < cost(noise * 0.998)
 
 
-def test_the_largest_count_that_fits() -> None:
+@pytest.mark.parametrize("start", [1, 2, 20, 10**6])
+def test_the_largest_count_that_fits(start: int) -> None:
     asked: list[int] = []
 
     def cost(count: int) -> float:
@@ -141,7 +142,7 @@ def test_the_largest_count_that_fits() -> None:
         (1 / 7, 50, 1),
     ]:
         asked.clear()
-        assert largest_count(cost, limit, most=most) == found
+        assert largest_count(cost, limit, most=most, start=start) == found
         assert all(1 <= count <= most for count in asked)
         assert len(asked) < 60
 

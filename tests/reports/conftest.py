@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra.utils import instantiate
 
 from accounting import events
 from accounting.account import Ended
@@ -28,6 +29,7 @@ from accounting.rdp import Rdp
 from accounting.result import MODEL_FILE, Status, TrialResult
 from accounting.selection import Disclosure, Draw
 from reports.page import write_report
+from trainers.bound_schedules import noise_factors
 
 RULE = {"_target_": "accounting.composition.Composition"}
 COUNTS_STD = 9.0
@@ -65,6 +67,7 @@ class Recipe:
     rule: Mapping[str, Any] = field(default_factory=lambda: dict(RULE))
     repeats: Iterable[int] = ()
     realised_steps: Callable[[int], int] = lambda _: STEPS
+    bounds: Mapping[str, Any] | None = None
 
 
 def make(root: Path, recipe: Recipe) -> Made:
@@ -124,6 +127,14 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 "seed": None,
             }
             step = events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise)
+            training = events.repeat(step, STEPS)
+            if recipe.bounds is not None:
+                config["bounds"] = dict(recipe.bounds)
+                noises = noise_factors(instantiate(recipe.bounds), STEPS)
+                training = events.compose(
+                    events.repeat(events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise * more), count)
+                    for more, count in noises.items()
+                )
             score = events.gaussian(noise_multiplier=COUNTS_STD) if recipe.private else None
             if len(recipe.noises) > 1:
                 point = point | {"privacy.noise_multiplier": noise}
@@ -131,7 +142,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 method=method,
                 axes=point,
                 config=config,
-                event=PlanEvent(training=events.repeat(step, STEPS), validation=score),
+                event=PlanEvent(training=training, validation=score),
             )
 
 
@@ -165,7 +176,8 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
     status, value = Status(fate), recipe.accuracy(place)
     score = {"value": value, "low": max(0.0, value - 0.02), "high": min(1.0, value + 0.02)}
     steps = STEPS // 2 if status is Status.DIVERGED else recipe.realised_steps(place)
-    ((leaf, _),) = events.flatten(trial.event.training)
+    leaves = [leaf for leaf, count in events.flatten(trial.event.training) for _ in range(count)]
+    ran = events.compose((leaves + leaves)[:steps])
     now = datetime.now(UTC).isoformat(timespec="seconds")
     TrialResult(
         trial=trial.id,
@@ -176,7 +188,7 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
             Status.DIVERGED: {"value": 0.0, "low": 0.0, "high": 0.0},
             Status.FAILED: None,
         }[status],
-        event=None if status is Status.FAILED else events.to_json(events.repeat(leaf, steps)),
+        event=None if status is Status.FAILED else events.to_json(ran),
         steps=steps,
         seconds=12.3456789 + place,
         device="cpu",

@@ -57,6 +57,18 @@ def test_reproducible_noise_is_no_private_release(sweep_of: SweepOf) -> None:
     assert line.text.startswith("Declared reproducible: NOT a private release")
 
 
+@pytest.mark.parametrize("noise", ["absolute", "multiplier"])
+def test_a_clip_norm_that_falls_is_told_by_its_schedule(sweep_of: SweepOf, noise: str) -> None:
+    """Four to 4 (1 + 79 / 80), and not eighty numbers."""
+    linear = {"_target_": "trainers.bound_schedules.Linear", "least": 0.5, "over": None, "noise": noise}
+    line = lines_of(sweep_of(AXES, bounds=linear))["Sampling and noise"]
+    assert line.standing is Standing.CHECKED
+    risen = "4 rising to 7.95" if noise == "absolute" else "4"
+    assert (
+        f"multiplier {risen}, relative to a clip norm by schedule (linear: least 0.5, noise {noise}); 80" in line.text
+    )
+
+
 def test_a_run_of_more_steps_than_charged_is_a_violation(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES, realised_steps=lambda place: 81 if place == 2 else 80))["Sampling and noise"]
     assert line.standing is Standing.VIOLATED

@@ -74,6 +74,17 @@ def test_schedules(configuration) -> None:
     assert hash(schedule) == hash(instantiate(configuration))
 
 
+@pytest.mark.parametrize("configuration", configurations("bounds"))
+def test_bounds(configuration) -> None:
+    bounds = instantiate(configuration)
+    factors = [bounds.factor(step, 1000) for step in range(1000)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[0] == 1
+    assert 0 < factors[-1] <= 1
+    assert hash(bounds) == hash(instantiate(configuration))
+    assert bounds == instantiate(configuration)
+
+
 def test_paper_a_drops_at_epochs_50_and_75_of_100() -> None:
     schedule = instantiate(OmegaConf.load(CONF / "schedule" / "paper_a.yaml"))
     assert [schedule.factor(50 * epoch, 5000) for epoch in (0, 49, 50, 74, 75, 99)] == [

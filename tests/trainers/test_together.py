@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from accounting.events import same
+from trainers.bound_schedules import CONSTANT, Linear, Noise
 from trainers.data.records import Records
 from trainers.data.units import Units
 from trainers.dpadam import DpAdam
@@ -110,8 +111,19 @@ def test_together_is_one_after_the_other_with_the_same_draws(trainers, batch_siz
         assert (mine.steps, mine.batch_sizes, mine.company) == (other.steps, other.batch_sizes, 1)
 
 
-def test_what_each_run_realises_is_what_it_declares() -> None:
-    runs = [replace(RUN, noise_multiplier=noise) for noise in (0.5, 1.0, 2.0)]
+@pytest.mark.parametrize("noise", Noise)
+@pytest.mark.parametrize("name", ["DP-SGD", "DP-AdamWOSM"])
+def test_bounds_fall_together_as_they_do_alone(name, noise) -> None:
+    runs = [replace(RUN, trainer=trainer, bounds=Linear(least=0.5, noise=noise)) for trainer in GRIDS[name]]
+    (ours, said), (theirs, told) = (how(runs, own_streams(len(runs))) for how in (together, alone))
+    for mine, other, start in zip(ours, theirs, map(flat, fresh(len(runs))), strict=True):
+        assert float((mine - other).norm()) <= 1e-6 * float((other - start).norm()) * len(runs) + 1e-6
+    assert all(same(one.event, runs[0].event) for one in (*said, *told))
+
+
+@pytest.mark.parametrize("bounds", [CONSTANT, Linear(least=0.5)], ids=["constant", "linear"])
+def test_what_each_run_realises_is_what_it_declares(bounds) -> None:
+    runs = [replace(RUN, noise_multiplier=noise, bounds=bounds) for noise in (0.5, 1.0, 2.0)]
     _, outcomes = together(runs, [secret_streams()] * 3)
     assert all(same(outcome.event, run.event) for run, outcome in zip(runs, outcomes, strict=True))
     assert {outcome.steps for outcome in outcomes} == {RUN.steps}
@@ -123,10 +135,10 @@ class Spy(StackedSums):
     def over(self, rows, transforms):
         total = super().over(rows, transforms)
 
-        def spied(weights, batch):
+        def spied(weights, batch, shrink):
             parts = [batch.units] * len(weights) if batch.common else np.split(batch.units, np.cumsum(batch.sizes)[:-1])
             SEEN.append([tuple(part.tolist()) for part in parts])
-            return total(weights, batch)
+            return total(weights, batch, shrink)
 
         return spied
 

@@ -1,0 +1,50 @@
+"""Yu, Zhang, Chen 2019, Figure 2: momentum, a clip norm that falls, both and neither, at one budget."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from reports.notation import number
+from reports.reproduction import amended
+from reports.reproduction.amended import BOTH, FALLING, MOMENTUM, PLAIN
+from reports.reproduction.claims import APART, points
+from reports.reproduction.finding import Finding, Reproduction, Trained
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One curve a method."""
+    rows = amended.runs(sweep)
+    return Reproduction(
+        title="Momentum and a clip norm that falls",
+        source="Yu, Zhang, Chen 2019, Figure 2",
+        drawings=(amended.picture(rows, sweep.quality),),
+        findings=(
+            amended.better(rows, [BOTH], "DP-SGD with momentum and a clip norm that falls is better than DP-SGD."),
+            amended.better(rows, [MOMENTUM, FALLING], "Either of the two alone is better than DP-SGD."),
+            constrained(rows),
+        ),
+        sheets=(costs(sweep),),
+        notes=(
+            "Each length is a run of its own, at the noise multiplier with which the budget pays for so many steps.",
+            ACCOUNT,
+        ),
+    )
+
+
+def constrained(rows: pd.DataFrame) -> Finding:
+    """The advantage is larger where fewer steps are paid for."""
+    plain, both = amended.best(rows, PLAIN), amended.best(rows, BOTH)
+    gaps = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
+    few, many = min(gaps, default=0.0), max(gaps, default=0.0)
+    return Finding(
+        claim="The advantage becomes larger when the budget, the number of steps, is more constrained.",
+        criterion="with the fewest steps, which is with the least noise, the amended method's gain over DP-SGD is at "
+        f"least {points(APART)} larger than with the most",
+        numbers="gains: " + ", ".join(f"noise {number(noise)}: {points(gap)}" for noise, gap in gaps.items()),
+        holds=few < many and gaps[few] - gaps[many] >= APART,
+    )
+
+
+FIGURE = Trained(experiment="d_fig2", make=make)

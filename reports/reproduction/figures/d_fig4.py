@@ -1,0 +1,27 @@
+"""Yu, Zhang, Chen 2019, Figure 4: the amended DP-SGD where the budget is smaller and records are replaced."""
+
+from __future__ import annotations
+
+from reports.reproduction import amended
+from reports.reproduction.amended import BOTH
+from reports.reproduction.finding import Reproduction, Trained
+from reports.reproduction.training import ACCOUNT, costs
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One curve a method."""
+    rows = amended.runs(sweep)
+    return Reproduction(
+        title="A smaller budget, for records that are replaced",
+        source="Yu, Zhang, Chen 2019, Figure 4",
+        drawings=(amended.picture(rows, sweep.quality),),
+        findings=(
+            amended.better(rows, [BOTH], "The amended DP-SGD is better than DP-SGD in the more restricted setting."),
+        ),
+        sheets=(costs(sweep),),
+        notes=("Each length is a run of its own. The figure's other panel, MNIST, is not here.", ACCOUNT),
+    )
+
+
+FIGURE = Trained(experiment="d_fig4", make=make)

@@ -1,0 +1,133 @@
+"""Compositions of thousands of kinds of step: rounded down in groups, soundly and by little, and written as tables."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting import pld, rdp
+from accounting.accountant import Accountant, Steps, coarser, coarser_batches
+from accounting.event_json import FEW
+from accounting.events import (
+    DpEvent,
+    PlanEvent,
+    as_fixed_size_step,
+    compose,
+    flatten,
+    from_json,
+    gaussian,
+    poisson_gaussian,
+    repeat,
+    same,
+    select,
+    to_json,
+    without_replacement_gaussian,
+)
+from accounting.guarantee import Adjacency
+from accounting.pld import Pld
+from accounting.price import Panel
+from accounting.rdp import Rdp
+from accounting.tries import NegativeBinomial
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+
+
+def ramp(steps: int, noise: float = 1.2, rate: float = 0.02) -> DpEvent:
+    """Yu, Zhang, Chen 2019, Equation 6: the noise multiplier grows to almost twice of what it was."""
+    return compose(poisson_gaussian(sample_rate=rate, noise_multiplier=noise * (1 + t / steps)) for t in range(steps))
+
+
+@given(
+    noises=st.dictionaries(st.floats(0.1, 50), st.integers(1, 100), min_size=1, max_size=60),
+    most=st.integers(1, 20),
+)
+def test_groups_are_few_lose_no_step_and_add_no_noise(noises: dict[float, int], most: int) -> None:
+    steps = tuple(Steps(sample_rate=0.5, noise_multiplier=noise, count=count) for noise, count in noises.items())
+    coarse = coarser(steps, most)
+    assert len(coarse) <= max(1, most)
+    fine, rounded = (
+        sorted(noise for one in kinds for noise in [one.noise_multiplier] * one.count) for kinds in (steps, coarse)
+    )
+    assert len(fine) == len(rounded)
+    assert all(less <= noise for less, noise in zip(rounded, fine, strict=True))
+    if len(steps) <= most:
+        assert set(coarse) == set(steps)
+
+
+def test_a_noise_that_most_steps_have_stands_alone() -> None:
+    falling = [1.001**step for step in range(600)]
+    kinds = [Steps(sample_rate=0.1, noise_multiplier=noise, count=1) for noise in falling]
+    floor = Steps(sample_rate=0.1, noise_multiplier=2.0, count=5000)
+    assert floor in coarser((*kinds, floor), 4)
+
+
+@pytest.mark.parametrize(
+    ("accountant", "module", "kinds"),
+    [pytest.param(Rdp(), rdp, 64, id="RDP"), pytest.param(Pld(), pld, 64, id="PLD", marks=pytest.mark.long)],
+)
+def test_rounding_down_costs_more_and_at_most_a_hundredth(
+    accountant: Accountant, module: ModuleType, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = ramp(160)
+    monkeypatch.setattr(module, "KINDS_OF_STEP", kinds)
+    coarse = accountant.epsilon(event, 1e-5, ADD)
+    monkeypatch.setattr(module, "KINDS_OF_STEP", 160)
+    fine = accountant.epsilon(event, 1e-5, ADD)
+    assert fine < coarse < 1.01 * fine
+
+
+def test_accountants_and_attack_do_not_contradict_each_other() -> None:
+    quote = Panel(claimants=(Pld(), Rdp())).quote(PlanEvent(training=ramp(70)), 1e-5, ADD)
+    assert 0 < quote.lower < quote.bounds["PLD"] < quote.bounds["RDP"]
+    assert Pld().lower(ramp(70), 1e-5, ADD) == 0, "what was rounded down bounds nothing from below"
+
+
+def batches(steps: int) -> DpEvent:
+    return compose(
+        without_replacement_gaussian(records=500, batch_size=10, noise_multiplier=4 * (1 + t / steps))
+        for t in range(steps)
+    )
+
+
+def test_batches_of_fixed_size_are_rounded_down_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = coarser_batches(flatten(batches(50)), 8)
+    assert len(coarse) == 8
+    assert sum(count for _, count in coarse) == 50
+    found = [as_fixed_size_step(leaf) for leaf, _ in coarse]
+    assert {step[:2] for step in found if step} == {(10, 500)}
+    fine = Pld().epsilon(batches(50), 1e-5, REPLACE)
+    monkeypatch.setattr(pld, "KINDS_OF_STEP", 20)
+    assert fine < Pld().epsilon(batches(50), 1e-5, REPLACE) < 1.03 * fine
+
+
+@pytest.mark.parametrize(
+    "event", [ramp(FEW + 1), compose([ramp(FEW + 50), ramp(7)]), batches(FEW + 1)], ids=["one", "counts", "batches"]
+)
+def test_many_kinds_of_step_are_a_table_and_come_back(event: DpEvent) -> None:
+    form = json.loads(json.dumps(to_json(event)))
+    assert form["event"]["type"] == "Table"
+    assert from_json(form) == event
+    assert to_json(from_json(form)) == form
+    inside = select(event, NegativeBinomial.with_mean(eta=1.0, mean=5.0))
+    assert from_json(to_json(inside)) == inside
+
+
+@pytest.mark.parametrize(
+    "event",
+    [ramp(FEW), compose([ramp(FEW + 1), gaussian(noise_multiplier=3.0)]), compose([ramp(80), ramp(80, rate=0.1)])],
+    ids=["few", "another kind", "another rate"],
+)
+def test_anything_else_is_written_out(event: DpEvent) -> None:
+    form = to_json(event)
+    assert form["event"]["type"] == "ComposedDpEvent"
+    assert from_json(form) == event
+
+
+def test_ten_thousand_steps_are_less_than_half_a_megabyte() -> None:
+    event = ramp(10_000)
+    assert len(json.dumps(to_json(event), indent=1)) < 500_000
+    assert same(repeat(event, 2), compose([event, event]))

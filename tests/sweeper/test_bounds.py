@@ -1,0 +1,153 @@
+"""Bound schedules and steps that are open: from the command line to the plan's event, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import BadInput
+from accounting.events import compose, poisson_gaussian, repeat, same
+from accounting.guarantee import Adjacency
+from accounting.plan import Plan
+from accounting.rdp import Rdp
+from sweeper.compose import PricedPlan
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+LINE = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "trainer.lr=1"]
+GIVEN = [*LINE, "privacy.noise_multiplier=20", "score.noise_std=60"]
+SPENT = [*GIVEN, "steps=when_budget_spent", "privacy.epsilon=2", "trainer.clip_norm=1"]
+
+
+def test_a_bound_that_never_changes_is_no_part_of_a_trial(compose_priced: Compose) -> None:
+    usual, named = compose_priced(GIVEN).plan, compose_priced([*GIVEN, "bounds=constant"]).plan
+    assert usual.id == named.id
+    assert all("bounds" not in trial.config for trial in usual.trials)
+    step = poisson_gaussian(sample_rate=usual_rate(usual), noise_multiplier=20.0)
+    assert usual.trials[0].event.training == repeat(step, usual.trials[0].config["steps"])
+
+
+def usual_rate(plan: Plan) -> float:
+    return float(plan.trials[0].event.training.event.sampling_probability)
+
+
+def test_absolute_noise_is_a_step_of_its_own_each(compose_priced: Compose) -> None:
+    usual = compose_priced([*GIVEN, "steps=5"])
+    falling = compose_priced([*GIVEN, "steps=5", "bounds=linear"])
+    relative = compose_priced([*GIVEN, "steps=5", "bounds=linear", "bounds.noise=multiplier"])
+    rate = usual_rate(usual.plan)
+    steps = [poisson_gaussian(sample_rate=rate, noise_multiplier=20 * (1 + t / 5)) for t in range(5)]
+    assert all(same(trial.event.training, compose(steps)) for trial in falling.plan.trials)
+    assert relative.plan.trials[0].event == usual.plan.trials[0].event
+    assert relative.plan.id != usual.plan.id
+    assert falling.quote.epsilon < usual.quote.epsilon == relative.quote.epsilon
+    assert Plan.from_json(json.loads(json.dumps(falling.plan.to_json()))) == falling.plan
+
+
+def test_the_noise_is_calibrated_to_the_whole_schedule(compose_priced: Compose) -> None:
+    noises = {}
+    for name in ("constant", "linear"):
+        plan = compose_priced([*LINE, "privacy.epsilon=2", "steps=10", f"bounds={name}"])
+        assert plan.quote.epsilon <= 2
+        noises[name] = plan.plan.trials[0].config["privacy"]["noise_multiplier"]
+    assert noises["linear"] < noises["constant"] < 2 * noises["linear"]
+
+
+@pytest.mark.parametrize("rule", ["private_selection", "random_stopping"])
+def test_rules_that_hide_losers_price_the_schedule(compose_priced: Compose, rule: str) -> None:
+    line = [*GIVEN, "steps=5", f"tuning={rule}"]
+    assert compose_priced([*line, "bounds=linear"]).quote.epsilon < compose_priced(line).quote.epsilon
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (["trainer=dpnsgd", "bounds=linear"], "Expected bounds=constant with normalized gradients"),
+        (["trainer=auto_s", "bounds=geometric", "bounds.noise=multiplier"], "Expected bounds=constant with normalized"),
+        (["bounds=linear", "checkpoint.every=2"], "Expected checkpoint.every=2 to be null with bounds.noise=absolute"),
+        (["bounds=linear", "bounds.least=0"], "bounds: Expected 0 < least=0 <= 1"),
+        (["bounds=linear", "bounds.noise=loud"], "bounds: Expected noise=loud to be one of absolute, multiplier"),
+        (["bounds=linear", "+bounds.rate=1"], "Expected bounds.rate to be one of"),
+        (["steps=when_budget_spent"], "Expected privacy.noise_multiplier to be given"),
+        (["steps=when_budget_spent,10"], "Expected steps=when_budget_spent to be the only value of steps"),
+        (["steps=when_broke"], "Expected steps='when_broke' to be an integer"),
+        (["steps=when_budget_spent", "solve=points"], "Expected solve=points to be left out"),
+        (["steps=when_budget_spent", "privacy.noise_multiplier=9", "tuning=auto"], "Expected tuning=auto to be a rule"),
+        (
+            ["steps=when_budget_spent", "privacy.noise_multiplier=20", "privacy.epsilon=1", "score.noise_std=5"],
+            "Expected privacy.epsilon=1 to pay for the scores as well as for the steps",
+        ),
+        (
+            ["steps=when_budget_spent", "privacy.noise_multiplier=0.02", "privacy.epsilon=0.1"],
+            "Not one step fits privacy.epsilon=0.1 at this noise; it costs",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_makes_no_sense_is_one_sentence(compose_priced: Compose, line: list[str], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        compose_priced([*LINE, "trainer.regularizer=1" if "regular" in line else "trainer.lr=1", *line])
+
+
+def test_checkpoints_go_with_noise_that_shrinks_along(compose_priced: Compose) -> None:
+    line = [*GIVEN, "steps=6", "bounds=linear", "bounds.noise=multiplier", "checkpoint.every=2"]
+    assert compose_priced(line).quote.epsilon == compose_priced([*GIVEN, "steps=6", "checkpoint.every=2"]).quote.epsilon
+
+
+@pytest.mark.parametrize(
+    ("bounds", "rule"),
+    [
+        ("constant", "private_selection"),
+        ("linear", "composition"),
+        pytest.param("linear", "private_selection", marks=pytest.mark.long),
+    ],
+)
+def test_runs_go_on_until_the_budget_is_spent(compose_priced: Compose, bounds: str, rule: str) -> None:
+    """The schedule itself depends on the steps, so one more step is another schedule."""
+    line = [*SPENT, f"bounds={bounds}", f"tuning={rule}"]
+    spent = compose_priced(line)
+    (steps,) = {trial.config["steps"] for trial in spent.plan.trials}
+    typed = [word for word in line if not word.startswith(("steps=", "privacy.epsilon="))]
+    assert compose_priced([*typed, f"steps={steps}"]).plan.id == spent.plan.id
+    assert spent.quote.epsilon <= 2 < compose_priced([*typed, f"steps={steps + 1}"]).quote.epsilon
+
+
+@pytest.mark.long
+def test_every_run_spends_alike(compose_priced: Compose) -> None:
+    """Steps with a falling bound are cheaper, and so there are more of them; and fewer where there is less noise."""
+    spent = compose_priced([*SPENT, "bounds=constant,linear", "privacy.noise_multiplier=20,40", "score.noise_std=90"])
+    assert spent.quote.epsilon <= 2
+    steps, alone = {}, {}
+    for trial in spent.plan.trials:
+        key = ("bounds" in trial.config, trial.config["privacy"]["noise_multiplier"])
+        steps[key] = trial.config["steps"]
+        alone[key] = Rdp().epsilon(trial.event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
+    assert steps[False, 20] < steps[True, 20] < steps[True, 40]
+    assert steps[False, 20] < steps[False, 40]
+    assert min(alone.values()) > 0.85 * max(alone.values()), "of few steps, one is much"
+
+
+def test_fixed_size_batches_are_spent_too(compose_priced: Compose) -> None:
+    line = [word for word in SPENT if word != "accountant=rdp"]
+    fixed = compose_priced([*line, "accountant=pld", "sampler=fixed_size", "privacy.adjacency=replace_one"])
+    assert 0 < fixed.quote.epsilon <= 2
+
+
+@pytest.mark.long
+def test_a_sweep_with_a_falling_bound_runs_and_its_page_says_so(program: Program, tmp_path: Path) -> None:
+    line = ["dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=0.5,1", "bounds=linear", "steps=120"]
+    done = program(*line, "privacy.noise_multiplier=60", "score.noise_std=60")
+    assert done.returncode == 0, done.stderr
+    folder = next((tmp_path / "sweeps" / "digits").iterdir())
+    results = [json.loads(path.read_text()) for path in folder.glob("trials/*/result.json")]
+    assert [result["status"] for result in results] == ["finished"] * 2
+    assert {result["event"]["event"]["type"] for result in results} == {"Table"}
+    page = (folder / "curator" / "report.html").read_text()
+    assert "noise of multiplier 60 rising to 119.5" in page
+    assert "by schedule (linear: least 0.5, noise absolute)" in page
+    assert "What ran is what was charged." in page
