@@ -91,10 +91,10 @@ class Seen(EngineSums):
     def over(self, rows: Sequence[int], transforms: Sequence[Any]) -> Any:
         total = super().over(rows, transforms)
 
-        def spied(weights: torch.Tensor, batch: Batch) -> torch.Tensor:
+        def spied(weights: torch.Tensor, batch: Batch, shrink: float) -> torch.Tensor:
             assert batch.common == (len(weights) == 1)
             BATCHES.append([part.tolist() for part in np.split(batch.units, np.cumsum(batch.sizes)[:-1])])
-            return total(weights, batch)
+            return total(weights, batch, shrink)
 
         return spied
 
