@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,18 @@ def test_every_linked_file_exists(path: str) -> None:
 
 
 def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
-    for group in ("dataset", "trainer", "model", "grid", "augmentation", "score", "accountant", "search", "experiment"):
+    for group in ("grid", "augmentation", "score", "accountant", "search", "experiment"):
         row = next(line for line in README.splitlines() if line.startswith(f"| `{group}="))
         named = set(re.findall(r"`([\w]+)`", row.partition("| `")[2].partition("|")[2]))
         assert named == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+
+
+def test_the_table_of_methods_models_and_data_is_what_their_files_say() -> None:
+    catalogue = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))
+    assert catalogue["insert"](README) == README, "python docs/catalogue.py"
+    for group in catalogue["GROUPS"]:
+        for path in (ROOT / "conf" / group).glob("*.yaml"):
+            assert README.count(f"| `{group}={path.stem}` | ") == 1
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda path: path.stem)
