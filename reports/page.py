@@ -21,6 +21,7 @@ from reports import facts as numbers
 from reports import sections, sheets, table
 from reports.audience import Audience
 from reports.bill import Bill, read_bill
+from reports.exhibits.course import course
 from reports.exhibits.ease import ease
 from reports.exhibits.exhibit import Exhibit
 from reports.exhibits.privacy import privacy
@@ -141,7 +142,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
-        findings=findings(sweep),
+        findings=(*findings(sweep), *_only(course(sweep))),
         terms=_account_and_terms(sweep, bill),
     )
     return write(page, folder / FOLDER)

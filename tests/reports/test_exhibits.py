@@ -18,6 +18,7 @@ from accounting.guarantee import Adjacency
 from accounting.plan import Plan
 from accounting.rdp import Rdp
 from reports import table
+from reports.exhibits.course import course
 from reports.exhibits.ease import ease, subsets
 from reports.exhibits.privacy import gaussian_mu, privacy
 from reports.exhibits.rivals import TRIES, rivals
@@ -144,3 +145,23 @@ def test_a_release_holds_no_exhibit_that_its_price_does_not_cover(
     made = sweep_of(AXES, rule=only_winner, fates=FATES)
     path = write_release(made.folder, made.ledger)
     assert set(json.loads((path.parent / "report.json").read_text())["exhibits"]) == {"privacy"}
+
+
+def test_the_course_of_training_is_the_median_of_the_runs_that_were_looked_at(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES, fates={0: "failed"})
+    looks = {1: (0.2, 0.5), 2: (0.3, 0.9), 3: (0.7, None)}
+    for place, (first, last) in looks.items():
+        path = made.folder / "trials" / made.plan.trials[place].id / "result.json"
+        form = json.loads(path.read_text())
+        form["curator"]["curve"] = [{"step": 40, "test_accuracy": first}, {"step": 80, "test_accuracy": last}]
+        path.write_text(json.dumps(form))
+    shown = course(table.read(made.folder, made.ledger))
+    assert shown is not None
+    (sheet,) = shown.sheets
+    found = zip(*(column(sheet, name) for name in ("steps", "runs", "least", "median", "most")), strict=True)
+    assert list(found) == [(40, 3, 0.2, 0.3, 0.7), (80, 2, 0.5, 0.7, 0.9)]
+
+
+def test_runs_that_nobody_looked_at_have_no_course(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    assert course(table.read(made.folder, made.ledger)) is None
