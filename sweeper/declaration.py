@@ -219,7 +219,8 @@ def _training(
     factors = noise_factors(bounds, steps)
     taken = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
     found = step_events(sampler, taken, records=records, noise_multiplier=noise_multiplier, public=public)
-    return events.compose(events.repeat(event, count) for event, count in found.items())
+    repeated = [events.repeat(event, count) for event, count in found.items()]
+    return repeated[0] if len(repeated) == 1 else events.compose(repeated)
 
 
 def _is_integer(value: object) -> bool:

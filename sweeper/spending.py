@@ -50,8 +50,8 @@ def spend(points: Sequence[Point], terms: Terms, epsilon: float) -> list[Point]:
 
     Every point's noise multiplier is given.
     """
-    noises = given_noise(points)
-    declared = [declare({**point.config, "steps": 1}) for point in points]
+    begun = [replace(point, config={**point.config, "steps": 1}) for point in points]
+    noises, declared = given_noise(begun), [declare(point.config) for point in begun]
     kinds = [(one.sampler, one.train_records, one.bounds, noise) for one, noise in zip(declared, noises, strict=True)]
     runs = dict(zip(kinds, zip(declared, noises, strict=True), strict=True))
     first, *others = runs
