@@ -20,7 +20,7 @@ from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
 from trainers.bound_schedules import noise_factors
-from trainers.data.dataset import nominal_units, unit_column
+from trainers.data.dataset import is_public, nominal_units, unit_column
 from trainers.method import check_run, is_noiseless
 from trainers.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from trainers.sampling import check_epochs, step_events
@@ -91,11 +91,16 @@ class Declaration:
                 "what it costs to run lost steps again depends on which steps they are."
             )
 
-        if is_noiseless(self.trainer) and not self.dataset.public:
+        if is_noiseless(self.trainer) and not self.public:
             raise BadInput(
                 f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: say "
                 "so only if these records are nobody's secret."
             )
+
+    @property
+    def public(self) -> bool:
+        """Whether whoever runs the sweep declared that these records are nobody's secret."""
+        return is_public(self.dataset)
 
     @property
     def train_records(self) -> int:
@@ -122,7 +127,7 @@ class Declaration:
             self.steps,
             self.priced_steps,
             noise_multiplier,
-            public=self.dataset.public,
+            public=self.public,
         )
 
     def event(self, noise_multiplier: float) -> PlanEvent:
@@ -154,7 +159,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     _check_engine(declaration, config["engine"])
     try:
         declaration.loss.check(declaration.dataset.classes)
-        declaration.score.check(declaration.dataset.test_records, public=declaration.dataset.public)
+        declaration.score.check(declaration.dataset.test_records, public=declaration.public)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
         if declaration.augmentation is not None:
             declaration.augmentation.check(declaration.dataset.shape)

@@ -42,6 +42,9 @@ IDENTITY = (
 WHERE_GIVEN = ("ema", "augmentation")
 """What does so besides, and leaves no trace where it is null or empty."""
 
+UNLESS_SAID = (("dataset", "public", False), ("score", "every", None), ("bounds", "_target_", SAME_BOUND["_target_"]))
+"""Group, key and the value at which a key leaves no trace: what a data set or a score of a user's own need not know."""
+
 OFFERS = "offers"
 """Where the rules that were not chosen are composed to."""
 
@@ -169,9 +172,10 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
         node = config[key]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    if resolved["bounds"] == SAME_BOUND:
-        del resolved["bounds"]
-    return resolved
+    for group, key, value in UNLESS_SAID:
+        if resolved[group].get(key, value) == value:
+            resolved[group].pop(key, None)
+    return {key: part for key, part in resolved.items() if part != {}}
 
 
 def _fields(config: DictConfig, key: str) -> str:

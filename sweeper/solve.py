@@ -178,7 +178,7 @@ def given_noise(points: Sequence[Point]) -> list[float]:
 
 
 def _noise(value: object, declared: Declaration) -> float:
-    name, trainer, public = "privacy.noise_multiplier", declared.trainer, declared.dataset.public
+    name, trainer, public = "privacy.noise_multiplier", declared.trainer, declared.public
     if is_noiseless(trainer) and value not in (None, 0):
         raise BadInput(f"Expected {name}={value} to be left out: {trainer.label} adds none.")
     if public and value is None and not is_noiseless(trainer):

@@ -167,7 +167,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
         steps=declaration.steps,
         train_records=declaration.train_records,
         ema=declaration.ema,
-        public=declaration.dataset.public,
+        public=declaration.public,
     )
     return _Ready(
         session=session,
@@ -197,10 +197,11 @@ def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
 def _train(
     group: Sequence[_Ready], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
 ) -> tuple[Outcome, ...]:
-    from trainers.convex import fit
     from trainers.loop import train_together
 
     if isinstance(group[0].run.trainer, OutputPerturbation):
+        from trainers.convex import fit
+
         device = machine.device
         return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
     places = [one.session.place for one in group]
@@ -224,7 +225,7 @@ def _watch(declaration: Declaration, data: Split, machine: Machine) -> Watch | N
     """How the runs of a group are looked at in their course; None where they are not."""
     from trainers.curves import Watch, look
 
-    every, public = looks_every(declaration.score), declaration.dataset.public
+    every, public = looks_every(declaration.score), declaration.public
     if every is None:
         return None
     return Watch(

@@ -23,7 +23,7 @@ NEAR = (0.01, 0.02)
 
 FEW = 4
 TAILS = (0.025, 0.975)
-LEAST = 3
+LEAST = 5
 """Finished points that a method needs for its scores to be a distribution."""
 
 

@@ -24,6 +24,9 @@ from reports.sheets import Item, Sheet
 from reports.table import Alone
 
 PANEL = Panel(claimants=(Pld(), Rdp()))
+FEWEST = 5
+"""Points of a search that is worth the comparison: fewer, and nothing is cheaper than to pay for all."""
+
 TRIES = (1, 2, 5, 10, 30, 100)
 MANY = 1000
 """Points of a grid so fine that all tries are of different ones, under composition too."""
@@ -41,11 +44,11 @@ class Price:
 
 
 def rivals(plan: Plan, room: float) -> Exhibit | None:
-    """By the number of tries and by luck; None where the runs share their batches, or nothing bounds them.
+    """By the number of tries and by luck; None where runs are few or share batches, or nothing bounds them.
 
     `room` is the epsilon that the account had for this sweep, infinity where there is no limit.
     """
-    if plan.shared:
+    if plan.shared or len(plan.trials) < FEWEST:
         return None
     found = {label: own for label, rule in _rules(plan).items() if (own := prices(plan, rule))}
     if not found:

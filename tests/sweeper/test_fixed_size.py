@@ -18,7 +18,7 @@ LINE = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_nor
 LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "compute.threads=1", "compute.device=cpu")
 
 
-@pytest.mark.parametrize("engine", ["auto", "opacus"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("opacus", marks=pytest.mark.long)])
 def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: str) -> None:
     done = program(*LINE, *LIGHT, "privacy.adjacency=replace_one", f"engine={engine}")
     assert done.returncode == 0, done.stderr

@@ -244,6 +244,7 @@ def test_ctrl_c_ends_all_at_once_and_forgets_none_that_just_began(monkeypatch: p
     assert time.monotonic() - started < SOON
 
 
+@pytest.mark.long
 def test_two_hundred_come_and_go() -> None:
     assert fork_each([partial(say, "done")] * 200, 2) == [b"done"] * 200
 

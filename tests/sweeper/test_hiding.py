@@ -74,6 +74,8 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "report.json",
         "config.yaml",
         "model.safetensors",
+        "privacy.png",
+        "privacy.svg",
     }
     assert f"{100 * (winner.score or 0):.1f} %" in html
     assert not any(one.trial.id in html for one in tries)

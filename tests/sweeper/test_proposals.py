@@ -432,6 +432,7 @@ def test_a_release_shows_every_run_and_no_more(place: Callable[..., Place]) -> N
     assert "Their number, 6, was fixed beforehand" in files["report.html"].decode()
 
 
+@pytest.mark.long
 def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger) -> None:
     """Two workers, so proposals come in pairs."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")

@@ -30,6 +30,7 @@ def scores(program: Program, root: Path, *line: str) -> tuple[list[float], str]:
     return [result.score["value"] for result in results if result is not None and result.score is not None], page
 
 
+@pytest.mark.long
 def test_numbers_are_learnt_the_same_by_every_engine(program: Program, tmp_path: Path) -> None:
     line = ("steps=30", "sampler.batch_size=1000", "privacy.noise_multiplier=0.001", "budget.epsilon=1e12")
     found = [scores(program, tmp_path, *line, f"engine={name}")[0] for name in ("auto", "opacus")]

@@ -53,7 +53,7 @@ def struck(root: Path, environment: dict[str, str], line: tuple[str, ...], by: s
         return process.wait(120)
 
 
-@pytest.mark.parametrize("subsample", ["independent", "shared"])
+@pytest.mark.parametrize("subsample", ["independent", pytest.param("shared", marks=pytest.mark.long)])
 def test_points_at_once_from_command_to_page(program: Program, ledger: Ledger, tmp_path: Path, subsample: str) -> None:
     line = (*GRID, "steps=3", "privacy.epsilon=4", f"subsample={subsample}")
     done = program(*line)
@@ -86,6 +86,7 @@ def test_points_at_once_from_command_to_page(program: Program, ledger: Ledger, t
     assert costs[0] == pytest.approx(costs[1]), "a repetition of all points costs what they did"
 
 
+@pytest.mark.long
 def test_kill_minus_nine_kills_all_that_train_at_once(
     program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -104,7 +105,7 @@ def test_kill_minus_nine_kills_all_that_train_at_once(
     assert {result.attempt for result in results(folder_of(tmp_path))} == {2}
 
 
-@pytest.mark.parametrize("subsample", ["independent", "shared"])
+@pytest.mark.parametrize("subsample", ["independent", pytest.param("shared", marks=pytest.mark.long)])
 def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
     program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path, subsample: str
 ) -> None:
@@ -122,7 +123,7 @@ def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
     assert "6 of 6 results" in verify_folder(folder, ledger)
 
 
-@pytest.mark.parametrize("launcher", ["joblib", "fork"])
+@pytest.mark.parametrize("launcher", [pytest.param("joblib", marks=pytest.mark.long), "fork"])
 def test_workers_share_the_points(program: Program, tmp_path: Path, launcher: str) -> None:
     if launcher == "fork" and sys.platform != "linux":
         pytest.skip("forked jobs need Linux")
@@ -134,6 +135,7 @@ def test_workers_share_the_points(program: Program, tmp_path: Path, launcher: st
         assert "trained with 2 others" in log.read_text()
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_results_however_points_are_divided(program: Program, tmp_path: Path) -> None:
     found = []
     for together in ("null", "4", "1"):

@@ -410,6 +410,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.long
 def test_a_large_batch_of_resnet20_fits_in_memory(engine) -> None:
     """Some chunks of a batch of 1000; further ones re-use the memory of these."""
     if isinstance(engine, Auto):

@@ -20,13 +20,9 @@ class DataSet(Protocol):
     Nominal sizes are public constants: sample rates, delta and score denominators use them, never `len`.
     Where one unit, a patient say, has several records, the declaration has three more fields: `unit_column`,
     which says whose record each is, `units`, their nominal number, and `contribution_cap`, the most records
-    that one unit may contribute. Without them every record is a unit.
+    that one unit may contribute. Without them every record is a unit. A field `public` may say that its records
+    are nobody's secret: then nothing protects them.
     """
-
-    @property
-    def public(self) -> bool:
-        """Whether somebody declared that these records are nobody's secret: then nothing protects them."""
-        ...
 
     @property
     def name(self) -> str:
@@ -106,6 +102,11 @@ def nominal_units(dataset: DataSet | Declared) -> int:
     return dataset.records if unit_column(dataset) is None else dataset.units  # type: ignore[union-attr]
 
 
+def is_public(dataset: DataSet | Declared) -> bool:
+    """Whether the records were declared to be nobody's secret; a data set that knows no such word is private."""
+    return getattr(dataset, "public", False)
+
+
 def unit_column(dataset: DataSet | Declared) -> str | None:
     """The column that says whose record each is; None where every record is a unit."""
     return getattr(dataset, "unit_column", None)
@@ -118,8 +119,8 @@ def check_declaration(dataset: DataSet | Declared) -> None:
             raise ValueError(f"Expected dataset.{name}={value} to be a number of records.")
     if not (isinstance(dataset.classes, int) and dataset.classes >= 1):
         raise ValueError(f"Expected dataset.classes={dataset.classes} >= 1.")
-    if not isinstance(dataset.public, bool):
-        raise ValueError(f"Expected dataset.public={dataset.public!r} to be true or false.")
+    if not isinstance(is_public(dataset), bool):
+        raise ValueError(f"Expected dataset.public={is_public(dataset)!r} to be true or false.")
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
     _check_units(dataset)
