@@ -73,17 +73,18 @@ NOISELESS = {"sgd", "adam", "clipped_sgd", "normalized_sgd"}
 def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan(compose_priced) -> None:  # type: ignore[no-untyped-def]
     files = sorted((ROOT / "conf" / "dataset").glob("*.yaml"))
     for dataset in (path.stem for path in files if not OmegaConf.missing_keys(OmegaConf.load(path))):
+        trainers = TRAINERS - NOISELESS if dataset == "digits" else {"dpnsgd", "dpsgd"}
         priced = compose_priced(
             [
                 f"dataset={dataset}",
                 "accountant=rdp",
                 "accountant.witnesses=[]",
-                f"trainer={','.join(TRAINERS - NOISELESS)}",
+                f"trainer={','.join(trainers)}",
                 "trainer.lr=1",
             ]
         )
         methods = {trial.method for trial in priced.plan.trials}
-        assert methods | {"auto_s"} == TRAINERS - NOISELESS, "its points may be dpnsgd's"
+        assert methods | {"auto_s"} == trainers | {"auto_s"}, "its points may be dpnsgd's"
         assert priced.quote.guarantee.fits(priced.plan.budget), "the default sweep fits the default budget"
         assert 3 * priced.quote.epsilon <= priced.plan.budget.epsilon * 1.001
 

@@ -58,6 +58,7 @@ class Launched:
         pytest.importorskip(f"hydra_plugins.hydra_{self.name}_launcher", reason=f"needs dpsweep[{self.extra}]")
 
 
+LONG = pytest.mark.long
 LAUNCHERS = {
     "joblib": Launched(
         name="joblib", extra="parallel", overrides=JOBLIB, complaint="TerminatedWorkerError", neighbours_live=False
@@ -94,7 +95,7 @@ def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("name", ["joblib", "submitit", "fork", pytest.param("ray", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["submitit", "fork", *(pytest.param(one, marks=LONG) for one in ("joblib", "ray"))])
 def test_trials_come_back_through_every_launcher(launched: Launched, program: Program, ledger: Ledger) -> None:
     folder = folder_of(program(*TWO, *launched.overrides, timeout=300))
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 2

@@ -105,7 +105,8 @@ def test_kill_minus_nine_kills_all_that_train_at_once(
     assert {result.attempt for result in results(folder_of(tmp_path))} == {2}
 
 
-@pytest.mark.parametrize("subsample", ["independent", pytest.param("shared", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("subsample", ["independent", "shared"])
 def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
     program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path, subsample: str
 ) -> None:
