@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainers.transforms import Clip
-from trainers.updates import Sgd
-from trainers.validation import positive
+from trainers.dpsgd import DpSgd
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedSgd:
+class ClippedSgd(DpSgd):
     """Steps of `lr` along the mean of gradients clipped to `clip_norm`, one by one.
 
     For records declared public alone: it protects nobody.
@@ -20,19 +18,3 @@ class ClippedSgd:
 
     label: ClassVar[str] = "clipped SGD"
     noiseless: ClassVar[bool] = True
-    lr: float
-    clip_norm: float
-
-    def __post_init__(self) -> None:
-        positive("lr", self.lr)
-        positive("clip_norm", self.clip_norm)
-
-    @property
-    def transform(self) -> Clip:
-        """Clipping to `clip_norm`."""
-        return Clip(clip_norm=self.clip_norm)
-
-    @property
-    def update(self) -> Sgd:
-        """Plain steps."""
-        return Sgd()

@@ -222,31 +222,13 @@ class PublicTest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnTraining:
-    """The exact accuracy on the very records that were trained on, where those were declared public: free.
-
-    Looked at as well every so many steps, for a learning curve, where `every` is a number.
-    """
-
-    every: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.every is not None:
-            positive_int("score.every", self.every)
+class OnTraining(PublicTest):
+    """The exact accuracy on the very records that were trained on, where those were declared public: free."""
 
     @property
     def statement(self) -> str:
         """Names the exemption, and what such a score is worth."""
         return "Accuracy on the training records, declared public: exact, not charged, and higher than on new records."
-
-    def event(self) -> None:
-        """None: no private record is read."""
-        return
-
-    def train_records(self, records: int, adjacency: Adjacency) -> int:
-        """All of them."""
-        positive_int("records", records)
-        return records
 
     def check(self, test_records: int, *, public: bool) -> None:
         """The training records must be public."""
@@ -254,12 +236,6 @@ class OnTraining:
             raise ValueError(
                 "Expected dataset.public=true with score=training: exact scores of private records have no price."
             )
-
-    def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
-        """All records are trained on."""
-        from trainers.data.split import Split
-
-        return Split(train=private, test=test)
 
     def measure(
         self,
