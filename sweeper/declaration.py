@@ -90,7 +90,6 @@ class Declaration:
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with bounds.noise={self.bounds.noise}: "
                 "what it costs to run lost steps again depends on which steps they are."
             )
-
         if is_noiseless(self.trainer) and not self.public:
             raise BadInput(
                 f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: say "

@@ -42,7 +42,7 @@ IDENTITY = (
 WHERE_GIVEN = ("ema", "augmentation")
 """What does so besides, and leaves no trace where it is null or empty."""
 
-UNLESS_SAID = (("dataset", "public", False), ("score", "every", None), ("bounds", "_target_", SAME_BOUND["_target_"]))
+UNLESS_SAID = (("dataset", "public", False), ("score", "every", None))
 """Group, key and the value at which a key leaves no trace: what a data set or a score of a user's own need not know."""
 
 OFFERS = "offers"
@@ -175,7 +175,9 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for group, key, value in UNLESS_SAID:
         if resolved[group].get(key, value) == value:
             resolved[group].pop(key, None)
-    return {key: part for key, part in resolved.items() if part != {}}
+    if resolved["bounds"] == SAME_BOUND:
+        del resolved["bounds"]
+    return resolved
 
 
 def _fields(config: DictConfig, key: str) -> str:

@@ -103,7 +103,7 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
         raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place}.")
     kept = torch.load(io.BytesIO(header.content(steps.place)), map_location=device, weights_only=True)
     ran = Counter(dict(flatten(from_json(json.loads(kept["ran"])))))
-    ran[run.step_event] += (steps.spent - header.spent) // run.period
+    ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
     return Progress(
         weights=kept["weights"],
         average=kept.get("average"),

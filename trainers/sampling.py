@@ -68,8 +68,8 @@ def step_events(
 ) -> Counter[DpEvent]:
     """What steps do to the records, so many at each factor on the noise multiplier: how often each event occurs.
 
-    Records declared public are protected by no noise at all. Raises ValueError where the steps of an epoch, which are
-    one event, would have unlike noise.
+    A period that was begun counts as a whole one. Records declared public are protected by no noise at all. Raises
+    ValueError where the steps of an epoch, which are one event, would have unlike noise.
     """
     period = sampler.period(records)
     if period > 1 and len(factors) > 1:
@@ -77,7 +77,7 @@ def step_events(
     found: Counter[DpEvent] = Counter()
     for factor, steps in factors.items():
         event = sampler.event(records=records, noise_multiplier=noise_multiplier * factor)
-        found[non_private() if public else event] += steps // period
+        found[non_private() if public else event] += -(-steps // period)
     return found
 
 

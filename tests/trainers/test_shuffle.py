@@ -30,7 +30,7 @@ from trainers.loop import train, train_together
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.run import Run, Unrecorded
-from trainers.sampling import Shuffle
+from trainers.sampling import Shuffle, step_events
 from trainers.schedules import Constant
 from trainers.sums import EngineSums
 
@@ -153,6 +153,12 @@ def test_no_epoch_begins_that_is_not_to_be_ended() -> None:
 
 class Killed(BaseException):
     """The process is gone."""
+
+
+def test_an_epoch_that_was_begun_is_charged_whole() -> None:
+    for steps, whole in ((1, 1), (PERIOD, 1), (PERIOD + 1, 2)):
+        ran = step_events(RUN.sampler, {1.0: steps}, records=RECORDS, noise_multiplier=0.7, public=False)
+        assert list(ran.values()) == [whole]
 
 
 def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
