@@ -23,6 +23,13 @@ def test_the_readmes_python_is_run() -> None:
     assert failed == 0
 
 
+def test_the_readmes_first_plan_is_the_default_sweeps(compose_priced) -> None:  # type: ignore[no-untyped-def]
+    assert set(re.findall(r"Plan (\w{12}) on mnist_5k|mnist_5k/(\w{12})/", README)) == {
+        (plan := compose_priced([]).plan.id, ""),
+        ("", plan),
+    }
+
+
 def test_every_make_target_of_the_readme_exists_and_every_target_is_phony() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))

@@ -55,7 +55,7 @@ def spending(sweep: Sweep) -> Exhibit | None:
         f"{order:.4g}, where the Moments Accountant finds its epsilon. Scores are read from other records, which train "
         "nothing: they are paid for by these.",
         source=SOURCE,
-        said=(f"One more run, as dear as the dearest, would add epsilon {epsilon_up(added)}.",),
+        said=(f"One more run, as dear as the dearest, would add epsilon {epsilon_up(added)}, by RDP.",),
         bar=tuple(_segments(parts)),
         sheets=(_sheet(parts),),
     )

@@ -118,7 +118,7 @@ def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:
     assert shown is not None
     run = made.plan.trials[0].event.training
     nine, eight = (Rdp().epsilon(events.repeat(run, many), made.plan.delta, ADD) for many in (9, 8))
-    said = float(shown.said[0].rpartition(" ")[2].rstrip("."))
+    said = float(shown.said[0].partition("add epsilon ")[2].partition(",")[0])
     assert nine - eight <= said <= nine - eight + 0.001
 
 
