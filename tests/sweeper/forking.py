@@ -1,0 +1,54 @@
+"""What tests of forked work look at, before and after: nobody may be left, and nothing open."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SOON = 20
+"""Seconds within which all is over that does not hang."""
+
+
+def alive() -> set[str]:
+    """The children of this process, the dead among them that nobody asked about."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def is_gone(pid: int) -> bool:
+    """Whether there is no such process, or one that is dead."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left() -> Iterator[None]:
+    """No zombie and no open file after any of these tests."""
+    children, files = alive(), open_files()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    yield
+    signal.signal(signal.SIGINT, before)
+    assert alive() == children
+    assert open_files() <= files
+
+
+def end_by(number: signal.Signals) -> bytes:
+    os.kill(os.getpid(), number)
+    return b"it lives"
