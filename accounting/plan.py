@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from accounting.errors import BadInput
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
+from accounting.paid import paid_for
+from accounting.turns import Proposed
 
 SCHEMA = 3
 DIGEST_LENGTH = 12
@@ -96,26 +98,6 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposed:
-    """Runs whose points a sampler proposes, each from the scores of those before: their number, fixed beforehand.
-
-    `sampler` is its configuration, `{"_target_": "module.Class", **parameters}`.
-    """
-
-    trials: int
-    sampler: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
-            raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
-
-    @property
-    def sampler_name(self) -> str:
-        """What the sampler is called."""
-        return str(self.sampler["_target_"]).rpartition(".")[2]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Points x rule x budget, and the event of the whole search.
 
@@ -149,8 +131,15 @@ class Plan:
     @cached_property
     def paid(self) -> tuple[PlanEvent, ...]:
         """What the rule is priced over, as `paid_for` says."""
-        turns = None if self.proposed is None else self.proposed.trials
-        return paid_for([trial.event for trial in self.trials], spares=self.spares, turns=turns, shared=self.shared)
+        events = [trial.event for trial in self.trials]
+        return paid_for(events, spares=self.spares, turns=self.turns, shared=self.shared)
+
+    @cached_property
+    def turns(self) -> tuple[Sequence[int], ...] | None:
+        """The points that each turn may take, by their places; None where none are proposed."""
+        if self.proposed is None:
+            return None
+        return self.proposed.turns([trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials])
 
     @property
     def public(self) -> bool:
@@ -192,7 +181,7 @@ class Plan:
             "rule": dict(self.rule),
             "blocks": [[trial.to_json() for trial in block.trials] for block in self.blocks],
             "shared": self.shared,
-            "proposed": None if self.proposed is None else asdict(self.proposed),
+            "proposed": None if self.proposed is None else self.proposed.to_json(),
             "event": _event_to_json(self.event),
             "spares": self.spares,
             "target_epsilon": self.target_epsilon,
@@ -218,7 +207,7 @@ class Plan:
                 Block(trials=tuple(Trial.from_json(trial) for trial in block), shared=form["shared"])
                 for block in form["blocks"]
             ),
-            proposed=None if form["proposed"] is None else Proposed(**form["proposed"]),
+            proposed=None if form["proposed"] is None else Proposed.from_json(form["proposed"]),
             event=_event_from_json(form["event"]),
             spares=form["spares"],
             target_epsilon=form["target_epsilon"],
@@ -244,38 +233,6 @@ class Plan:
         if plan.id != form["id"]:
             raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
         return plan
-
-
-def paid_for(
-    points: Sequence[PlanEvent], *, spares: int = 0, turns: int | None = None, shared: bool = False
-) -> tuple[PlanEvent, ...]:
-    """What a rule is priced over: every point's run, or as many runs as there are `turns`, and the spare attempts.
-
-    Points that are trained on the same subsamples are `shared`, and one run together.
-
-    *Guarantee*: a turn or a spare attempt is as costly as any of the points, so it may be used for whichever one, also
-    where earlier scores decide which. *Source*: adaptive composition of a number of mechanisms fixed beforehand, each
-    within one Renyi curve (Mironov 2017, Proposition 1) or one privacy profile (Zhu, Dong, Wang 2022, Theorem 10),
-    whatever came out before it.
-    """
-    scored = [point.validation for point in points if point.validation is not None]
-    if shared and points:
-        if spares or turns is not None:
-            raise BadInput("Expected shared subsamples without spare attempts and proposals: all points run at once.")
-        try:
-            training = events.share(point.training for point in points)
-        except ValueError as cause:
-            raise BadInput(
-                "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
-                "others have a price."
-            ) from cause
-        return (PlanEvent(training=training, validation=events.compose(scored) if scored else None),)
-    if not spares and turns is None:
-        return tuple(points)
-    costliest = PlanEvent(
-        training=events.worst(point.training for point in points), validation=events.worst(scored) if scored else None
-    )
-    return (costliest,) * (turns + spares) if turns is not None else (*points, *[costliest] * spares)
 
 
 def digest(value: object) -> str:

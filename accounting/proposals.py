@@ -4,7 +4,8 @@ Why it may be done: composition covers a number of mechanisms that is fixed befo
 one privacy profile whatever came out before it, and a proposal reads nothing but scores that were paid for and may be
 shown. What always holds:
 
-* The plan says how many turns there are, and pays for each as if the costliest of its points were run (`paid_for`).
+* The plan says how many turns there are, and pays for each as if the costliest of the points that it may take
+  were run (`paid_for`).
 * A turn's point is stored before its run begins, and never changed. Nothing is proposed beyond the last turn.
 * A run is a point at its turn: a point that is proposed twice is two runs, each with its own folder and randomness.
 * Samplers see scores as they were measured, noisy or on public records, and failures as failures; nothing else.
@@ -27,11 +28,11 @@ PROPOSALS_FILE = "proposals.json"
 """Where a sweep's folder keeps what was proposed."""
 
 
-def turns_of(plan: Plan) -> int:
-    """How many runs a plan whose points are proposed pays for."""
-    if plan.proposed is None:
+def choices_of(plan: Plan) -> tuple[Sequence[int], ...]:
+    """The points that each turn of a plan whose points are proposed may take, by their places."""
+    if plan.turns is None:
         raise BadInput(f"Expected plan {plan.id} to say how many runs are proposed.")
-    return plan.proposed.trials
+    return plan.turns
 
 
 def run_at(plan: Plan, turn: int, point: int) -> Trial:
@@ -45,11 +46,14 @@ def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
 
     Raises `BadInput` where the plan does not pay for so many, or has no such points.
     """
-    turns, points = turns_of(plan), range(len(plan.trials))
-    if len(proposals) > turns:
-        raise BadInput(f"Expected {len(proposals)} proposals to be at most {turns}, which plan {plan.id} pays for.")
-    if strange := [point for point in proposals if point not in points]:
-        raise BadInput(f"Expected proposals to be of {points}, the points of plan {plan.id}, got {strange[0]}.")
+    choices = choices_of(plan)
+    if len(proposals) > len(choices):
+        raise BadInput(
+            f"Expected {len(proposals)} proposals to be at most {len(choices)}, which plan {plan.id} pays for."
+        )
+    for turn, (point, choice) in enumerate(zip(proposals, choices, strict=False)):
+        if point not in choice:
+            raise BadInput(f"Expected turn {turn} of plan {plan.id} to take one of its points {choice}, got {point}.")
     return tuple(run_at(plan, turn, point) for turn, point in enumerate(proposals))
 
 

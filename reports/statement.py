@@ -329,10 +329,11 @@ def _proposed(context: Context) -> tuple[str, ...]:
     proposed = context.sweep.plan.proposed
     if proposed is None:
         return ()
+    dearest = "the dearest point of its phase would be" if proposed.phases else "the dearest point would be"
     scores = "noisy scores" if context.sweep.scored_privately else "scores on public records"
     return (
         f"{proposed.sampler_name} proposed which points were run, from the {scores} of the runs before. Their number, "
-        f"{proposed.trials}, was fixed beforehand, and each is paid for as the dearest point would be (adaptive "
+        f"{proposed.trials}, was fixed beforehand, and each is paid for as {dearest} (adaptive "
         "composition, Mironov 2017, Proposition 1; Zhu, Dong, Wang 2022, Theorem 10).",
         "Where a point was run several times, maps show its best run.",
     )

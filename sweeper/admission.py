@@ -16,7 +16,8 @@ from accounting.account import Attempts
 from accounting.errors import BadInput, BudgetRefused
 from accounting.events import PlanEvent
 from accounting.ledger import Ledger, refusal
-from accounting.plan import Plan, Trial, paid_for
+from accounting.paid import paid_for
+from accounting.plan import Plan, Trial
 from accounting.price import Quote
 from accounting.receipt import Receipt
 from sweeper.advice import advice

@@ -10,7 +10,7 @@ from accounting.account import Statement
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import PlanEvent, worst
 from accounting.offers import Offer, price_list
-from accounting.plan import Trial
+from accounting.plan import Plan, Trial
 from accounting.policy import DELTA, EPSILON
 from accounting.selection import SelectionRule
 from sweeper.compose import PricedPlan
@@ -55,11 +55,17 @@ def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: 
     terms = _terms(priced, rule)
     declared = [declare(trial.config) for trial in trials]
 
+    kept = _kept(priced.plan, trials)
+
+    def alone(noise: float) -> Iterator[PlanEvent]:
+        return (PlanEvent(training=one.training(own or noise)) for one, own in zip(declared, kept, strict=True))
+
     def training(noise: float) -> PlanEvent:
-        return terms.event(PlanEvent(training=one.training(noise)) for one in declared)
+        return terms.event(alone(noise))
 
     def whole(noise: float) -> PlanEvent:
-        return terms.event(trial.event for trial in trials_of(_with_noise(trials, noise), terms, None))
+        points = [_with_noise(trial, own or noise) for trial, own in zip(trials, kept, strict=True)]
+        return terms.event(trial.event for trial in trials_of(points, terms, None))
 
     try:
         noise = room.noise(training)
@@ -69,7 +75,9 @@ def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: 
             event = whole(noise)
     except (BadInput, UnsupportedEvent):
         return None
-    run = PlanEvent(training=worst(one.training(noise) for one in declared))
+    if any(own is not None and own <= noise for own in kept):
+        return None
+    run = PlanEvent(training=worst(one.training for one in alone(noise)))
     return Fit(
         noise_multiplier=noise,
         epsilon=float(room.left[EPSILON]) if room.by_claim(event) else _price(terms, event),
@@ -101,30 +109,40 @@ def _ways(
     priced: PricedPlan, trials: Sequence[Trial], room: Room, offers: Sequence[Offer], noisier: Fit | None
 ) -> Iterator[str]:
     terms, events = _terms(priced, priced.rule), [trial.event for trial in trials]
-    runs = len(events) if terms.turns is None else terms.turns
+    runs = len(events) if terms.turns is None else len(terms.turns)
 
     def fewer(count: int) -> PlanEvent:
-        return terms.event(events[:count]) if terms.turns is None else replace(terms, turns=count).event(events)
+        if terms.turns is None:
+            return terms.event(events[:count])
+        return replace(terms, turns=terms.turns[:count]).event(events)
 
-    yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
+    phased = any(_kept(priced.plan, trials))
+    if not phased:
+        yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
     if noisier is not None:
         target = math.floor(noisier.epsilon * 1000) / 1000
         asked = f" (privacy.epsilon={target:g})" if priced.plan.target_epsilon else ""
-        yield f"the whole grid with a noise multiplier of at least {noisier.noise_multiplier:g}{asked}"
+        grid = "the whole grid" if priced.plan.proposed is None else "the whole search"
+        last = " for its last run" if phased else ""
+        yield f"{grid} with a noise multiplier of at least {noisier.noise_multiplier:g}{last}{asked}"
     for offer in offers:
         if offer.rule != priced.rule and admits(priced, offer, room):
             yield f"tuning={offer.label} at epsilon {math.ceil(offer.epsilon * 1000) / 1000:g}"
 
 
-def _with_noise(trials: Sequence[Trial], noise: float) -> list[Point]:
-    """The points of these trials at another noise, the one of their scores left open where it can be."""
-    points = []
-    for trial in trials:
-        score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
-        privacy = {**trial.config["privacy"], "noise_multiplier": noise}
-        config = {**trial.config, "score": score, "privacy": privacy}
-        points.append(Point(method=trial.method, axes=trial.axes, config=config))
-    return points
+def _kept(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
+    """The noise multipliers that are no question: those of all phases of a search but the last."""
+    earlier = plan.proposed.phases[:-1] if plan.proposed else ()
+    given = {phase.noise_multiplier for phase in earlier}
+    own = (trial.config["privacy"]["noise_multiplier"] for trial in trials)
+    return [noise if noise in given else None for noise in own]
+
+
+def _with_noise(trial: Trial, noise: float) -> Point:
+    """The point of this trial at another noise, the one of its scores left open where it can be."""
+    score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
+    privacy = {**trial.config["privacy"], "noise_multiplier": noise}
+    return Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score, "privacy": privacy})
 
 
 def _price(terms: Terms, event: PlanEvent) -> float:
@@ -147,6 +165,6 @@ def _terms(priced: PricedPlan, rule: SelectionRule) -> Terms:
         delta=plan.delta,
         adjacency=plan.adjacency,
         spares=plan.spares,
-        turns=None if plan.proposed is None else plan.proposed.trials,
+        turns=plan.turns,
         shared=plan.shared,
     )

@@ -24,7 +24,10 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
-    sys.argv = [sys.argv[0], *(REPEAT_ALL if word == AGAIN else word for word in scaled(arguments))]
+    words = [REPEAT_ALL if word == AGAIN else word for word in scaled(arguments)]
+    if not any(word.startswith("-") for word in words):
+        words.append("--multirun")  # without it Hydra, where a choice is wrong, complains about the lists instead
+    sys.argv = [sys.argv[0], *words]
     _refuse_spaces(arguments)
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_block)()
 

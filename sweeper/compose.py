@@ -19,19 +19,18 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.plan import Plan, Proposed, digest
+from accounting.plan import Plan, digest
 from accounting.price import Panel, Quote
 from accounting.selection import Disclosure, Proposals, Search, SelectionRule, rule_from_config
-from sweeper import samplers
+from sweeper import asked
 from sweeper.blocks import blocks_of
 from sweeper.declaration import build
 from sweeper.points import Point, Request
-from sweeper.solve import Terms, cheapest_rule, positive, solve_for, trials_of
+from sweeper.solve import Terms, cheapest_rule, open_noises, positive, solve_for, trials_of
 from sweeper.spending import is_open, spend
 
 FINAL = "accounting.final.Final"
 SOLVED = ("noise", "steps", "points")
-INDEPENDENT, SHARED = "independent", "shared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +70,28 @@ def compose_plan(
     delta = positive("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
-    proposed = _proposed(search, config.repeats)
-    asked = Search(
+    distinct, notes = _distinct(_repeated(points, config.repeats))
+    proposed = asked.proposed(search, config.repeats, distinct)
+    distinct = list(asked.in_phases(distinct, proposed))
+    wanted = Search(
         proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
         pruning="pruner" in search,
-        shared=_shared(config),
+        shared=asked.shared(config),
     )
-    distinct, notes = _distinct(_repeated(points, config.repeats))
     if budget.vacuous:
         _require_no_promise(tuning, request, config.solve)
     rules = {label: _with_final(rule, config.final) for label, rule in offered.items()}
-    offers = {label: rule_from_config(rule) for label, rule in rules.items() if _covers(rule_from_config(rule), asked)}
+    offers = {
+        label: rule_from_config(rule) for label, rule in rules.items() if asked.covers(rule_from_config(rule), wanted)
+    }
     terms = Terms(
         rule=Composition(),
         panel=build(_plain(config, "accountant"), "accountant"),
         delta=delta,
         adjacency=budget.adjacency,
-        spares=_spares(config.plan.spare_attempts),
-        turns=None if proposed is None else proposed.trials,
-        shared=asked.shared,
+        spares=asked.spares(config.plan.spare_attempts),
+        turns=None if proposed is None else proposed.turns(open_noises(distinct)),
+        shared=wanted.shared,
     )
     spending = is_open(distinct, config.solve)
     target = None if budget.vacuous else _target(privacy, distinct, request, "steps" if spending else config.solve)
@@ -101,7 +103,7 @@ def compose_plan(
         rule = rules[cheapest_rule(offers, distinct, terms, target, config.show)]
         notes = (*notes, f"tuning=auto: {rule_from_config(rule).name} is the cheapest rule for show={config.show}.")
     terms = replace(terms, rule=rule_from_config(rule))
-    _check_search(terms, asked, search, config.score)
+    asked.check_search(terms, wanted, search, config.score)
     if spending and target is not None:
         distinct, target = spend(distinct, terms, target), None
     distinct, target = solve_for(distinct, terms, target, config.solve)
@@ -115,16 +117,20 @@ def compose_plan(
         )
     alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
     if len(alone) > 1 and (proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
-        notes = (*notes, f"The points differ in what they cost; {terms.rule.name} charges the worst at every order.")
+        within = " of its phase" if proposed and proposed.phases else ""
+        notes = (
+            *notes,
+            f"The points differ in what they cost; {terms.rule.name} charges the worst{within} at every order.",
+        )
     plan = Plan(
         account=_account(dataset["name"]),
         budget=budget,
         delta=delta,
         rule=rule,
-        blocks=blocks_of(trials, shared=asked.shared),
+        blocks=blocks_of(trials, shared=wanted.shared),
         event=event,
         target_epsilon=target,
-        proposed=proposed,
+        proposed=asked.settled(proposed, distinct, trials),
         spares=terms.spares,
         notes=notes,
     )
@@ -176,70 +182,6 @@ def _require_no_promise(tuning: Mapping[str, Any], request: Request, solve: obje
         )
 
 
-def _spares(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
-    return value
-
-
-def _shared(config: DictConfig) -> bool:
-    """Whether all points are to have the same subsamples; checkpoints between would let some of them go on alone."""
-    if config.subsample not in (INDEPENDENT, SHARED):
-        raise BadInput(f"Expected subsample={config.subsample} to be {INDEPENDENT} or {SHARED}.")
-    if config.subsample == SHARED and config.checkpoint.every is not None:
-        raise BadInput(
-            f"Expected checkpoint.every={config.checkpoint.every} to be null with subsample=shared: after a crash some "
-            "runs would go on from another step than the rest, on subsamples of their own, and that is not paid for."
-        )
-    return bool(config.subsample == SHARED)
-
-
-def _proposed(search: Mapping[str, Any], repeats: object) -> Proposed | None:
-    """How many runs are proposed, and by which sampler; None where none are."""
-    if "_target_" not in search:
-        if strange := [key for key in search if key != "pruner"]:
-            raise BadInput(f"Expected search.{strange[0]} to come with a sampler, as in search=tpe.")
-        return None
-    if repeats != 1:
-        raise BadInput(f"Expected repeats={repeats} to be 1 where a sampler proposes points: it repeats what it likes.")
-    sampler = {key: value for key, value in search.items() if key not in ("trials", "pruner")}
-    samplers.check_sampler(sampler)
-    return Proposed(trials=search.get("trials", 0), sampler=sampler)
-
-
-def _check_search(terms: Terms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
-    """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
-    terms.rule.check(asked)
-    if (every := score.get("every")) is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
-        raise BadInput(
-            f"Expected score.every={every} to be null under {terms.rule.name}: it hides what curves would show."
-        )
-    if asked.pruning:
-        raise BadInput(
-            f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "
-            "begins, so ending it early because of others' scores would save time alone, and is not done."
-        )
-    if terms.spares and asked.shared:
-        raise BadInput(
-            f"Expected plan.spare_attempts={terms.spares} to be 0 with subsample=shared: what is killed is killed for "
-            "all runs at once, and another attempt at one of them would have subsamples of its own."
-        )
-    if terms.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
-        raise BadInput(
-            f"Expected plan.spare_attempts={terms.spares} to be 0 under {terms.rule.name}: a try that died is never "
-            "replaced, since another one would depend on how the first went. Choose tuning=composition."
-        )
-
-
-def _covers(rule: SelectionRule, search: Search) -> bool:
-    """Whether a rule's theorem covers such a search."""
-    try:
-        rule.check(search)
-    except BadInput:
-        return False
-    return True
-
-
 def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
     """The points without repetitions, and a note that says how many were dropped."""
     kept: dict[str, Point] = {}
@@ -289,7 +231,7 @@ def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Reques
     """The epsilon that the whole plan may cost, None where the noise is given instead and nothing else is open."""
     if solve not in SOLVED:
         raise BadInput(f"Expected solve={solve} to be one of {', '.join(SOLVED)}.")
-    given = [point.config["privacy"]["noise_multiplier"] is not None for point in points]
+    given = [noise is not None for noise in open_noises(points)]
     if solve != "noise":
         if not all(given):
             raise BadInput(
@@ -297,7 +239,7 @@ def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Reques
                 "it is."
             )
         return positive("privacy.epsilon", privacy["epsilon"])
-    if any(given):
+    if all(given):
         if "privacy.epsilon" in request.keys:
             raise BadInput(
                 "Expected either privacy.epsilon or privacy.noise_multiplier: one decides the other. "

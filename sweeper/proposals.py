@@ -12,13 +12,14 @@ has used its turn.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container
 from dataclasses import dataclass
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
-from accounting.proposals import read_proposals, run_at, store_proposals, turns_of
+from accounting.proposals import choices_of, read_proposals, run_at, store_proposals
 from accounting.result import TrialResult
 from sweeper.admission import Retry, admit, open_account
 from sweeper.attempts import Standing
@@ -40,14 +41,16 @@ class Proposer:
         """The runs of the next turns, at most so `many`, stored before any of them begins.
 
         None once every turn was taken, and none while a run that was proposed before waits: then a launcher does not
-        work, or the sweep is being stopped.
+        work, or the sweep is being stopped. A phase begins when the one before it is over.
         """
         proposals, where = read_proposals(self.plan, self.folder.proposals), self.book.standing()
-        left = min(many, turns_of(self.plan) - len(proposals))
-        if left < 1 or where.fresh or where.interrupted or self.folder.stop.exists():
+        taken, left = choices_of(self.plan)[: len(proposals)], choices_of(self.plan)[len(proposals) :]
+        if not left or where.fresh or where.interrupted or self.folder.stop.exists():
+            return ()
+        if where.working and taken[-1] != left[0]:
             return ()
         seen = self._seen(proposals, where)
-        for _ in range(left):
+        for _ in itertools.takewhile(lambda choice: choice == left[0], left[:many]):
             seen.append(Seen(point=propose(self.plan, seen)))
         runs = store_proposals(self.plan, self.folder.proposals, [run.point for run in seen])
         return runs[len(proposals) :]
@@ -79,12 +82,12 @@ def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry
     due = admit(priced, ledger, folder, retry)
     book = EveryRun(plan=plan, folder=folder, ledger=ledger)
     return Work(
-        total=turns_of(plan),
+        total=len(choices_of(plan)),
         due=due,
         more=Proposer(plan=plan, folder=folder, book=book).more,
         book=book,
         notice="",
-        idle=f"All {turns_of(plan)} runs of this plan are over; nothing is run or charged.",
+        idle=f"All {len(choices_of(plan))} runs of this plan are over; nothing is run or charged.",
         losses="runs failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "
         "for the killed ones again and repeats them.",
     )
@@ -94,7 +97,7 @@ def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
     """Stores again what was proposed and begun, by the ledger, where somebody deleted the folder."""
     proposals = list(read_proposals(plan, folder.proposals))
     known = len(proposals)
-    for turn in range(known, turns_of(plan)):
+    for turn in range(known, len(choices_of(plan))):
         begun = [point for point in range(len(plan.trials)) if run_at(plan, turn, point).id in started]
         if not begun:
             break
@@ -105,8 +108,8 @@ def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
 
 def try_out(plan: Plan) -> None:
     """Raises `BadInput` unless the sampler proposes something at the last turn, after scores that were made up."""
-    points, turns = len(plan.trials), turns_of(plan)
+    *before, _ = enumerate(choices_of(plan))
     try:
-        propose(plan, [Seen(point=turn % points, ended=True, score=turn % 7 / 7) for turn in range(turns - 1)])
+        propose(plan, [Seen(point=own[turn % len(own)], ended=True, score=turn % 7 / 7) for turn, own in before])
     except Exception as cause:
         raise BadInput(f"Expected search to be a sampler that proposes points of this grid: {cause}.") from cause

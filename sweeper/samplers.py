@@ -1,4 +1,4 @@
-"""Samplers of Optuna that propose which point of a grid is run next.
+"""What chooses which point of a grid is run next: a sampler of Optuna's, or a class with the same two methods.
 
 It never decides how many runs happen. What was proposed and what came of it stands in the sweep's folder: for every
 proposal a study is made of that anew, in memory, so that a sweep that was interrupted goes on as if it had not been.
@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from accounting.errors import BadInput
 from accounting.plan import Plan, Value
+from accounting.turns import Phase
 from sweeper.declaration import build
+from sweeper.points import Point
 
 if TYPE_CHECKING:
     import optuna
@@ -32,16 +34,32 @@ class Seen:
     score: float | None = None
 
 
-def check_sampler(sampler: Mapping[str, Any]) -> None:
-    """Raises `BadInput` unless this configures one of Optuna's samplers."""
+@runtime_checkable
+class Chooser(Protocol):
+    """Chooses the points of a plan's turns, one after another."""
+
+    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+        """What so many runs are divided into, none where any may be of any point; `BadInput` for unsuitable points."""
+        ...
+
+    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+        """The point of the next turn after these runs, by its place in the plan, among those that the turn may take."""
+        ...
+
+
+def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
+    """What this configures: one of Optuna's samplers, or a chooser; raises `BadInput` unless it is either."""
     import optuna
 
     if "seed" in sampler:
         raise BadInput(f"Expected search.seed={sampler['seed']} not to be there: seed= is for the sweep as a whole.")
     with _quiet():
-        made = build({**sampler, "seed": None}, "search")
-    if not isinstance(made, optuna.samplers.BaseSampler):
-        raise BadInput(f"Expected search._target_={sampler['_target_']} to be one of Optuna's samplers.")
+        made = build({**sampler, "seed": seed}, "search")
+    if isinstance(made, optuna.samplers.BaseSampler):
+        return ByOptuna(sampler=made)
+    if isinstance(made, Chooser):
+        return made
+    raise BadInput(f"Expected search._target_={sampler['_target_']} to be one of Optuna's samplers, or a Chooser.")
 
 
 def propose(plan: Plan, seen: Sequence[Seen]) -> int:
@@ -50,19 +68,32 @@ def propose(plan: Plan, seen: Sequence[Seen]) -> int:
     What it reads was paid for, so whatever randomness it uses is no secret; with the sweep's seed, the same runs give
     the same point.
     """
-    import optuna
-
     if plan.proposed is None:
         raise BadInput(f"Expected plan {plan.id} to have a sampler.")
-    space = _Space.of(plan)
     seed = plan.trials[0].config.get("seed")
     own = None if seed is None else Random(f"{seed}, turn {len(seen)}").getrandbits(32)
-    with _quiet():
-        study = optuna.create_study(
-            direction="maximize", sampler=build({**plan.proposed.sampler, "seed": own}, "search")
-        )
-        study.add_trials([space.trial(run) for run in seen])
-        return space.suggested(study.ask())
+    return chooser_of(plan.proposed.sampler, own).choose(plan, seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByOptuna:
+    """What one of Optuna's samplers suggests, over the places of the points' values."""
+
+    sampler: optuna.samplers.BaseSampler
+
+    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+        """None: each run may be of any point."""
+        return ()
+
+    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+        """The point of the grid that is suggested, or the nearest one that the grid has."""
+        import optuna
+
+        space = _Space.of(plan)
+        with _quiet():
+            study = optuna.create_study(direction="maximize", sampler=self.sampler)
+            study.add_trials([space.trial(run) for run in seen])
+            return space.suggested(study.ask())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from accounting.events import DpEvent, PlanEvent, flatten, gaussian, nothing
 from accounting.execution import can_run
 from accounting.guarantee import Adjacency
 from accounting.offers import SHOWN, cheapest, price_list
-from accounting.plan import Trial, paid_for
+from accounting.paid import paid_for
+from accounting.plan import Trial
 from accounting.price import Panel
 from accounting.rdp import Rdp
 from accounting.selection import SelectionRule
@@ -24,6 +25,8 @@ from trainers.method import is_noiseless
 
 MOST_STEPS = 10**7
 
+NOISE = "privacy.noise_multiplier"
+
 FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36))
 """Up to how many kinds of step a rough price has all orders, and the orders that it has beyond."""
 
@@ -32,8 +35,8 @@ FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36)
 class Terms:
     """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours.
 
-    `turns` is the number of runs where their points are proposed one after another, `spares` that of spare attempts.
-    With `shared`, all runs have the same subsamples.
+    `turns` are the points that each run may take where they are proposed one after another, `spares` the number of
+    spare attempts. With `shared`, all runs have the same subsamples.
     """
 
     rule: SelectionRule
@@ -41,7 +44,7 @@ class Terms:
     delta: float
     adjacency: Adjacency
     spares: int = 0
-    turns: int | None = None
+    turns: Sequence[Sequence[int]] | None = None
     shared: bool = False
 
     def event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
@@ -105,8 +108,8 @@ def cheapest_rule(
     if target is None:
         trials = training_events(declared, given_noise(points))
     else:
-        noise = terms.rough_noise(lambda noise: training_events(declared, [noise] * len(declared)), target)
-        trials = training_events(declared, [noise] * len(declared))
+        noise = terms.rough_noise(lambda noise: training_events(declared, noises_at(points, noise)), target)
+        trials = training_events(declared, noises_at(points, noise))
     found = cheapest(
         price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted
     )
@@ -123,7 +126,7 @@ def solve_for(points: list[Point], terms: Terms, target: float | None, solve: st
     if solve == "points":
         if terms.turns is not None:
             raise BadInput(
-                f"Expected solve=points to be noise or steps: search.trials={terms.turns} says how many runs there are."
+                f"Expected solve=points to be noise or steps: search.trials={len(terms.turns)} says how many runs."
             )
         trials = training_events([declare(point.config) for point in points], noises)
         fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(points))
@@ -146,7 +149,8 @@ def trials_of(points: Sequence[Point], terms: Terms, target: float | None) -> li
     if target is None:
         noises = given_noise(points)
     else:
-        noises = [terms.noise(lambda noise: training_events(declared, [noise] * len(declared)), target)] * len(points)
+        noise = terms.noise(lambda noise: training_events(declared, noises_at(points, noise)), target)
+        noises = noises_at(points, noise)
     allowed = terms.epsilon(training_events(declared, noises)) if target is None else target
     configs = _with_score_noise(
         [_with_privacy(point.config, noise) for point, noise in zip(points, noises, strict=True)],
@@ -154,9 +158,14 @@ def trials_of(points: Sequence[Point], terms: Terms, target: float | None) -> li
         allowed,
     )
     return [
-        Trial(method=point.method, axes=point.axes, config=config, event=declare(config).event(noise))
+        Trial(method=point.method, axes=_closed(point.axes, noise), config=config, event=declare(config).event(noise))
         for point, config, noise in zip(points, configs, noises, strict=True)
     ]
+
+
+def _closed(axes: Mapping[str, Any], noise: float) -> Mapping[str, Any]:
+    """The axes with the noise in place of one that was open."""
+    return {**axes, NOISE: noise} if NOISE in axes else axes
 
 
 def _refuse_open_noise(
@@ -172,13 +181,24 @@ def _refuse_open_noise(
         )
 
 
+def open_noises(points: Sequence[Point]) -> list[float | None]:
+    """Each point's own noise multiplier as it was given, None where it is open."""
+    return [point.config["privacy"]["noise_multiplier"] for point in points]
+
+
+def noises_at(points: Sequence[Point], noise: float) -> list[float]:
+    """Each point's own noise multiplier, and this one where it is open."""
+    own = iter(given_noise([point for point in points if point.config["privacy"]["noise_multiplier"] is not None]))
+    return [noise if given is None else next(own) for given in open_noises(points)]
+
+
 def given_noise(points: Sequence[Point]) -> list[float]:
     """Each point's own noise multiplier: above 0, unless its data were declared public."""
     return [_noise(point.config["privacy"]["noise_multiplier"], declare(point.config)) for point in points]
 
 
 def _noise(value: object, declared: Declaration) -> float:
-    name, trainer, public = "privacy.noise_multiplier", declared.trainer, declared.public
+    name, trainer, public = NOISE, declared.trainer, declared.public
     if is_noiseless(trainer) and value not in (None, 0):
         raise BadInput(f"Expected {name}={value} to be left out: {trainer.label} adds none.")
     if public and value is None and not is_noiseless(trainer):

@@ -12,7 +12,7 @@ from accounting.execution import Execution, Outcome, execution_of, read_draw
 from accounting.ledger import Ledger
 from accounting.lines import End
 from accounting.plan import Plan, Trial
-from accounting.proposals import turns_of
+from accounting.proposals import choices_of
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import rule_from_config
@@ -77,7 +77,7 @@ def _verify_proposed(plan: Plan, folder: SweepFolder, statement: Statement) -> s
             raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
     if statement.attempts(plan.id).spares < 0:
         raise ContractBroken(f"More runs of plan {plan.id} were started than were charged.")
-    return f"{len(known)} of {turns_of(plan)} runs were proposed; {_verify_runs(plan, folder, statement)}"
+    return f"{len(known)} of {len(choices_of(plan))} runs were proposed; {_verify_runs(plan, folder, statement)}"
 
 
 def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:

@@ -17,11 +17,13 @@ from accounting.errors import BadInput
 from accounting.events import PlanEvent
 from accounting.execution import Execution, execution_of
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.plan import Block, Plan, Proposed, Trial, paid_for
+from accounting.paid import paid_for
+from accounting.plan import Block, Plan, Trial
 from accounting.pld import Pld
 from accounting.proposals import read_proposals, runs_of, store_proposals
 from accounting.rdp import Rdp
 from accounting.selection import rule_from_config
+from accounting.turns import Proposed
 
 SAMPLER = {"_target_": "optuna.samplers.RandomSampler"}
 RULE = {"_target_": "accounting.composition.Composition"}
@@ -50,7 +52,9 @@ def plan_of(trials: int, spares: int = 0) -> Plan:
         delta=1e-5,
         rule=RULE,
         blocks=tuple(Block(trials=(trial,)) for trial in own),
-        event=Composition().event(paid_for([trial.event for trial in own], spares=spares, turns=trials)),
+        event=Composition().event(
+            paid_for([trial.event for trial in own], spares=spares, turns=(range(len(own)),) * trials)
+        ),
         proposed=Proposed(trials=trials, sampler=SAMPLER),
         spares=spares,
     )
@@ -63,7 +67,7 @@ def test_every_turn_costs_as_much_as_the_dearest_point() -> None:
     assert same(plan_of(5, spares=2).event, plan_of(7).event)
     assert plan_of(5, spares=2).id != plan_of(7).id
     alike = points((2.0, 2.0))
-    priced = Composition().event(paid_for([trial.event for trial in alike], turns=3))
+    priced = Composition().event(paid_for([trial.event for trial in alike], turns=(range(2),) * 3))
     assert same(priced, PlanEvent(training=events.repeat(alike[0].event.training, 3), validation=scores(3)))
 
 
@@ -116,7 +120,9 @@ SAMPLED = Mechanism(
 @pytest.mark.parametrize("epsilon", [0.2, 0.8, 1.6, 2.4])
 def test_what_an_adversary_chooses_second_by_what_came_first_stays_within_the_price(epsilon: float) -> None:
     """The exact delta of adaptive choice among mechanisms neither of which is the worse one, both ways round."""
-    price = Composition().event(paid_for([PlanEvent(training=one.event) for one in (GAUSSIAN, SAMPLED)], turns=2))
+    price = Composition().event(
+        paid_for([PlanEvent(training=one.event) for one in (GAUSSIAN, SAMPLED)], turns=(range(2),) * 2)
+    )
     for turned in (False, True):
         both = [one.turned() if turned else one for one in (GAUSSIAN, SAMPLED)]
         worst = np.max([one.profile() for one in both], axis=0)
@@ -138,7 +144,7 @@ def test_a_point_that_is_proposed_twice_is_two_runs_and_neither_is_the_point() -
 
 
 @pytest.mark.parametrize(
-    ("proposals", "reason"), [([0, 1, 2, 0, 1], "at most 4"), ([3], "points of plan"), ([-1], "points of plan")]
+    ("proposals", "reason"), [([0, 1, 2, 0, 1], "at most 4"), ([3], "one of its points"), ([0, -1], "turn 1 of plan")]
 )
 def test_what_the_plan_does_not_pay_for_is_no_run(tmp_path: Path, proposals: list[int], reason: str) -> None:
     path = tmp_path / "proposals.json"

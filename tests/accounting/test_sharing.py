@@ -24,7 +24,7 @@ from accounting.events import (
     without_replacement_gaussian,
 )
 from accounting.guarantee import Adjacency
-from accounting.plan import paid_for
+from accounting.paid import paid_for
 from accounting.pld import Pld
 from accounting.rdp import Rdp
 

@@ -32,7 +32,7 @@ from sweeper.samplers import Seen, propose
 from sweeper.verify import verify_folder
 from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released, result_of
 
-SAMPLERS = sorted(path.stem for path in (CONF / "search").glob("*.yaml") if "_target_" in path.read_text())
+SAMPLERS = sorted(path.stem for path in (CONF / "search").glob("*.yaml") if "optuna" in path.read_text())
 SIX = (*GRID, "search=random", "search.trials=6")
 WIDE = (*GRID, "trainer.lr=32,0.5,8,2", "trainer.regularizer=10,0.01,1,0.1")
 """Sixteen points, their values in no order."""
