@@ -19,7 +19,8 @@ def write(reproduction: Reproduction, folder: Path) -> Path:
         store(folder / f"{drawing.name}.png", drawing.png)
         store(folder / f"{drawing.name}.svg", drawing.svg.encode())
     findings = [{**asdict(finding), "verdict": finding.verdict} for finding in reproduction.findings]
-    write_json(folder / "findings.json", {"source": reproduction.source, "findings": findings})
+    said = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
+    write_json(folder / "findings.json", said)
     store(folder / FILE, render(reproduction).encode())
     return folder / FILE
 

@@ -1,0 +1,70 @@
+"""Writes the gallery of docs/reproduction.md: every figure's picture, claims, numbers and verdicts, as they came out.
+
+python docs/gallery.py REPRODUCTIONS
+
+REPRODUCTIONS is where `make reproduce` wrote every figure, at scale=small where it needs training.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from reports.reproduction.finding import Trained, find, known
+
+DOCS = Path(__file__).parent
+PAGE, PICTURES = DOCS / "reproduction.md", DOCS / "figures"
+BEGIN, END = "<!-- gallery: python docs/gallery.py reproductions -->\n", "<!-- end of gallery -->\n"
+WIDEST, COLOURS = 1400, 64
+
+
+def gallery(folders: dict[str, Path]) -> str:
+    """The gallery between its marks, of the folder that holds each figure."""
+    figures = (_figure(name, json.loads((folder / "findings.json").read_text())) for name, folder in folders.items())
+    return "".join((BEGIN, "\n## What came out\n", *("".join(lines) for lines in figures), "\n", END))
+
+
+def folders(root: Path) -> dict[str, Path]:
+    """Every figure that is known, by its folder; small ones where a figure needs training."""
+    return {name: root / name / "small" if isinstance(find(name), Trained) else root / name for name in known()}
+
+
+def copy(folders: dict[str, Path]) -> None:
+    """Keeps the pictures beside the page, in few colours."""
+    PICTURES.mkdir(exist_ok=True)
+    for name, folder in folders.items():
+        with Image.open(folder / "figure.png") as picture:
+            ratio = min(1.0, WIDEST / picture.width)
+            size = round(picture.width * ratio), round(picture.height * ratio)
+            small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+            small.quantize(COLOURS).save(PICTURES / f"{name}.png", optimize=True)
+
+
+def insert(page: str, made: str) -> str:
+    """The page with this gallery."""
+    before, _, rest = page.partition(BEGIN)
+    return before + made + rest.partition(END)[2]
+
+
+def _figure(name: str, said: dict[str, Any]) -> Iterator[str]:
+    scale = ", `SCALE=small`" if isinstance(find(name), Trained) else ""
+    yield f"\n### `{name}`: {said['title']}\n\n{said['source']}{scale}\n\n"
+    yield f"![{said['title']}](figures/{name}.png)\n\n| claim | numbers | verdict |\n|---|---|---|\n"
+    for one in said["findings"]:
+        cells = (_cell(one["claim"]), _cell(one["numbers"]), f"**{one['verdict']}**")
+        yield f"| {' | '.join(cells)} |\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    found = folders(Path(sys.argv[1]))
+    copy(found)
+    PAGE.write_text(insert(PAGE.read_text(encoding="utf-8"), gallery(found)), encoding="utf-8")
