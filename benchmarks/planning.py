@@ -15,11 +15,11 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from sweeper.admission import Retry, admit
 from sweeper.app import CONF
 from sweeper.compose import compose_plan
-from sweeper.folder import SweepFolder
 from sweeper.points import points, read_request
 
 

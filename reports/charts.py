@@ -20,8 +20,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports import marks
 
-PNG_DPI = 160
+PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6
+IN_A_ROW = 3
 MARGINS = (0.62, 0.85, 0.16, 0.32)
 """Inches about each chart, left, below, right and above: room for its labels without a search for it."""
 
@@ -90,13 +91,15 @@ class Map:
 
 
 def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
-    """The maps side by side on one colour scale; grey where there is no value."""
+    """The maps side by side, so many in a row, on one colour scale; grey where there is no value."""
     known = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
     norm = Normalize(min(known, default=0.0), max(known, default=1.0))
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        drawn = Figure(figsize=(WIDTH * len(panels) + 0.6, HEIGHT + 0.4), layout="constrained")
+        rows = math.ceil(len(panels) / IN_A_ROW)
+        columns = math.ceil(len(panels) / rows)
+        drawn = Figure(figsize=(WIDTH * columns + 0.6, HEIGHT * rows + 0.4), layout="constrained")
         FigureCanvasAgg(drawn)
-        places = [drawn.add_subplot(1, len(panels), place) for place in range(1, len(panels) + 1)]
+        places = [drawn.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
         for axes, panel in zip(places, panels, strict=True):
             _draw_map(axes, panel, norm)
         bar = drawn.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)

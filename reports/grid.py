@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from reports.notation import axis_label, epsilon_up, method_label, number
 from reports.table import State, Sweep
+
+REPEAT, RUNS = "repeat", "runs"
+"""The key of a repetition in a plan, and the column of how many runs a point had."""
 
 FAR_OUT = 3.0
 """Interquartile ranges below the lower quartile from which a score is off the colour scale. *Source*: Tukey 1977."""
@@ -29,7 +33,7 @@ class Mark(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One point in its place: its only run, or the best of its `runs`; shares of one, None where nothing was scored."""
+    """One point in its place: its only run, or the mean of its `runs`; None where nothing was scored."""
 
     state: State
     accuracy: float | None
@@ -81,18 +85,42 @@ class Panel:
 def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
     """One panel per method, noise multiplier and further key; lr lies across wherever it varies.
 
-    Points that fall on one cell show the best of them.
+    Points that were run several times, as repetitions or because a sampler likes them, show the mean of their runs.
     """
-    best = Sweep.best_of(table)
+    keys_of_points = [key for key in axes if key != REPEAT]
+    folded = _folded(table, keys_of_points)
+    best = Sweep.best_of(folded)
     panels: list[Panel] = []
-    for _, rows in table.groupby("method", sort=False):
-        keys = [key for key in axes if rows[key].notna().any()]
+    for _, rows in folded.groupby("method", sort=False):
+        keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _roles(rows, keys)
         shared = {"across": _axis(rows, across), "down": _axis(rows, down)}
         marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
         for chosen in _facets(rows, facets):
             panels.append(_panel(chosen, facets, marks, **shared))
     return _as_good_marked(panels)
+
+
+def _folded(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """One row for every point, in the order of first runs: the mean of those that finished, and how many there are."""
+    points: dict[str, list[dict[Hashable, Any]]] = {}
+    for row in table.to_dict("records"):
+        points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
+    rows = [_mean(runs) for runs in points.values()]
+    return pd.DataFrame(rows, dtype=object) if rows else table
+
+
+def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
+    """A point's runs as one: their mean, within the interval that follows from theirs as independent ones."""
+    scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
+    if len(scored) < 2:
+        return {**(scored or runs)[0], RUNS: len(runs)}
+    mean = sum(run["accuracy"] for run in scored) / len(scored)
+    row = {**scored[0], "accuracy": mean, RUNS: len(runs)}
+    for name, sign in (("accuracy_low", -1), ("accuracy_high", 1)):
+        if all(run[name] is not None for run in scored):
+            row[name] = mean + sign * math.hypot(*(run["accuracy"] - run[name] for run in scored)) / len(scored)
+    return row
 
 
 def scale(panels: Iterable[Panel]) -> tuple[float, float]:
@@ -183,17 +211,14 @@ def _panel(
     first = rows.iloc[0]
     cells: dict[tuple[int, int], Cell] = {}
     for index, row in rows.iterrows():
-        place = (_position(row, down), _position(row, across))
-        cell = Cell(
+        cells[_position(row, down), _position(row, across)] = Cell(
             state=State(row["state"]),
             accuracy=row["accuracy"],
             low=row["accuracy_low"],
             high=row["accuracy_high"],
             mark=marks.get(int(str(index)), Mark.NONE),
+            runs=row[RUNS],
         )
-        known = cells.get(place)
-        best = cell if known is None or _rank(cell) > _rank(known) else known
-        cells[place] = best if known is None else replace(best, runs=known.runs + 1)
     return Panel(
         method=str(first["method"]),
         facet=(
@@ -211,10 +236,6 @@ def _alone(rows: pd.DataFrame) -> tuple[str, ...]:
     epsilons = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
     (epsilon,) = epsilons if len(epsilons) == 1 else (None,)
     return () if epsilon is None else (f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(epsilon)}",)
-
-
-def _rank(cell: Cell) -> tuple[bool, float]:
-    return cell.state is State.FINISHED, cell.accuracy if cell.accuracy is not None else -math.inf
 
 
 def _position(row: pd.Series, axis: Axis) -> int:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import yaml
 
+from accounting.errors import DpsweepError
+from accounting.ledger import Ledger
+from accounting.verify import verify_folder
 from reports.table import Sweep
 
 COMMAND_FILE = "multirun.yaml"
@@ -21,13 +24,14 @@ class Origin:
     folder: str
     plan: str
     ledger_head: str
+    verified: str
     versions: tuple[tuple[str, str], ...]
     devices: tuple[str, ...]
     began: str
     ended: str
 
 
-def read_origin(sweep: Sweep) -> Origin:
+def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
     """Collects it from Hydra's own record, the plan, the ledger and the results."""
     results = sweep.results.values()
     versions: dict[str, dict[str, None]] = {}
@@ -39,11 +43,20 @@ def read_origin(sweep: Sweep) -> Origin:
         folder=shlex.quote(str(sweep.folder.absolute())),
         plan=sweep.plan_id,
         ledger_head=sweep.account.entries[-1].digest,
+        verified=verified(sweep, ledger),
         versions=tuple((name, ", ".join(seen)) for name, seen in versions.items()),
         devices=tuple(dict.fromkeys(result.device for result in results)),
         began=min((result.started for result in results), default=""),
         ended=max((result.ended for result in results), default=""),
     )
+
+
+def verified(sweep: Sweep, ledger: Ledger) -> str:
+    """What `dpsweep verify` says of the folder, or what speaks against it."""
+    try:
+        return verify_folder(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")
+    except DpsweepError as error:
+        return str(error)
 
 
 def read_command(sweep: Sweep) -> str:

@@ -24,6 +24,7 @@ from reports.bill import Bill, read_bill
 from reports.exhibits.course import course
 from reports.exhibits.ease import ease
 from reports.exhibits.exhibit import Exhibit
+from reports.exhibits.landscapes import how_often_best, log_losses, training_losses
 from reports.exhibits.privacy import privacy
 from reports.exhibits.rivals import rivals
 from reports.exhibits.spending import spending
@@ -96,6 +97,13 @@ class Page:
         return violations(self.statement)
 
     @property
+    def repeated(self) -> bool:
+        """Whether a cell of a map stands for several runs."""
+        return any(
+            cell.runs > 1 for picture in self.pictures for panel in picture.panels for cell in panel.cells.values()
+        )
+
+    @property
     def figures(self) -> tuple[Figure, ...]:
         """One figure per method, for the page; the first picture, all methods in one, is for papers."""
         return figures(self.pictures)
@@ -138,11 +146,11 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         charges=sheets.charges(bill),
         trouble=sections.trouble(found),
         errors=sections.errors(sweep),
-        origin=read_origin(sweep),
+        origin=read_origin(sweep, ledger),
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
-        findings=(*findings(sweep), *_only(course(sweep))),
+        findings=(*findings(sweep), *_only(training_losses(sweep), course(sweep))),
         terms=_account_and_terms(sweep, bill),
     )
     return write(page, folder / FOLDER)
@@ -150,7 +158,9 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
 
 def findings(sweep: Sweep) -> tuple[Exhibit, ...]:
     """What all scores say together: for those who may see all of them."""
-    return () if sweep.runs.drawn else _only(ease(sweep.table, measure(sweep)))
+    return (
+        () if sweep.runs.drawn else _only(how_often_best(sweep), log_losses(sweep), ease(sweep.table, measure(sweep)))
+    )
 
 
 def terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:

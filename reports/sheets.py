@@ -140,6 +140,6 @@ def _cell(cell: Cell | None) -> Item:
     if cell.low is not None and cell.high is not None:
         text += f" ({notation.interval(cell.low, cell.high)})"
     if cell.runs > 1:
-        text += f", best of {cell.runs} runs"
+        text += f", mean of {cell.runs} runs"
     words = {Mark.BEST: ", best", Mark.AS_GOOD: ", as good"}
     return Item(text=text + words.get(cell.mark, ""), marked=cell.mark is Mark.BEST)

@@ -335,7 +335,7 @@ def _proposed(context: Context) -> tuple[str, ...]:
         f"{proposed.sampler_name} proposed which points were run, from the {scores} of the runs before. Their number, "
         f"{proposed.trials}, was fixed beforehand, and each is paid for as {dearest} (adaptive "
         "composition, Mironov 2017, Proposition 1; Zhu, Dong, Wang 2022, Theorem 10).",
-        "Where a point was run several times, maps show its best run.",
+        "Where a point was run several times, maps show the mean of its runs.",
     )
 
 

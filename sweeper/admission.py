@@ -15,6 +15,7 @@ from typing import Any
 from accounting.account import Attempts
 from accounting.errors import BadInput, BudgetRefused
 from accounting.events import PlanEvent
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger, refusal
 from accounting.paid import paid_for
 from accounting.plan import Plan, Trial
@@ -23,7 +24,6 @@ from accounting.receipt import Receipt
 from sweeper.advice import advice
 from sweeper.attempts import Stage, Standing, stage_of
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 
 
 class Retry(StrEnum):

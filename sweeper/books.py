@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accounting.account import Attempts, Ended
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
@@ -15,7 +16,6 @@ from accounting.steps import steps_spent
 from sweeper.admission import Retry, admit, stages
 from sweeper.attempts import Stage, Standing, stage_of, unused_receipt
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 
 
 class Book(Protocol):

@@ -22,10 +22,10 @@ from accounting.errors import BadInput
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 from accounting.policy import Policy, policy_from_config
+from accounting.verify import remembered_ends, verify_folder
 from sweeper.app import CONF
 from sweeper.compose import read_budget
 from sweeper.solve import positive
-from sweeper.verify import remembered_ends, verify_folder
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")

@@ -22,11 +22,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from accounting.errors import BadInput, ContractBroken, NoReceipt
+from accounting.folder import SweepFolder
 from accounting.plan import Block, Plan, Trial
 from accounting.receipt import Receipt
 from accounting.steps import stretches
 from sweeper.blocks import at_once, part_of
-from sweeper.folder import SweepFolder
 from sweeper.interrupts import stop_requests
 from sweeper.locks import working
 from sweeper.session import Machine, Session

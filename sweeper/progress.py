@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from accounting.account import Statement
+from accounting.folder import SweepFolder
 from accounting.plan import Trial
 from accounting.result import RESULT_FILE, Status, TrialResult
-from sweeper.folder import SweepFolder
 from sweeper.pricelist import ceil, duration
 
 SECONDS = 0.5

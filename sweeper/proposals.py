@@ -17,6 +17,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from accounting.errors import BadInput
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.proposals import choices_of, read_proposals, run_at, store_proposals
@@ -25,7 +26,6 @@ from sweeper.admission import Retry, admit, open_account
 from sweeper.attempts import Standing
 from sweeper.books import EveryRun, Work
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 from sweeper.samplers import Seen, propose
 
 

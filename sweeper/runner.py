@@ -24,12 +24,12 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from accounting.errors import ContractBroken, DpsweepError
+from accounting.folder import SweepFolder
 from accounting.plan import Plan, Trial
 from accounting.receipt import RECEIPT_FILE, Receipt
 from accounting.result import RESULT_FILE, TrialResult
 from sweeper.blocks import Job, jobs_of
 from sweeper.books import Book
-from sweeper.folder import SweepFolder
 from sweeper.locks import at_work
 
 JOB = "job"

@@ -20,6 +20,7 @@ from random import SystemRandom
 from accounting.account import Ended, Kind, Statement
 from accounting.errors import BadInput
 from accounting.execution import Outcome, StoredDraw, Try, check_draw, end_mark, read_draw, scores_of
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger, receipt_of
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
@@ -27,7 +28,6 @@ from sweeper.admission import Retry, charge, open_account
 from sweeper.attempts import Stage, Standing, stage_of
 from sweeper.books import Work
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from accounting.errors import BadInput
+from accounting.folder import SweepFolder
 from accounting.plan import Plan, Trial
 from accounting.result import Status, TrialResult
-from sweeper.folder import SweepFolder
 from sweeper.samplers import METHOD
 
 if TYPE_CHECKING:

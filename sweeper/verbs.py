@@ -20,6 +20,7 @@ from accounting.account import Statement
 from accounting.errors import BadInput, ExitCode
 from accounting.execution import Execution, execution_of
 from accounting.fingerprint import Content
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, write_json
 from sweeper import estimate, forked_jobs, pricelist, study
@@ -28,7 +29,6 @@ from sweeper.advice import fit, offers_of
 from sweeper.attempts import Standing
 from sweeper.books import Work, every_point
 from sweeper.compose import PricedPlan, compose_plan
-from sweeper.folder import SweepFolder
 from sweeper.locks import held
 from sweeper.points import offered_rules, points, read_request
 from sweeper.progress import Display

@@ -16,13 +16,13 @@ from accounting import events
 from accounting.account import Entry
 from accounting.errors import ExitCode
 from accounting.execution import Execution, execution_of
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.rdp import Rdp
 from accounting.result import Status
+from accounting.verify import remembered_ends, verify_folder
 from reports.table import read
-from sweeper.folder import SweepFolder
-from sweeper.verify import remembered_ends, verify_folder
 from tests.faults import witness
 from tests.faults.instants import Fault, Stroke
 from tests.faults.programs import Done, Run

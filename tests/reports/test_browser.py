@@ -81,6 +81,20 @@ def test_tables_are_sorted_by_mouse_and_by_keyboard(page: Any) -> None:
     assert head.get_attribute("aria-sort") == "none"
 
 
+def test_rows_are_found_by_what_they_say(page: Any) -> None:
+    table, field = page.locator("table[data-sortable]"), page.get_by_role("searchbox", name="Show rows with")
+    field.fill("DP-NSGD 0.05")
+    shown = [text.split() for text in table.locator("tbody tr:visible").all_inner_texts()]
+    assert len(shown) == 5
+    assert all("DP-NSGD" in words and "0.05" in words for words in shown)
+    assert page.locator("output").inner_text() == "5 of 70"
+    field.fill("KILLED")
+    assert table.locator("tbody tr:visible").count() == 1
+    field.fill("")
+    assert table.locator("tbody tr:visible").count() == 70
+    assert page.locator("output").inner_text() == ""
+
+
 def test_details_unfold_by_mouse_and_by_keyboard(page: Any) -> None:
     details = page.locator("details")
     details.first.locator("summary").click()

@@ -66,6 +66,18 @@ def test_further_axes_make_panels(sweep_of: SweepOf) -> None:
     assert sum(len(panel.cells) for panel in panels) == 16
 
 
+def test_repetitions_are_one_cell_with_their_mean(sweep_of: SweepOf) -> None:
+    scores = [0.5, 0.7, 0.6, 0.7, 0.9, 0.1]
+    axes = {"dpsgd": {LR: (0.1, 0.2), "repeat": (1, 2, 3)}}
+    panels = panels_of(sweep_of(axes, accuracy=scores.__getitem__, fates={2: "failed"}))
+    (panel,) = panels
+    assert (panel.across.key, panel.down.key) == (LR, None)
+    first, second = panel.cells[0, 0], panel.cells[0, 1]
+    assert (first.accuracy, first.runs, first.mark) == (pytest.approx(0.6), 3, Mark.BEST)
+    assert (first.low, first.high) == (pytest.approx(0.6 - 0.02 / 2**0.5), pytest.approx(0.6 + 0.02 / 2**0.5))
+    assert (second.accuracy, second.runs) == (pytest.approx(1.7 / 3), 3), "though it holds the best run"
+
+
 def test_marks_are_unique_and_states_kept(troubled: Any) -> None:
     panels = panels_of(troubled)
     cells = [cell for panel in panels for cell in panel.cells.values()]

@@ -7,11 +7,13 @@ import struct
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from reports import marks
 from reports.grid import Panel, arrange, scale
 from reports.heatmap import PNG_DPI, figure, pictures
 from reports.layout import lay_out
@@ -150,3 +152,35 @@ def test_maps_of_many_cells_are_drawn_without_labels() -> None:
 
 def test_a_methods_name_never_leaves_the_folder() -> None:
     assert pictures(panels_of({"../../dpsgd": {LR: (0.1,)}}), "x")[1].name == "heatmap-------dpsgd"
+
+
+BLINDNESS = {
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "no colour": [[0.2126, 0.7152, 0.0722]] * 3,
+}
+"""What becomes of linear RGB in eyes that lack a kind of cone. *Source*: Machado, Oliveira, Fernandes 2009, Table 1."""
+
+
+def luminance(colours: Any, blindness: str) -> Any:
+    """Of colours in sRGB [n, 3], as such an eye sees them."""
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    return np.clip(linear @ np.transpose(BLINDNESS[blindness]), 0, 1) @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("blindness", BLINDNESS)
+def test_who_sees_few_colours_sees_the_same_order_and_every_mark(blindness: str) -> None:
+    panels = panels_of({"dpsgd": {LR: steps(8), CLIP: steps(6)}})
+    drawn = figure(panels, scale(panels), "accuracy, %")
+    (axes,) = [one for one in drawn.axes if one.collections]
+    mesh = axes.collections[0]
+    scores, colours = np.ravel(mesh.get_array()), np.reshape(mesh.get_facecolor(), (-1, 4))[:, :3]
+    seen = luminance(colours, blindness)
+    assert (np.diff(seen[np.argsort(scores)]) > 0).all(), "the better, the lighter"
+    inks = np.array([mpl.colors.to_rgb(marks.legible(colour)) for colour in colours])
+    ends = np.sort([seen, luminance(inks, blindness)], axis=0)
+    assert ((ends[1] + 0.05) / (ends[0] + 0.05)).min() > 4, "texts and stars"
+    frames = [patch for patch in axes.patches if patch.get_zorder() == 4]
+    light, dark = ({mpl.colors.to_hex(patch.get_edgecolor()) for patch in frames[half::2]} for half in (0, 1))
+    assert (light, dark) == ({"#ffffff"}, {"#000000"}), "a frame is seen over every colour: 21 to 1 within itself"

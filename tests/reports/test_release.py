@@ -70,6 +70,7 @@ def test_under_composition_every_score_is_shown(sweep_of: SweepOf) -> None:
         "heatmap-dpsgd.png",
         "heatmap-dpnsgd.png",
         "ease.png",
+        "losses.png",
         "privacy.png",
     }
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
-from sweeper.folder import SweepFolder
 from tests.sweeper.searches import (
     Compose,
     Place,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accounting import events
 from accounting.execution import StoredDraw
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
@@ -17,7 +18,6 @@ from accounting.selection import Draw
 from reports.release import write_release
 from sweeper.admission import Retry
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 from sweeper.search import OneSearch, admit_search
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -228,7 +228,7 @@ def test_where_no_more_processes_may_start_the_rest_is_told(monkeypatch: pytest.
 ORPHANS = """
 import os, sys, time
 from pathlib import Path
-from sweeper.folder import SweepFolder
+from accounting.folder import SweepFolder
 from sweeper.forks import fork_each
 from sweeper.locks import held
 

@@ -21,11 +21,11 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from accounting.errors import BadInput
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import TrialResult
 from sweeper import forked_jobs
-from sweeper.folder import SweepFolder
 from sweeper.forks import can_fork
 from sweeper.workers import FORKED
 from tests.sweeper import forking

@@ -18,17 +18,17 @@ import pytest
 from accounting.account import Kind
 from accounting.errors import BadInput, BudgetRefused
 from accounting.execution import Execution, Outcome, StoredDraw, can_run, execution_of
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.receipt import Receipt
 from accounting.result import Status
 from accounting.selection import Draw
+from accounting.verify import verify_folder
 from reports.release import write_release
 from sweeper.admission import Retry
 from sweeper.estimate import kind_of, plan_seconds
-from sweeper.folder import SweepFolder
 from sweeper.materials import initial_identity
-from sweeper.verify import verify_folder
 from tests.sweeper.searches import (
     GRID,
     ONCE,

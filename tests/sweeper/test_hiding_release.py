@@ -14,9 +14,9 @@ from accounting.errors import BadInput, ContractBroken
 from accounting.execution import Outcome
 from accounting.ledger import Ledger
 from accounting.selection import Draw
+from accounting.verify import verify_folder
 from reports.page import write_report
 from reports.release import write_release
-from sweeper.verify import verify_folder
 from tests.sweeper.searches import (
     ONCE,
     POISSON,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
-from sweeper.folder import SweepFolder
 from tests.sweeper.searches import Program, folder_of
 
 QUICK = (
@@ -30,7 +30,7 @@ QUICK = (
     "accountant.witnesses=[]",
 )
 TWO = (*QUICK, "trainer.lr=1,2", "steps=3", "privacy.noise_multiplier=3", "compute.device=cpu")
-LONG = (
+FOUR_RUNS = (
     *(*QUICK, "trainer.lr=1,2,3,4", "privacy.noise_multiplier=60", "compute.device=cpu", "compute.threads=1"),
     *("compute.together=1", "engine=opacus"),  # a job for each run, and time enough to strike it
 )
@@ -114,7 +114,7 @@ def begun(
 
     def begin(steps: int) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sweeper", *LONG, *launched.overrides, f"steps={steps}"],
+            [sys.executable, "-m", "sweeper", *FOUR_RUNS, *launched.overrides, f"steps={steps}"],
             cwd=tmp_path,
             env=environment,
             stdout=subprocess.PIPE,
@@ -197,7 +197,7 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
     assert "left with 1 waiting at a checkpoint of 4 trials" in errors
     folder = the_folder(tmp_path)
     assert len(results(folder)) == 3
-    assert folder_of(program(*LONG, *launched.overrides, "steps=3000")).root == folder.root
+    assert folder_of(program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
     plan = Plan.read(folder.plan)
     assert len(ledger.statement(plan.account, plan.id).charges) == 1
@@ -216,7 +216,7 @@ def test_a_killed_coordinator_takes_forked_workers_along_and_the_same_command_go
     wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
     folder = the_folder(tmp_path)
     assert results(folder) == []
-    assert folder_of(program(*LONG, *launched.overrides, "steps=3000")).root == folder.root
+    assert folder_of(program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
     plan = Plan.read(folder.plan)
     statement = ledger.statement(plan.account, plan.id)

@@ -14,12 +14,12 @@ from accounting.plan import Plan, write_json
 from accounting.proposals import choices_of, read_proposals, run_at, runs_of
 from accounting.receipt import Receipt
 from accounting.turns import Phase, Proposed
+from accounting.verify import verify_folder
 from sweeper.admission import Retry
 from sweeper.books import Work
 from sweeper.locks import working
 from sweeper.proposals import proposed_runs
 from sweeper.samplers import Seen, propose
-from sweeper.verify import verify_folder
 from tests.sweeper.searches import Compose, Place, result_of
 
 RATES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)

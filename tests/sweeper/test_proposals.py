@@ -20,6 +20,7 @@ from accounting.ledger import Ledger
 from accounting.plan import Block, Plan, Trial
 from accounting.proposals import read_proposals
 from accounting.receipt import Receipt
+from accounting.verify import verify_folder
 from reports.page import write_report
 from reports.release import write_release
 from reports.table import read
@@ -29,7 +30,6 @@ from sweeper.books import Work
 from sweeper.locks import working
 from sweeper.proposals import proposed_runs
 from sweeper.samplers import Seen, propose
-from sweeper.verify import verify_folder
 from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released, result_of
 
 SAMPLERS = sorted(path.stem for path in (CONF / "search").glob("*.yaml") if "optuna" in path.read_text())

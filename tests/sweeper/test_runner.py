@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput, ContractBroken, ReceiptUsed
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.receipt import Receipt
@@ -29,7 +30,6 @@ from sweeper.admission import Retry
 from sweeper.app import CONF
 from sweeper.blocks import part_of
 from sweeper.books import every_point
-from sweeper.folder import SweepFolder
 from sweeper.locks import working
 from sweeper.runner import JOB, Runner, overrides
 from tests.sweeper.searches import GRID, Compose, result_of

@@ -14,13 +14,13 @@ from hydra.core.hydra_config import HydraConfig
 
 from accounting.errors import ContractBroken
 from accounting.events import from_json, same
+from accounting.folder import SweepFolder
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import can_resume, steps_spent
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 from sweeper.job import run_block
 from sweeper.session import Machine, Session
 from sweeper.trial import check_company, run_sessions

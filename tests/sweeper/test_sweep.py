@@ -20,7 +20,7 @@ from accounting.events import from_json, same
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
-from sweeper.verify import verify_folder
+from accounting.verify import verify_folder
 from tests.databases import Server
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -20,13 +20,13 @@ from hydra.core.hydra_config import HydraConfig
 
 from accounting.errors import BadInput, ContractBroken
 from accounting.events import DpEvent, PlanEvent, compose, flatten, from_json, poisson_gaussian, repeat, same
+from accounting.folder import SweepFolder
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import can_resume, steps_spent
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
-from sweeper.folder import SweepFolder
 from sweeper.job import run_block
 from sweeper.locks import working
 from sweeper.materials import make_model, make_streams

@@ -17,10 +17,10 @@ from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
+from accounting.verify import verify_folder
 from sweeper.compose import PricedPlan
 from sweeper.session import Machine, Session
 from sweeper.trial import run_sessions
-from sweeper.verify import verify_folder
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 

@@ -9,6 +9,7 @@ from accounting import events
 from accounting.account import Statement
 from accounting.errors import BadInput, ContractBroken
 from accounting.execution import Execution, Outcome, execution_of, read_draw
+from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.lines import End
 from accounting.plan import Plan, Trial
@@ -17,7 +18,6 @@ from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import rule_from_config
 from accounting.steps import is_charged
-from sweeper.folder import SweepFolder
 
 
 def verify_folder(root: Path, ledger: Ledger) -> str:

@@ -1,0 +1,80 @@
+"""Maps besides that of the scores: losses on a log scale, and how often each point is the best."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import table
+from reports.exhibits.landscapes import how_often_best, log_losses, training_losses
+from reports.page import write_report
+from reports.sheets import Sheet
+from tests.reports.conftest import CLIP, LR, Made
+
+SweepOf = Callable[..., Made]
+GRID = {"dpsgd": {LR: (0.1, 0.2, 0.4), CLIP: (1.0, 2.0)}}
+AGAIN = {"dpsgd": {LR: (0.1, 0.2), "repeat": (1, 2, 3, 4)}}
+
+
+def numbers(sheet: Sheet) -> list[float]:
+    return [float(item.key) for row in sheet.rows for item in row[1:] if item.key is not None]
+
+
+def of(made: Made) -> table.Sweep:
+    return table.read(made.folder, made.ledger)
+
+
+def test_losses_are_what_scores_lack_to_one(sweep_of: SweepOf) -> None:
+    scores = [0.9, 0.99, 0.5, 0.0, 1.0, 0.3]
+    shown = log_losses(of(sweep_of(GRID, accuracy=scores.__getitem__)))
+    assert shown is not None
+    (sheet,) = shown.sheets
+    expected = [math.log10(max(1 - score, 1e-9)) for score in scores]
+    assert sorted(numbers(sheet)) == pytest.approx(sorted(expected))
+    assert sheet.columns == ("clip_norm", "lr 0.1", "lr 0.2", "lr 0.4")
+    assert [row[0].text for row in sheet.rows] == ["2", "1"], "as in the picture, the larger above"
+
+
+def test_few_losses_are_no_map(sweep_of: SweepOf) -> None:
+    assert log_losses(of(sweep_of(GRID, fates={0: "failed", 1: "killed"}))) is None
+
+
+def test_training_losses_are_those_of_the_last_look_at_data_declared_public(sweep_of: SweepOf) -> None:
+    made = sweep_of(GRID)
+    assert training_losses(of(made)) is None
+    for place, trial in enumerate(made.plan.trials):
+        path = made.folder / "trials" / trial.id / "result.json"
+        form = json.loads(path.read_text())
+        form["curator"]["curve"] = [{"step": 40, "training_loss": 9.0}, {"step": 80, "training_loss": 10.0**-place}]
+        path.write_text(json.dumps(form))
+    shown = training_losses(of(made))
+    assert shown is not None
+    assert sorted(numbers(shown.sheets[0])) == pytest.approx([-5, -4, -3, -2, -1, 0])
+
+
+def test_how_often_a_point_is_the_best_of_its_repetition(sweep_of: SweepOf) -> None:
+    """Over four repetitions: the first point alone, the second alone, a tie, and once the first has failed."""
+    scores = [0.9, 0.2, 0.5, 0.9, 0.1, 0.3, 0.5, 0.1]
+    shown = how_often_best(of(sweep_of(AGAIN, accuracy=scores.__getitem__, fates={3: "failed"})))
+    assert shown is not None
+    (sheet,) = shown.sheets
+    (row,) = sheet.rows
+    wins = [item.key for item in row[1:]]
+    assert wins == [pytest.approx(1.5 / 4), pytest.approx(2.5 / 4)]
+
+
+def test_without_repetitions_nothing_is_said_of_luck(sweep_of: SweepOf) -> None:
+    assert how_often_best(of(sweep_of(GRID))) is None
+
+
+def test_the_page_shows_them(sweep_of: SweepOf) -> None:
+    made = sweep_of(AGAIN)
+    page = write_report(made.folder, made.ledger).read_text()
+    assert all(f'<h2 id="{key}">' in page for key in ("how-often-best", "losses"))
+    shown: dict[str, Any] = json.loads((Path(made.folder) / "curator" / "report.json").read_text())["exhibits"]
+    assert set(shown) >= {"how-often-best", "losses"}
