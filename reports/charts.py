@@ -26,6 +26,9 @@ IN_A_ROW = 3
 MARGINS = (0.62, 0.85, 0.16, 0.32)
 """Inches about each chart, left, below, right and above: room for its labels without a search for it."""
 
+LINES, LEGEND_LINE = 2, 0.17
+"""Lines of a legend that there is room for, and the inches that each further one takes."""
+
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
 
@@ -127,12 +130,14 @@ def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
     """The charts side by side, each with its own legend below."""
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         width = WIDTH * len(panels)
-        drawn = Figure(figsize=(width, HEIGHT))
-        FigureCanvasAgg(drawn)
         left, bottom, right, top = MARGINS
+        lines = max((len(panel.curves) / _columns(panel) for panel in panels if isinstance(panel, Chart)), default=1)
+        bottom, height = (length + LEGEND_LINE * max(0, math.ceil(lines) - LINES) for length in (bottom, HEIGHT))
+        drawn = Figure(figsize=(width, height))
+        FigureCanvasAgg(drawn)
         for place, panel in enumerate(panels):
-            room = ((place * WIDTH + left) / width, bottom / HEIGHT)
-            axes = drawn.add_axes((*room, (WIDTH - left - right) / width, (HEIGHT - bottom - top) / HEIGHT))
+            room = ((place * WIDTH + left) / width, bottom / height)
+            axes = drawn.add_axes((*room, (WIDTH - left - right) / width, (height - bottom - top) / height))
             _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
         return finish(drawn, name, alt)
 
@@ -178,8 +183,13 @@ def _draw(axes: Axes, chart: Chart) -> None:
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
     style(axes, chart.title, chart.x_label, chart.y_label)
     if len(chart.curves) > 1:
-        columns = len(chart.curves) if sum(len(curve.label) for curve in chart.curves) < 45 else 2
-        axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns)
+        ncols, below = _columns(chart), (0.5, -0.17)
+        axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=below, ncols=ncols)
+
+
+def _columns(chart: Chart) -> int:
+    """All curves' names in a line where they are short, else two."""
+    return max(1, len(chart.curves)) if sum(len(curve.label) for curve in chart.curves) < 45 else 2
 
 
 def _colour(place: int) -> str:

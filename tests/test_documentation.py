@@ -11,6 +11,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from reports.reproduction.finding import known
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {"output_perturbation"}
@@ -101,3 +103,14 @@ def test_the_exit_codes_of_the_readme_are_the_programs() -> None:
 
     for code in ExitCode:
         assert re.search(rf"\b{code.value} ", README)
+
+
+def test_the_gallery_shows_every_figure_with_every_claim_and_its_verdict() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    sections = dict(re.findall(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(known())
+    for name, section in sections.items():
+        assert f"(figures/{name}.png)" in section
+        assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        verdicts = re.findall(r"^\| .* \| \*\*(holds|does not hold)\*\* \|$", section, re.MULTILINE)
+        assert len(verdicts) == section.count("\n| ") - 1, "a row for the titles, and no claim without a verdict"

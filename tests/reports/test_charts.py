@@ -1,0 +1,39 @@
+"""Charts: legends have room, maps of many panels break into rows."""
+
+from __future__ import annotations
+
+import io
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from reports.charts import Boxes, Chart, Curve, Map, charts, maps
+
+
+def picture(png: bytes) -> np.ndarray:
+    return np.asarray(mpl.image.imread(io.BytesIO(png)))[:, :, :3].mean(axis=2)
+
+
+@pytest.mark.parametrize("curves", [0, 1, 3, 4, 8, 11])
+def test_no_legend_is_cut_off(curves: int) -> None:
+    """Below everything that is drawn there is white paper, whatever the number of names."""
+    many = tuple(Curve(label=f"curve of number {place}", x=(1.0, 2.0), y=(1.0, 2.0)) for place in range(curves))
+    drawn = picture(charts("some", "words", [Chart(title="t", x_label="x", y_label="y", curves=many)]).png)
+    assert drawn[-6:].min() > 0.99
+    assert (drawn[-90:].min() < 0.9) == (curves > 2), "and no more of it than the names need"
+
+
+def test_boxes_alone_have_no_legend() -> None:
+    boxes = Boxes(title="t", y_label="y", groups=(("one", (1.0, 2.0, 3.0)),))
+    assert picture(charts("some", "words", [boxes]).png).shape[0] == 720
+
+
+def test_many_maps_break_into_rows() -> None:
+    def drawn(panels: int) -> tuple[int, ...]:
+        one = Map(title="t", x_label="x", y_label="y", columns=("1", "2"), rows=("1",), values=((1.0, 2.0),))
+        return picture(maps("some", "words", "m", [one] * panels).png).shape
+
+    assert drawn(3)[0] == drawn(1)[0]
+    assert drawn(4) == (drawn(1)[0] + 720, drawn(2)[1])
+    assert drawn(6)[1] == drawn(3)[1]
