@@ -39,6 +39,7 @@ class Settings:
     steps: tuple[int, ...]
     lost_steps: tuple[int, ...]
     counts_std: tuple[float, ...]
+    minimised_noises: tuple[float, ...]
 
 
 def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
@@ -84,6 +85,9 @@ def settings(sweep: Sweep) -> Settings:
         steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
         lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
         counts_std=tuple(sorted(stds)),
+        minimised_noises=tuple(
+            sorted({leaf.noise_multiplier for leaf in leaves if events.is_output_perturbation(leaf)})
+        ),
     )
 
 
@@ -143,6 +147,7 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         ("steps", found.steps),
         ("lost_steps", found.lost_steps),
         ("counts_std", found.counts_std),
+        ("minimised_noise", found.minimised_noises),
     ):
         if values:
             texts = [_setting(value) for value in values]

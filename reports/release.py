@@ -45,6 +45,7 @@ DECLARED = (
     "steps",
     "lost_steps",
     "counts_std",
+    "minimised_noise",
 )
 COLUMNS = ("state", "accuracy", "interval", "gap")
 RECORDS = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high", "gap")

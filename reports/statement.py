@@ -174,12 +174,19 @@ def charged(context: Context) -> Line:
 def _sampling(context: Context) -> Line:
     facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
     shared, taken = context.sweep.plan.shared, _taken(context)
-    declared = (
-        f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
-        f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
-        if taken
-        else "The runs are described by their events in the plan."
-    )
+    if taken:
+        declared = (
+            f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
+            f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
+        )
+    elif "minimised_noise" in facts:
+        declared = (
+            f"Each run minimises a strongly convex loss over all training {context.sweep.plan.unit}s and adds Gaussian "
+            f"noise once to where the least is, of {facts['minimised_noise'].text} times what one "
+            f"{context.sweep.plan.unit} can move it."
+        )
+    else:
+        declared = "The runs are described by their events in the plan."
     told = [f"{_counted(conducts[conduct], context.row)}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
     standing, verdict = Standing.CHECKED, "What ran is what was charged."
     if conducts[Conduct.OTHERWISE]:

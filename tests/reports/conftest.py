@@ -19,7 +19,7 @@ from hydra.utils import instantiate
 from accounting import events
 from accounting.account import Ended
 from accounting.composition import Composition
-from accounting.events import PlanEvent
+from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 from accounting.plan import Block, Plan, Trial
@@ -68,6 +68,7 @@ class Recipe:
     repeats: Iterable[int] = ()
     realised_steps: Callable[[int], int] = lambda _: STEPS
     bounds: Mapping[str, Any] | None = None
+    training: DpEvent | None = None
 
 
 def make(root: Path, recipe: Recipe) -> Made:
@@ -135,6 +136,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                     events.repeat(events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise * more), count)
                     for more, count in noises.items()
                 )
+            training = training if recipe.training is None else recipe.training
             score = events.gaussian(noise_multiplier=COUNTS_STD) if recipe.private else None
             if len(recipe.noises) > 1:
                 point = point | {"privacy.noise_multiplier": noise}

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from accounting.events import output_perturbation
+from accounting.guarantee import Adjacency
 from reports.audience import Audience
 from reports.bill import read_bill
 from reports.facts import read_facts
@@ -55,6 +57,13 @@ def test_reproducible_noise_is_no_private_release(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES, randomness="reproducible"))["Randomness"]
     assert line.standing is Standing.VIOLATED
     assert line.text.startswith("Declared reproducible: NOT a private release")
+
+
+def test_output_perturbation_is_told_as_what_it_is(sweep_of: SweepOf) -> None:
+    event = output_perturbation(noise_std=3.0, sensitivity=0.75, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+    line = lines_of(sweep_of(AXES, training=event))["Sampling and noise"]
+    assert "minimises a strongly convex loss over all training records" in line.text
+    assert "of 4 times what one record can move it" in line.text
 
 
 @pytest.mark.parametrize("noise", ["absolute", "multiplier"])
