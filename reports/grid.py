@@ -102,7 +102,7 @@ def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
 
 
 def _folded(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row for every point, in the order of first runs: the mean of those that finished, and how many there are."""
+    """One row for every point, in the order of first runs: the mean of those that finished, and how many did."""
     points: dict[str, list[dict[Hashable, Any]]] = {}
     for row in table.to_dict("records"):
         points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
@@ -114,9 +114,9 @@ def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
     """A point's runs as one: their mean, within the interval that follows from theirs as independent ones."""
     scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
     if len(scored) < 2:
-        return {**(scored or runs)[0], RUNS: len(runs)}
+        return {**(scored or runs)[0], RUNS: len(scored or runs)}
     mean = sum(run["accuracy"] for run in scored) / len(scored)
-    row = {**scored[0], "accuracy": mean, RUNS: len(runs)}
+    row = {**scored[0], "accuracy": mean, RUNS: len(scored)}
     for name, sign in (("accuracy_low", -1), ("accuracy_high", 1)):
         if all(run[name] is not None for run in scored):
             row[name] = mean + sign * math.hypot(*(run["accuracy"] - run[name] for run in scored)) / len(scored)

@@ -27,7 +27,7 @@ from reports.exhibits.exhibit import Exhibit
 from reports.exhibits.landscapes import how_often_best, log_losses, training_losses
 from reports.exhibits.privacy import privacy
 from reports.exhibits.rivals import rivals
-from reports.exhibits.spending import spending
+from reports.exhibits.spending import spending, with_shares
 from reports.facts import Fact
 from reports.grid import arrange
 from reports.heatmap import Picture, pictures
@@ -43,7 +43,7 @@ from reports.unprotected import NOBODY, statement_of
 SCHEMA = 1
 FOLDER = "curator"
 FILE = "report.html"
-COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "trial")
+COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
 
     Raises `BadInput` where the folder is no sweep or the ledger did not charge it.
     """
-    sweep = table.read(folder, ledger)
+    sweep = with_shares(table.read(folder, ledger))
     bill = read_bill(sweep)
     found = numbers.read_facts(sweep, bill)
     page = Page(

@@ -21,6 +21,7 @@ TITLES = {
     "steps_run": "steps",
     "seconds": "time",
     "attempts_charged": "charged",
+    "share": "share of the bill",
     "trial": "folder in trials/",
 }
 
@@ -121,6 +122,8 @@ def _item(name: str, row: pd.Series[Any]) -> Item:
         return Item(text="")
     if name in ("accuracy", "gap"):
         return Item(text=notation.percent(value), key=value)
+    if name == "share":
+        return Item(text=f"{value:.1%}", key=value)
     if name == "seconds":
         return Item(text=notation.duration(value), key=value)
     return _value(value)

@@ -25,7 +25,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
     words = [REPEAT_ALL if word == AGAIN else word for word in scaled(arguments)]
-    if not any(word.startswith("-") for word in words):
+    if not any(word.startswith(("-", "hydra.mode")) for word in words):
         words.append("--multirun")  # without it Hydra, where a choice is wrong, complains about the lists instead
     sys.argv = [sys.argv[0], *words]
     _refuse_spaces(arguments)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from accounting import events
 from accounting.errors import UnsupportedEvent
@@ -34,9 +36,39 @@ class Part:
     divergence: float
 
 
+def with_shares(sweep: Sweep) -> Sweep:
+    """The sweep with a column `share`: what all attempts at a run take of the bill, None where nothing tells."""
+    shares: list[float | None] = [None] * len(sweep.table)
+    if _tells(sweep):
+        charged = [[run.trial.event.training] * run.charged for run in sweep.runs.rows]
+        try:
+            place = _deciding(sweep, [event for own in charged for event in own])
+            spent = [sum(_divergence(sweep, event, place) for event in own) for own in charged]
+        except UnsupportedEvent:
+            spent = []
+        if sum(spent) > 0:
+            shares = [own / sum(spent) for own in spent]
+    return replace(sweep, table=sweep.table.assign(share=pd.Series(shares, dtype=object)))
+
+
+def _tells(sweep: Sweep) -> bool:
+    """Whether the bill is the sum of its runs' parts."""
+    plan = sweep.plan
+    return sweep.runs.execution is Execution.EVERY_POINT and not (plan.shared or plan.spares or plan.public)
+
+
+def _deciding(sweep: Sweep, charged: Sequence[DpEvent]) -> int:
+    """The place of the order at which the whole bill's epsilon is found."""
+    return ACCOUNTANT.deciding(events.compose(charged), sweep.plan.delta, sweep.plan.adjacency)
+
+
+def _divergence(sweep: Sweep, event: DpEvent, place: int) -> float:
+    return float(ACCOUNTANT.curve(event, sweep.plan.adjacency)[place])
+
+
 def spending(sweep: Sweep) -> Exhibit | None:
     """What finished, broken and repeated runs took; None where runs are one mechanism, or nothing bounds them."""
-    if sweep.runs.execution is not Execution.EVERY_POINT or sweep.plan.shared or sweep.plan.spares:
+    if not _tells(sweep):
         return None
     charged = [*_charged(sweep)]
     whole = [event for _, event in charged]
@@ -70,11 +102,10 @@ def _charged(sweep: Sweep) -> Iterator[tuple[str, DpEvent]]:
 
 def _parts(sweep: Sweep, charged: Sequence[tuple[str, DpEvent]]) -> tuple[list[Part], float]:
     """The parts in the order of the states, and the order of their divergences."""
-    plan = sweep.plan
-    place = ACCOUNTANT.deciding(events.compose(event for _, event in charged), plan.delta, plan.adjacency)
+    place = _deciding(sweep, [event for _, event in charged])
     runs, spent = Counter(name for name, _ in charged), defaultdict[str, float](float)
     for name, event in charged:
-        spent[name] += float(ACCOUNTANT.curve(event, plan.adjacency)[place])
+        spent[name] += _divergence(sweep, event, place)
     names = [name for name in (*map(str, State), REPEATED) if runs[name]]
     return [Part(name=name, runs=runs[name], divergence=spent[name]) for name in names], ACCOUNTANT.orders[place]
 

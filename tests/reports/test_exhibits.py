@@ -22,7 +22,7 @@ from reports.exhibits.course import course
 from reports.exhibits.ease import ease, subsets
 from reports.exhibits.privacy import gaussian_mu, privacy
 from reports.exhibits.rivals import TRIES, rivals
-from reports.exhibits.spending import REPEATED, spending
+from reports.exhibits.spending import REPEATED, spending, with_shares
 from reports.release import write_release
 from reports.sheets import Sheet
 from reports.table import State
@@ -110,6 +110,16 @@ def test_where_the_budget_went_adds_up_to_all_charged_runs(sweep_of: SweepOf) ->
     orders = np.array(Rdp().orders)
     place = int(np.abs(orders - order).argmin())
     assert sum(column(sheet, "divergence")) == pytest.approx(9 * Rdp().curve(run, ADD)[place])
+
+
+def test_every_run_has_its_share_of_the_bill(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES, fates=FATES, repeats=(1,), noises=(4.0, 8.0))
+    rows = with_shares(table.read(made.folder, made.ledger)).table
+    shares = [float(share) for share in rows["share"]]
+    assert sum(shares) == pytest.approx(1)
+    first, again, noisier = shares[0], shares[1], min(shares)
+    assert again == pytest.approx(2 * first)
+    assert noisier < first / 3, "twice the noise is a quarter of the divergence"
 
 
 def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:

@@ -405,7 +405,7 @@ def test_a_page_shows_which_points_were_tried_how_often_and_who_proposed_them(pl
     tried = proposals(here)
     assert len(set(tried)) < len(tried) < len(here.plan.trials)
     assert page.count("not tried") > len(here.plan.trials) - len(set(tried))
-    assert "best of 2 runs" in page
+    assert "mean of 2 runs" in page
     assert '<span data-fact="points_finished">10</span> <small>of <span data-fact="runs">12</span> finished' in page
     assert "\N{MULTIPLICATION SIGN}2" in (here.folder.root / "curator" / "heatmap.svg").read_text()
     keys = ("trainer.regularizer", "trainer.lr")
