@@ -1,0 +1,15 @@
+"""Yu, Zhang, Chen 2019, Figure 4, the panel of MNIST."""
+
+from __future__ import annotations
+
+from reports.reproduction.figures.d_fig4 import panel
+from reports.reproduction.finding import Reproduction, Trained
+from reports.table import Sweep
+
+
+def make(sweep: Sweep) -> Reproduction:
+    """One curve a method."""
+    return panel(sweep, "MNIST", "Covertype is `d_fig4`.")
+
+
+FIGURE = Trained(experiment="d_fig4_mnist", make=make)
