@@ -1,10 +1,10 @@
-"""The training loop: each method's step by hand in float64, its noise, its event, its traces."""
+"""The training loop: each method's step by hand in float64, its event, its traces."""
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,8 +14,19 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from accounting.events import flatten, poisson_gaussian, repeat, same
+from tests.trainers.loops import (
+    CLASSES,
+    NOMINAL,
+    RUN,
+    TRAINERS,
+    each_trainer,
+    flat,
+    fresh_model,
+    some_records,
+    some_units,
+    trained,
+)
 from trainers.data.records import Records
-from trainers.data.units import Units
 from trainers.dpadam import DpAdam
 from trainers.dpadamwosm import DpAdamWosm
 from trainers.dpmomentum import DpMomentum
@@ -25,56 +36,12 @@ from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
 from trainers.entropy import Streams, reproducible_streams, secret_streams
 from trainers.loop import train
-from trainers.models.initialise import build
-from trainers.models.logistic import logistic
-from trainers.models.one_hidden import one_hidden
 from trainers.projected_dpsgd import ProjectedDpSgd
-from trainers.run import BatchSizes, Progress, Run
+from trainers.run import BatchSizes, Run
 from trainers.sampling import Poisson
-from trainers.schedules import Constant, StepDecay
+from trainers.schedules import Constant
 
-SHAPE, CLASSES, NOMINAL = (6,), 3, 90
-TRAINERS = [
-    DpSgd(lr=0.5, clip_norm=0.3),
-    DpNsgd(lr=0.5, regularizer=0.2),
-    DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, eps=1e-4),
-    DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
-    DpNadam(lr=0.05, regularizer=0.2, beta1=0.8, beta2=0.9, eps=1e-4),
-    DpAdamWosm(lr=0.05, clip_norm=0.3, beta1=0.8, eps=0.01),
-    ProjectedDpSgd(lr=0.5, clip_norm=0.3, radius=1.0),
-]
-RUN = Run(
-    trainer=TRAINERS[0],
-    sampler=Poisson(batch_size=30),
-    schedule=StepDecay(milestones=[0.5], factors=[0.1]),
-    noise_multiplier=0.7,
-    steps=4,
-    train_records=NOMINAL,
-)
 NORMALIZED = (DpNsgd, DpNadam)
-each_trainer = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.label)
-
-
-def some_records(available: int) -> Records:
-    generator = torch.Generator().manual_seed(available)
-    labels = torch.randint(CLASSES, (available,), generator=generator)
-    features = torch.randn(available, *SHAPE, generator=generator)
-    features[torch.arange(available), labels] += 2.0
-    return Records(features=features, labels=labels)
-
-
-def fresh_model() -> nn.Module:
-    return build(lambda: logistic(SHAPE, CLASSES), 11)
-
-
-def flat(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-
-
-def trained(run: Run, records: Records, streams: Streams, **options) -> tuple[Tensor, object]:
-    model = fresh_model()
-    outcome = train(run, model, Opacus(), records, streams, device="cpu", **options)
-    return flat(model), outcome
 
 
 def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
@@ -136,14 +103,6 @@ def test_the_hand_written_gradient_is_the_gradient() -> None:
     assert torch.allclose(ours, expected)
 
 
-def some_units(available: int) -> Records:
-    """Units of 1 to 4 records, in mixed order."""
-    rng = np.random.default_rng(5)
-    of = rng.permutation(np.repeat(np.arange(available), rng.integers(1, 5, size=available)))
-    names = tuple(f"unit {place}".encode() for place in range(available))
-    return replace(some_records(len(of)), units=Units(names=names, of=of))
-
-
 @pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: trainer.label)
 def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
     """One step in float64: one coin a unit, the mean of its records' gradients, one factor."""
@@ -165,14 +124,6 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
     assert float((ours.double() - (weights - step)).norm()) < 1e-5 * float(step.norm())
     assert outcome.batch_sizes == BatchSizes(smallest=len(drawn), mean=float(len(drawn)), largest=len(drawn))
     assert same(outcome.event, run.event)
-
-
-def test_empty_batches_of_units_are_steps_with_noise() -> None:
-    run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=3)
-    path, outcome = trained(run, some_units(3), secret_streams())
-    assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
-    assert same(outcome.event, run.event)
-    assert not torch.equal(path, flat(fresh_model()))
 
 
 @each_trainer
@@ -205,56 +156,6 @@ def test_the_true_number_of_records_enters_neither_the_event_nor_the_divisor() -
         for run in (replace(RUN, steps=1), replace(doubled, steps=1))
     ]
     assert torch.allclose(moves[0], 2 * moves[1], rtol=1e-3, atol=1e-6)
-
-
-def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 0.7) -> np.ndarray:
-    """The noise [steps, P] of a run without records, in units of the declared standard deviation."""
-    schedule = Constant()
-    run = replace(RUN, trainer=trainer, steps=steps, schedule=schedule, noise_multiplier=noise_multiplier)
-    model = build(lambda: one_hidden(SHAPE, CLASSES, width=20), 11)
-    path = [flat(model).double()]
-    train(
-        run,
-        model.double(),
-        Opacus(),
-        some_records(0),
-        streams,
-        device="cpu",
-        on_step=lambda step: path.append(flat(model)),
-    )
-    std = trainer.lr / run.sampler.batch_size * noise_multiplier * trainer.transform.bound
-    return -np.diff(torch.stack(path).numpy(), axis=0) / std
-
-
-@pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: trainer.label)
-@pytest.mark.parametrize("noise_multiplier", [0.7, 3.0])
-def test_noise_has_the_declared_deviation_in_every_coordinate(trainer, noise_multiplier) -> None:
-    steps = 400
-    noise = noise_only(trainer, steps, secret_streams(), noise_multiplier)
-    assert abs(noise.mean()) < 6 / math.sqrt(noise.size)
-    assert noise.std() == pytest.approx(1, abs=6 / math.sqrt(2 * noise.size))
-    assert np.abs(noise.std(axis=0) - 1).max() < 6 / math.sqrt(2 * steps)
-    assert (noise**4).mean() == pytest.approx(3, abs=6 * math.sqrt(96 / noise.size))
-
-
-def test_noise_is_independent_between_steps_coordinates_and_trials() -> None:
-    trainer, steps = TRAINERS[0], 400
-    one, two = noise_only(trainer, steps, secret_streams()), noise_only(trainer, steps, secret_streams())
-    limit = 6 / math.sqrt(one.size)
-    assert abs((one[1:] * one[:-1]).mean()) < limit
-    assert abs((one[:, 1:] * one[:, :-1]).mean()) < limit
-    assert abs((one * two).mean()) < limit
-    assert len(np.unique(np.concatenate([one, two]), axis=0)) == 2 * steps
-
-
-def test_empty_batches_are_steps_with_noise() -> None:
-    run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=20)
-    called: list[int] = []
-    path, outcome = trained(run, some_records(3), secret_streams(), on_step=called.append)
-    assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
-    assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1e-6, noise_multiplier=0.7), 20))
-    assert not torch.equal(path, flat(fresh_model()))
-    assert called == list(range(1, 21))
 
 
 def test_batch_sizes_are_summarised() -> None:
@@ -373,118 +274,6 @@ def test_a_model_that_mixes_examples_is_refused_before_any_record_is_drawn() -> 
     untouched = reproducible_streams(1, "trial")
     assert streams.subsampling.random() == untouched.subsampling.random()
     assert streams.noise.random() == untouched.noise.random()
-
-
-@dataclass
-class Notes:
-    """A journal in memory: stretches of `every` steps, and copies of what was kept."""
-
-    every: int
-    stretches: list[int] = field(default_factory=list)
-    kept: list[Progress] = field(default_factory=list)
-
-    def begin(self, missing: int) -> int:
-        self.stretches.append(min(self.every, missing))
-        return self.stretches[-1]
-
-    def keep(self, progress: Progress) -> None:
-        copies = {"weights": progress.weights.clone(), "ran": progress.ran.copy()}
-        self.kept.append(replace(progress, **copies))
-
-
-def test_a_run_goes_in_stretches_and_is_kept_after_each_but_the_last() -> None:
-    notes = Notes(every=3)
-    seen: list[list[int]] = []
-    run = replace(RUN, steps=8)
-    _, outcome = trained(
-        run, some_records(80), secret_streams(), journal=notes, on_step=lambda step: seen.append(list(notes.stretches))
-    )
-    assert seen == [[3]] * 3 + [[3, 3]] * 3 + [[3, 3, 2]] * 2, "a stretch is announced before its first step"
-    assert [progress.step for progress in notes.kept] == [3, 6]
-    assert [progress.ran.total() for progress in notes.kept] == [3, 6]
-    assert same(outcome.event, run.event)
-    assert not outcome.stopped
-
-
-def test_stretches_change_nothing_but_what_is_written_down() -> None:
-    whole, _ = trained(RUN, some_records(80), reproducible_streams(1, "trial"))
-    parts, _ = trained(RUN, some_records(80), reproducible_streams(1, "trial"), journal=Notes(every=1))
-    assert torch.equal(whole, parts)
-
-
-def test_a_run_that_shall_stop_finishes_its_step_and_is_kept_as_it_is() -> None:
-    notes, asked = Notes(every=4), iter([False, True])
-    weights, outcome = trained(
-        replace(RUN, steps=8), some_records(80), secret_streams(), journal=notes, should_stop=lambda: next(asked)
-    )
-    assert outcome.stopped
-    assert outcome.steps == 2
-    assert same(outcome.event, replace(RUN, steps=2).event)
-    assert [progress.step for progress in notes.kept] == [2]
-    assert torch.equal(notes.kept[0].weights, weights)
-    assert notes.stretches == [4]
-
-
-def test_a_run_that_is_done_or_diverged_is_not_stopped() -> None:
-    for run, asked in ((replace(RUN, steps=1), True), (replace(RUN, trainer=DpSgd(lr=3e38, clip_norm=1e6)), False)):
-        notes = Notes(every=100)
-        _, outcome = trained(
-            run, some_records(80), secret_streams(), journal=notes, should_stop=lambda answer=asked: answer
-        )
-        assert outcome.diverged == (run.steps == RUN.steps)
-        assert not outcome.stopped
-        assert notes.kept == [], "there is nothing to go on with"
-
-
-class Refusal:
-    """A journal that lets no step run."""
-
-    def begin(self, missing: int) -> int:
-        raise ValueError(f"not one of {missing}")
-
-    def keep(self, progress: Progress) -> None:
-        raise AssertionError("nothing was reached")
-
-
-def test_no_unit_is_drawn_before_the_journal_has_heard_of_it() -> None:
-    streams, untouched = reproducible_streams(1, "trial"), reproducible_streams(1, "trial")
-    with pytest.raises(ValueError, match="not one of 4"):
-        trained(RUN, some_records(80), streams, journal=Refusal())
-    assert streams.subsampling.random() == untouched.subsampling.random()
-
-
-@each_trainer
-def test_a_run_goes_on_as_if_it_had_never_stopped(trainer) -> None:
-    """Without noise, and with everybody in every batch, two sessions end where one does."""
-    run = replace(RUN, trainer=trainer, sampler=Poisson(batch_size=NOMINAL), noise_multiplier=0.0, steps=8)
-    whole, _ = trained(run, some_records(80), secret_streams())
-    for steps in (1, 3, 7):
-        notes = Notes(every=steps)
-        trained(run, some_records(80), secret_streams(), journal=notes)
-        rest, outcome = trained(run, some_records(80), secret_streams(), since=notes.kept[0])
-        assert torch.equal(rest, whole)
-        kept = notes.kept[0]
-        assert kept.step == kept.ran.total() == kept.drawn.steps == steps, "whoever goes on with it leaves it alone"
-        assert same(outcome.event, run.event)
-        assert outcome.steps == 8
-        assert outcome.batch_sizes == BatchSizes(smallest=80, mean=80.0, largest=80)
-
-
-def test_what_training_leaves_alone_comes_from_the_first_session() -> None:
-    """Half of the model is frozen at initial weights that the second session draws differently."""
-
-    def half(seed: int) -> nn.Module:
-        model = build(lambda: one_hidden(SHAPE, CLASSES, width=5), seed)
-        for parameter in list(model.parameters())[:2]:
-            parameter.requires_grad_(False)
-        return model
-
-    first, second, notes = half(1), half(2), Notes(every=2)
-    train(RUN, first, Opacus(), some_records(80), secret_streams(), device="cpu", journal=notes)
-    assert not torch.equal(next(first.parameters()), next(second.parameters()))
-    train(RUN, second, Opacus(), some_records(80), secret_streams(), device="cpu", since=notes.kept[0])
-    for mine, theirs in zip(list(first.parameters())[:2], second.parameters(), strict=False):
-        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

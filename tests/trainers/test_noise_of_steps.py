@@ -1,0 +1,79 @@
+"""The noise of steps: as declared in every coordinate, independent between steps and runs, also in empty batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from accounting.events import poisson_gaussian, repeat, same
+from tests.trainers.loops import CLASSES, RUN, SHAPE, TRAINERS, flat, fresh_model, some_records, some_units, trained
+from trainers.engines.opacus import Opacus
+from trainers.entropy import Streams, secret_streams
+from trainers.loop import train
+from trainers.models.initialise import build
+from trainers.models.one_hidden import one_hidden
+from trainers.run import BatchSizes
+from trainers.sampling import Poisson
+from trainers.schedules import Constant
+
+
+def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 0.7) -> np.ndarray:
+    """The noise [steps, P] of a run without records, in units of the declared standard deviation."""
+    schedule = Constant()
+    run = replace(RUN, trainer=trainer, steps=steps, schedule=schedule, noise_multiplier=noise_multiplier)
+    model = build(lambda: one_hidden(SHAPE, CLASSES, width=20), 11)
+    path = [flat(model).double()]
+    train(
+        run,
+        model.double(),
+        Opacus(),
+        some_records(0),
+        streams,
+        device="cpu",
+        on_step=lambda step: path.append(flat(model)),
+    )
+    std = trainer.lr / run.sampler.batch_size * noise_multiplier * trainer.transform.bound
+    return -np.diff(torch.stack(path).numpy(), axis=0) / std
+
+
+@pytest.mark.parametrize("trainer", TRAINERS[:2], ids=lambda trainer: trainer.label)
+@pytest.mark.parametrize("noise_multiplier", [0.7, 3.0])
+def test_noise_has_the_declared_deviation_in_every_coordinate(trainer, noise_multiplier) -> None:
+    steps = 400
+    noise = noise_only(trainer, steps, secret_streams(), noise_multiplier)
+    assert abs(noise.mean()) < 6 / math.sqrt(noise.size)
+    assert noise.std() == pytest.approx(1, abs=6 / math.sqrt(2 * noise.size))
+    assert np.abs(noise.std(axis=0) - 1).max() < 6 / math.sqrt(2 * steps)
+    assert (noise**4).mean() == pytest.approx(3, abs=6 * math.sqrt(96 / noise.size))
+
+
+def test_noise_is_independent_between_steps_coordinates_and_trials() -> None:
+    trainer, steps = TRAINERS[0], 400
+    one, two = noise_only(trainer, steps, secret_streams()), noise_only(trainer, steps, secret_streams())
+    limit = 6 / math.sqrt(one.size)
+    assert abs((one[1:] * one[:-1]).mean()) < limit
+    assert abs((one[:, 1:] * one[:, :-1]).mean()) < limit
+    assert abs((one * two).mean()) < limit
+    assert len(np.unique(np.concatenate([one, two]), axis=0)) == 2 * steps
+
+
+def test_empty_batches_are_steps_with_noise() -> None:
+    run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=20)
+    called: list[int] = []
+    path, outcome = trained(run, some_records(3), secret_streams(), on_step=called.append)
+    assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
+    assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1e-6, noise_multiplier=0.7), 20))
+    assert not torch.equal(path, flat(fresh_model()))
+    assert called == list(range(1, 21))
+
+
+def test_empty_batches_of_units_are_steps_with_noise() -> None:
+    run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=3)
+    path, outcome = trained(run, some_units(3), secret_streams())
+    assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
+    assert same(outcome.event, run.event)
+    assert not torch.equal(path, flat(fresh_model()))
