@@ -4,73 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from types import ModuleType
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
 
 import optuna
 import pytest
 
 from accounting import events
-from accounting.account import Attempts
 from accounting.errors import BadInput, BudgetRefused, ContractBroken
 from accounting.ledger import Ledger
-from accounting.plan import Block, Plan, Trial
-from accounting.proposals import read_proposals
-from accounting.receipt import Receipt
+from accounting.plan import Plan, Trial
 from accounting.verify import verify_folder
 from reports.page import write_report
 from reports.release import write_release
 from reports.table import read
 from sweeper.admission import Retry
-from sweeper.app import CONF
-from sweeper.books import Work
-from sweeper.locks import working
-from sweeper.proposals import proposed_runs
-from sweeper.samplers import Seen, propose
-from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released, result_of
-
-SAMPLERS = sorted(path.stem for path in (CONF / "search").glob("*.yaml") if "optuna" in path.read_text())
-SIX = (*GRID, "search=random", "search.trials=6")
-WIDE = (*GRID, "trainer.lr=32,0.5,8,2", "trainer.regularizer=10,0.01,1,0.1")
-"""Sixteen points, their values in no order."""
-
-
-def begin(here: Place, retry: Retry = Retry.KILLED) -> Work:
-    work = proposed_runs(here.priced, here.ledger, here.folder, retry)
-    here.plan.write(here.folder.plan)
-    return work
-
-
-def run(here: Place, work: Work, runs: Sequence[Trial], fate: float | str | None = 0.5) -> None:
-    """Does a job's work for these runs: a fate is a score, a status, or None for a job that dies."""
-    for receipt, trial in zip(work.book.start(runs), runs, strict=True):
-        folder = here.folder.trial(trial.id)
-        receipt.write(folder)
-        Receipt.claim(folder, plan=here.plan.id, trial=trial.id)
-        if fate is not None:
-            result_of(trial, fate, receipt.attempt).write(folder)
-    work.book.settle()
-
-
-def go_on(here: Place, work: Work, many: int = 1, fates: Iterator[Any] | None = None) -> int:
-    """Runs what is due and then what is proposed, so many at a time; returns how many that were."""
-    count, due = 0, work.due or work.more(many)
-    while due:
-        for trial in due:
-            run(here, work, [trial], 0.5 if fates is None else next(fates))
-        count, due = count + len(due), work.more(many)
-    return count
-
-
-def attempts(here: Place) -> Attempts:
-    return here.ledger.statement("digits").attempts(here.plan.id)
-
-
-def proposals(here: Place) -> tuple[int, ...]:
-    return read_proposals(here.plan, here.folder.proposals)
+from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
+from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released
 
 
 def test_as_many_runs_are_priced_as_are_proposed_and_each_as_the_dearest(compose_priced: Compose) -> None:
@@ -170,133 +119,6 @@ def test_what_does_not_fit_is_refused_and_says_how_many_runs_would(place: Callab
     assert not here.folder.proposals.exists()
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_every_sampler_of_the_configuration_runs_whatever_becomes_of_its_runs(
-    place: Callable[..., Place], sampler: str
-) -> None:
-    line = ["dataset=digits", "model=logistic,one_hidden", "steps=3", "accountant=rdp", "accountant.witnesses=[]"]
-    here = place([*line, f"search={sampler}", "search.trials=14"])
-    fates = iter([0.3, "failed", None, "diverged", 0.8, 0.5, 0.4] * 2)
-    assert go_on(here, begin(here, Retry.NONE), many=3, fates=fates) == 14
-    known = attempts(here)
-    assert known.spares == 0
-    assert sum(known.started.values()) == 14
-    assert {here.plan.trials[point].method for point in proposals(here)} == {"dpnsgd", "dpsgd"}
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_samplers_learn_where_scores_are_high(compose_priced: Compose, sampler: str) -> None:
-    """Of sixteen points, those around the best one are proposed far more often than by chance."""
-    plan = compose_priced([*WIDE, f"search={sampler}", "search.trials=26", "seed=1"]).plan
-    seen = learn(plan, 26, score=lambda trial: 0.9 - distance(trial) / 10)
-    near = [distance(plan.trials[one.point]) <= 1 for one in seen[10:]]
-    assert sum(near) >= 10, "by chance it would be 5 of 16"
-
-
-def distance(trial: Trial) -> int:
-    """Steps of the grid from lr 8, regularizer 0.1, had its values been in order."""
-    return abs((0.5, 2, 8, 32).index(trial.axes["trainer.lr"]) - 2) + abs(
-        (0.01, 0.1, 1, 10).index(trial.axes["trainer.regularizer"]) - 1
-    )
-
-
-def learn(plan: Plan, turns: int, score: Callable[[Trial], float | None]) -> list[Seen]:
-    seen: list[Seen] = []
-    for _ in range(turns):
-        point = propose(plan, seen)
-        seen.append(Seen(point=point, ended=True, score=score(plan.trials[point])))
-    return seen
-
-
-def test_what_a_grid_lacks_is_never_proposed(compose_priced: Compose) -> None:
-    whole = compose_priced([*SIX, "seed=1"]).plan
-    kept = Block(trials=whole.trials[:2] + whole.trials[3:])
-    holed = replace(whole, blocks=(kept,))
-    assert {one.point for one in learn(whole, 30, score=lambda trial: 0.5)} == {0, 1, 2, 3}
-    assert {one.point for one in learn(holed, 30, score=lambda trial: 0.5)} == {0, 1, 2}
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_with_a_seed_the_same_scores_give_the_same_proposals(compose_priced: Compose, sampler: str) -> None:
-    def proposed(seed: str) -> list[int]:
-        plan = compose_priced([*WIDE, f"search={sampler}", "search.trials=12", f"seed={seed}"]).plan
-        return [one.point for one in learn(plan, 12, score=lambda trial: 0.1 * distance(trial))]
-
-    first = proposed("1")
-    assert proposed("1") == first
-    assert proposed("2") != first
-    assert proposed("null") != proposed("null")
-
-
-class Spy(optuna.samplers.RandomSampler):
-    """Writes down what a sampler is told."""
-
-    told: ClassVar[list[list[optuna.trial.FrozenTrial]]] = []
-
-    def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-        self.told.append(study.get_trials()[:-1])
-        return super().sample_independent(study, trial, name, distribution)
-
-
-@pytest.fixture
-def spied(monkeypatch: pytest.MonkeyPatch) -> str:
-    module = ModuleType("samplers_of_this_test")
-    module.Spy = Spy  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(Spy, "told", [])
-    return f"search._target_={module.__name__}.Spy"
-
-
-def test_samplers_are_told_scores_and_failures_and_which_runs_go_on(place: Callable[..., Place], spied: str) -> None:
-    here = place([*SIX, spied])
-    work = begin(here)
-    for fate in (0.7, "failed", "diverged", None):
-        run(here, work, work.more(1), fate)
-    first, second = work.more(2)
-    told = Spy.told[-1]
-    assert [(trial.state.name, trial.value) for trial in told] == [
-        ("COMPLETE", 0.7),
-        ("FAIL", None),
-        ("COMPLETE", 0.0),
-        ("FAIL", None),
-        ("RUNNING", None),
-    ]
-    assert (first.id, second.id) == tuple(run.id for run in work.runs[4:])
-    for trial, point in zip(told, proposals(here), strict=False):
-        axes = here.plan.trials[point].axes
-        assert trial.params == {
-            "method": "dpnsgd",
-            "dpnsgd trainer.lr": (2, 8).index(axes["trainer.lr"]),
-            "dpnsgd trainer.regularizer": (0.1, 1).index(axes["trainer.regularizer"]),
-        }
-        assert isinstance(trial.distributions["dpnsgd trainer.lr"], optuna.distributions.IntDistribution)
-
-
-def test_a_run_that_a_lost_job_is_still_at_is_no_failure(place: Callable[..., Place], spied: str) -> None:
-    here = place([*SIX, spied])
-    work = begin(here)
-    (orphan,) = work.more(1)
-    run(here, work, [orphan], fate=None)
-    with working(here.folder.trial(orphan.id)):
-        assert begin(here).due == ()
-        work.more(1)
-    assert [trial.state.name for trial in Spy.told[-1]] == ["RUNNING"]
-
-
-def test_names_have_no_order_and_numbers_have_theirs(compose_priced: Compose, spied: str) -> None:
-    line = ["model=one_hidden,logistic", "trainer.lr=8,2,32", "trainer.regularizer=0.1", "search.trials=9"]
-    plan = compose_priced([*SIX, *line, spied]).plan
-    seen = learn(plan, 9, score=lambda trial: 0.5)
-    last = Spy.told[-1]
-    model, rate = (last[0].distributions[f"dpnsgd {axis}"] for axis in ("model", "trainer.lr"))
-    assert isinstance(model, optuna.distributions.CategoricalDistribution)
-    assert rate == optuna.distributions.IntDistribution(0, 2)
-    told = [(trial.params["dpnsgd model"], trial.params["dpnsgd trainer.lr"]) for trial in last]
-    axes = [plan.trials[one.point].axes for one in seen]
-    names, rates = ("one_hidden", "logistic"), (2, 8, 32)
-    assert told == [(names.index(one["model"]), rates.index(one["trainer.lr"])) for one in axes[: len(told)]]
-
-
 def test_what_was_proposed_before_a_crash_runs_and_nothing_else(place: Callable[..., Place]) -> None:
     here = place(SIX)
     stored = begin(here).more(2)
@@ -379,13 +201,6 @@ def test_what_has_not_begun_when_its_folder_is_deleted_costs_nothing_more(place:
     assert len(proposals(here)) == 1
     assert go_on(here, again) == 5
     assert len(attempts(here).charges) == 1
-
-
-def test_a_sampler_that_can_not_propose_is_found_out_before_the_charge(place: Callable[..., Place]) -> None:
-    here = place([*GRID, "search=tpe", "search.trials=9", "search.n_startup_trials=5", "+search.n_ei_candidates=many"])
-    with pytest.raises(BadInput, match="Expected search to be a sampler that proposes points"):
-        begin(here)
-    assert here.ledger.accounts() == ()
 
 
 def test_a_run_that_nobody_proposed_contradicts_the_plan(place: Callable[..., Place]) -> None:
