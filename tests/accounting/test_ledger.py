@@ -1,47 +1,24 @@
-"""The ledger's promises: charges never fall, nobody overspends, and another ledger in its place is found."""
+"""The ledger's promises: charges never fall, nobody overspends, and a new name is no new budget."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from accounting.account import Ended
-from accounting.audit import Seen
-from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
+from accounting.errors import BadInput, BudgetRefused, ContractBroken
 from accounting.events import PlanEvent, gaussian
 from accounting.fingerprint import Content, Fingerprint, Key
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.ledger import Ledger, refusal
 from accounting.lines import End
 from accounting.policy import RenyiFilter
-from tests.databases import Place, Server
+from tests.accounting import accounts
+from tests.accounting.accounts import BUDGET, ONE, charge, start
+from tests.databases import Place
 
-BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
-ONE = Guarantee(epsilon=1.0, delta=1e-5)
-
-
-@pytest.fixture
-def ledger(place: Place) -> Ledger:
-    ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
-    return ledger
-
-
-def charge(
-    ledger: Ledger, plan: str = "p", trials: tuple[str, ...] = ("a", "b"), cost: Guarantee = ONE, spares: int = 0
-) -> str:
-    record = {"reason": "plan", "epsilon": 0.0, "takes": {}}
-    return ledger.charge("digits", plan=plan, trials=trials, cost=cost, record=record, spares=spares).digest
-
-
-def start(ledger: Ledger, *trials: str) -> list[tuple[str, int, str]]:
-    receipts = ledger.start("digits", plan="p", trials=trials)
-    return [(receipt.trial, receipt.attempt, receipt.charge) for receipt in receipts]
+ledger = accounts.ledger
 
 
 def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> None:
@@ -290,135 +267,6 @@ def test_a_raise_leaves_the_filter_as_it_was_opened(place: Place) -> None:
     after = balance.policy.limits(balance.budget)
     assert after["divergence"] == before["divergence"]
     assert after["epsilon"] == before["epsilon"] + 10
-
-
-@pytest.mark.parametrize("seq", [2, 4])
-@pytest.mark.parametrize("edit", ["'\"1.0\"', '\"0.1\"'", "'\"closed\": false', '\"closed\": true'"])
-def test_a_chain_made_anew_with_another_balance_is_found(place: Place, edit: str, seq: int) -> None:
-    """Whoever computes the hashes again must also add up."""
-    ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
-    charge(ledger)
-    start(ledger, "a", "b")
-    charge(ledger, plan="q")
-    place.tamper(f"UPDATE entries SET balance = replace(balance, {edit}) WHERE seq = {seq}")
-    _sign_again(place)
-    with pytest.raises(LedgerDamaged, match=rf"balance in entry {seq} .* does not follow"):
-        ledger.verify()
-
-
-def test_an_account_that_was_never_opened_is_found(place: Place) -> None:
-    ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
-    charge(ledger)
-    place.tamper("UPDATE entries SET account = 'another' WHERE seq = 2")
-    _sign_again(place)
-    with pytest.raises(LedgerDamaged, match=r"Entry 2 .* does not follow"):
-        ledger.verify()
-
-
-def _sign_again(place: Place) -> None:
-    from accounting.lines import GENESIS, digest
-
-    columns = ("seq", "account", "kind", "plan", "body", "balance", "who", "at")
-    with closing(place.connect()) as connection:
-        rows = connection.execute(f"SELECT {', '.join(columns)} FROM entries ORDER BY seq").fetchall()
-        previous = GENESIS
-        for values in rows:
-            row = dict(zip(columns, values, strict=True)) | {"previous": previous}
-            previous = digest(row)
-            connection.execute(
-                f"UPDATE entries SET previous = '{row['previous']}', digest = '{previous}' WHERE seq = {row['seq']}"
-            )
-        connection.commit()
-
-
-Loss = Callable[[Place, Ledger], None]
-
-
-def _cut(place: Place, ledger: Ledger) -> None:
-    place.tamper("DELETE FROM entries WHERE seq > 2")
-
-
-def _empty(place: Place, ledger: Ledger) -> None:
-    place.tamper("DELETE FROM entries")
-
-
-def _drop(place: Place, ledger: Ledger) -> None:
-    if ledger.path is None:
-        place.run("DROP TABLE entries", "DROP TABLE schema")
-    else:
-        shutil.rmtree(ledger.path.parent)
-
-
-@pytest.mark.parametrize("loss", [_cut, _empty, _drop])
-def test_a_ledger_that_was_cut_lost_or_replaced_is_not_opened_anew(place: Place, ledger: Ledger, loss: Loss) -> None:
-    charge(ledger)
-    charge(ledger, plan="q")
-    assert ledger.verify() == 3
-    loss(place, ledger)
-    again = Ledger(place.address)
-    for work in (again.verify, lambda: again.find("digits", BUDGET), lambda: again.open("new", BUDGET)):
-        with pytest.raises(LedgerDamaged, match="this machine remembers: it was cut short, or another one was") as said:
-            work()
-    path = Path(str(said.value).rpartition("delete ")[2].rstrip("."))
-    path.unlink()
-    again.find("digits", BUDGET)
-    assert again.verify() in (1, 2), "forgotten on purpose"
-
-
-def test_another_ledger_as_long_is_found_by_a_receipt_and_by_this_machine(tmp_path: Path) -> None:
-    ledgers = [Ledger(tmp_path / name / "ledger.sqlite") for name in ("one", "two")]
-    for ledger in ledgers:
-        ledger.open("digits", BUDGET)
-        for _ in range(3):
-            charge(ledger, plan=ledger.name)
-    ledgers[0].verify()
-    end = ledgers[0].end()
-    with pytest.raises(LedgerDamaged, match="has others than the first 4 that a receipt remembers"):
-        ledgers[1].verify([End(entries=1, head=ledgers[1].statement("digits").entries[0].digest), end])
-    shutil.copy(tmp_path / "two" / "ledger.sqlite", tmp_path / "one" / "ledger.sqlite")
-    with pytest.raises(LedgerDamaged, match="has others than the first 4 that this machine remembers"):
-        ledgers[0].verify()
-
-
-def test_a_receipt_from_a_longer_ledger_is_found(ledger: Ledger) -> None:
-    with pytest.raises(LedgerDamaged, match="has 1 entries and not the 2 that a receipt remembers"):
-        ledger.verify([End(entries=2, head="0" * 64)])
-    assert ledger.verify([End(), ledger.end()]) == 1
-
-
-def test_what_this_machine_remembers_only_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    seen = Seen(place="somewhere")
-    assert seen.end() == End()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda count: seen.remember(End(entries=count, head=str(count))), [3, 9, 1, 27, 2, 8, 20, 5]))
-    assert seen.end() == End(entries=27, head="27")
-    assert seen.path.stat().st_mode & 0o777 == 0o600
-    assert Seen(place="elsewhere").end() == End()
-
-
-def test_a_damaged_or_impossible_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.open("digits", BUDGET)
-    ledger.verify()
-    path = Seen(place=ledger.name).path
-    path.write_text("{")
-    with pytest.raises(LedgerDamaged, match=rf"delete {path}\.$"):
-        ledger.verify()
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with pytest.raises(LedgerDamaged, match=r"cannot be remembered in .*: Not a directory; XDG_STATE_HOME"):
-        ledger.verify()
-
-
-def test_two_ledgers_of_one_database_are_not_taken_for_one_another(server: Server) -> None:
-    for _ in range(2):
-        ledger = Ledger(server.place().address)
-        ledger.open("digits", BUDGET)
-        assert ledger.verify() == 1
 
 
 def test_the_ledger_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
