@@ -1,0 +1,129 @@
+"""Attempts at a small trial, in sessions that may die, and an engine that counts its looks at the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from accounting.events import PlanEvent, repeat
+from accounting.plan import Trial
+from accounting.receipt import Receipt
+from accounting.steps import Steps, can_resume, go_on, steps_spent
+from trainers.checkpoint import TrialJournal, read_checkpoint
+from trainers.data.records import Records
+from trainers.dpadam import DpAdam
+from trainers.engines.engine import Engine, Minibatch, Task
+from trainers.engines.opacus import Opacus
+from trainers.entropy import Streams, secret_streams
+from trainers.loop import train
+from trainers.models.initialise import build
+from trainers.models.logistic import logistic
+from trainers.run import Outcome, Run
+from trainers.sampling import Poisson
+from trainers.schedules import StepDecay
+
+SHAPE, CLASSES, RECORDS = (6,), 3, 20
+RUN = Run(
+    trainer=DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9),
+    sampler=Poisson(batch_size=5),
+    schedule=StepDecay(milestones=[0.5], factors=[0.1]),
+    noise_multiplier=0.7,
+    steps=6,
+    train_records=RECORDS,
+)
+EVERY, PRICED = 2, 8
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Spy:
+    """The engine, and how many sums over the records it was asked for."""
+
+    stacks: ClassVar[bool] = False
+    taken: int = 0
+    instant: Callable[[], None] = lambda: None
+
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+        self.taken += 1
+        self.instant()
+        return Opacus().weighted_sum(model, batch, task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt at a trial in a folder of its own, for which `priced` steps were charged."""
+
+    place: Path
+    run: Run = RUN
+    priced: int = PRICED
+    every: int | None = EVERY
+    records: int = RECORDS
+
+    @property
+    def trial(self) -> Trial:
+        event = PlanEvent(training=repeat(self.run.step_event, self.priced))
+        return Trial(method="dpadam", axes={}, config={}, event=event)
+
+    def receipt(self, resume: int = 0) -> Receipt:
+        paper = Receipt(account="a", plan="p", trial=self.trial.id, attempt=1, charge="c", entries=1, head="h")
+        return replace(paper, resume=resume)
+
+    def session(
+        self,
+        resume: int = 0,
+        engine: Engine | None = None,
+        streams: Streams | None = None,
+        model: nn.Module | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, Outcome]:
+        receipt = self.receipt(resume)
+        receipt.write(self.place)
+        steps = go_on(self.place, self.trial, receipt) if resume else Steps.begin(self.place, self.trial, 1)
+        model = model or fresh_model(resume)
+        outcome = train(
+            self.run,
+            model,
+            engine or Opacus(),
+            some_records(self.records),
+            streams or secret_streams(),
+            device="cpu",
+            journal=TrialJournal(receipt=receipt, run=self.run, every=self.every, steps=steps),
+            since=read_checkpoint(steps, self.run, "cpu") if resume else None,
+            **options,
+        )
+        return flat(model), outcome
+
+    @property
+    def spent(self) -> int:
+        return steps_spent(self.place, self.trial, 1)
+
+    @property
+    def resumable(self) -> bool:
+        return can_resume(self.place, self.trial, 1)
+
+    @property
+    def tensors(self) -> Path:
+        (path,) = self.place.glob("weights-*")
+        return path
+
+
+def some_records(count: int) -> Records:
+    generator = torch.Generator().manual_seed(count)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    return Records(features=torch.randn(count, *SHAPE, generator=generator), labels=labels)
+
+
+def fresh_model(seed: int) -> nn.Module:
+    return build(lambda: logistic(SHAPE, CLASSES), seed)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
