@@ -1,0 +1,54 @@
+"""What every engine is held against: gradients by torch.func in float64, example by example."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from trainers.engines.auto import Auto
+from trainers.engines.fused import Fused
+from trainers.engines.opacus import Opacus
+from trainers.models.initialise import build
+from trainers.transforms import Clip, Normalize
+
+ENGINES = [Opacus(), Fused(), Auto()]
+TRANSFORMS = [
+    Clip(clip_norm=1e-3),
+    Clip(clip_norm=2.0),
+    Clip(clip_norm=1e3),
+    Normalize(regularizer=1e-4),
+    Normalize(regularizer=1.0),
+]
+CLASSES = 5
+each_engine = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
+
+
+def problem(factory, shape, examples: int, dtype=torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    model = build(lambda: factory(shape, CLASSES), 3).to(dtype)
+    inputs = torch.randn(examples, *shape, generator=generator, dtype=torch.float64).to(dtype)
+    return model, inputs, torch.randint(CLASSES, (examples,), generator=generator)
+
+
+def reference(model: nn.Module, inputs: Tensor, targets: Tensor, of_outputs=cross_entropy) -> Tensor:
+    """Gradients [n, P] by an independent route: torch.func over one example at a time, in float64."""
+    parameters = {name: value.detach().double() for name, value in model.named_parameters()}
+
+    def loss(parameters, one_input, target):
+        output = torch.func.functional_call(model, parameters, (one_input[None],))
+        return of_outputs(output, target[None])
+
+    rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, inputs.double(), targets)
+    return torch.cat([rows[name].flatten(1) for name in parameters], dim=1)
+
+
+def expected(gradients: Tensor, transform) -> Tensor:
+    """The sum of transformed gradients by the papers' formulas."""
+    norms = gradients.norm(dim=1, keepdim=True)
+    if isinstance(transform, Clip):
+        factors = torch.minimum(torch.ones_like(norms), transform.clip_norm / norms)
+    else:
+        factors = 1 / (transform.regularizer + norms)
+    return (factors * gradients).sum(dim=0)
