@@ -12,7 +12,8 @@ noise are independent, unless they are told to share their batches.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -214,7 +215,22 @@ def _look(watch: Watch, rows: Sequence[_Row], models: Sequence[nn.Module]) -> No
     for row in rows:
         here = row.progress
         if watch.due(here.step, row.run.steps) and not here.diverged:
-            here.curve += ({"step": here.step, **watch.look(models[row.place])},)
+            with _averaged(here):
+                here.curve += ({"step": here.step, **watch.look(models[row.place])},)
+
+
+@contextmanager
+def _averaged(here: Progress) -> Iterator[None]:
+    """The model as it would be handed over now: with the average of its weights, where there is one."""
+    if here.average is None:
+        yield
+        return
+    current = here.weights.clone()
+    here.weights.copy_(here.average)
+    try:
+        yield
+    finally:
+        here.weights.copy_(current)
 
 
 def _begin_stretch(rows: Sequence[_Row]) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from accounting.events import same
 from trainers.averaging import Averages
+from trainers.curves import Look, Watch
 from trainers.data.records import Records
 from trainers.dpadam import DpAdam
 from trainers.dpsgd import DpSgd
@@ -80,6 +81,21 @@ def test_runs_side_by_side_have_each_its_own_average(stacked: bool) -> None:
         train(run, one, Opacus(), RECORDS, streams(seed), device="cpu")
     for mine, other in zip(together, alone, strict=True):
         assert torch.allclose(flat(mine), flat(other), rtol=1e-4, atol=1e-6)
+
+
+def test_curves_look_at_the_average_and_leave_the_steps_alone() -> None:
+    seen: list[Tensor] = []
+
+    def look(model: nn.Module) -> Look:
+        seen.append(flat(model))
+        return {}
+
+    watched, alone = model(0), model(0)
+    train(RUN, watched, Opacus(), RECORDS, streams(0), device="cpu", watch=Watch(every=2, look=look))
+    train(RUN, alone, Opacus(), RECORDS, streams(0), device="cpu")
+    assert torch.equal(flat(watched), flat(alone))
+    assert len(seen) == -(-RUN.steps // 2)
+    assert torch.equal(seen[-1], flat(watched)), "the last look is at what is handed over"
 
 
 def test_a_run_that_was_stopped_or_diverged_is_left_where_it_is() -> None:
