@@ -9,9 +9,12 @@ override no group, and another data set is a group.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from accounting.errors import BadInput
 
+ROOT = Path(__file__).resolve().parent.parent
+EXPERIMENTS, FIGURES = ROOT / "conf" / "experiment", ROOT / "reports" / "reproduction" / "figures"
 FULL, REDUCED = "full", ("small", "smoke")
 
 
@@ -23,6 +26,8 @@ def scaled(arguments: Sequence[str]) -> list[str]:
     >>> scaled(["scale=full", "experiment=a_fig3"])
     ['experiment=a_fig3']
     """
+    for word in arguments:
+        _refuse_what_trains_nothing(word)
     scales = [word.partition("=")[2] for word in arguments if word.startswith("scale=")]
     if not scales:
         return list(arguments)
@@ -33,6 +38,16 @@ def scaled(arguments: Sequence[str]) -> list[str]:
         raise BadInput(f"Expected scale={scale} to come with an experiment, as in experiment=a_fig3.")
     kept = [word for word in arguments if not word.startswith("scale=")]
     return kept if scale == FULL else [_within(scale, word) for word in kept]
+
+
+def _refuse_what_trains_nothing(word: str) -> None:
+    """A figure that the accountants alone make is no sweep, but has a name like one."""
+    key, _, name = word.partition("=")
+    if key == "experiment" and (FIGURES / f"{name}.py").is_file() and not (EXPERIMENTS / f"{name}.yaml").is_file():
+        raise BadInput(
+            f"Expected experiment={name} to be a sweep: this figure trains nothing. python -m reports.reproduction "
+            f"{name} (make reproduce FIGURE={name}) computes it."
+        )
 
 
 def _within(scale: str, word: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
-from reports.reproduction.finding import Trained, find, known
+from reports.reproduction.finding import Computed, Trained, find, known
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
 from sweeper.declaration import declare
@@ -172,3 +172,11 @@ def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path
     done = program("b_fig6", "--scale", "tiny", module="reports.reproduction")
     assert (done.returncode, done.stderr) == (2, "Expected SCALE=tiny to be one of full, small, smoke.\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_that_trains_nothing_says_how_it_is_made() -> None:
+    computed = [name for name in known() if isinstance(find(name), Computed)]
+    assert {"b_fig1", "b_fig9", "b_table3", "c_bounds"} <= set(computed)
+    for name in computed:
+        with pytest.raises(BadInput, match=f"make reproduce FIGURE={name}"):
+            scaled([f"experiment={name}", "scale=small"])
