@@ -33,7 +33,7 @@ class TrialResult:
     in `events.to_json`'s form, None where the attempt failed before it could say. `curator` holds facts that no price
     covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, and `curve`, a list of what was
     measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
-    also "training_accuracy" and "training_loss". A value is None where it is not finite.
+    also "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
     """
 
     trial: str

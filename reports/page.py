@@ -24,7 +24,7 @@ from reports.bill import Bill, read_bill
 from reports.exhibits.course import course
 from reports.exhibits.ease import ease
 from reports.exhibits.exhibit import Exhibit
-from reports.exhibits.landscapes import how_often_best, log_losses, training_losses
+from reports.exhibits.landscapes import bounding, how_often_best, log_losses, training_losses
 from reports.exhibits.privacy import privacy
 from reports.exhibits.rivals import rivals
 from reports.exhibits.spending import spending, with_shares
@@ -150,7 +150,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
-        findings=(*findings(sweep), *_only(training_losses(sweep), course(sweep))),
+        findings=(*findings(sweep), *_only(training_losses(sweep), bounding(sweep), course(sweep))),
         terms=_account_and_terms(sweep, bill),
     )
     return write(page, folder / FOLDER)

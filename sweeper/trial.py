@@ -22,7 +22,7 @@ from accounting.events import DpEvent
 from accounting.result import Status, TrialResult
 from accounting.steps import Steps, forget_checkpoints, go_on, is_charged, steps_spent
 from sweeper.blocks import stacks
-from sweeper.declaration import Declaration, build
+from sweeper.declaration import build
 from sweeper.materials import initial_identity, load, make_model, make_streams
 from sweeper.session import Machine, Session, log, progress
 from trainers.output_perturbation import OutputPerturbation
@@ -217,20 +217,21 @@ def _train(
         should_stop=should_stop,
         journals=[one.journal for one in group],
         since=[one.since for one in group],
-        watch=_watch(group[0].session.declaration, data, machine),
+        watch=_watch(group[0].session, data, machine),
     )
 
 
-def _watch(declaration: Declaration, data: Split, machine: Machine) -> Watch | None:
+def _watch(session: Session, data: Split, machine: Machine) -> Watch | None:
     """How the runs of a group are looked at in their course; None where they are not."""
     from trainers.curves import Watch, look
 
-    every, public = looks_every(declaration.score), declaration.public
+    declaration = session.declaration
+    every = looks_every(declaration.score)
     if every is None:
         return None
-    return Watch(
-        every=every, look=partial(look, data=data, public=public, device=machine.device, loss=declaration.loss)
-    )
+    engine = build(session.trial.config["engine"], "engine")
+    about = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
+    return Watch(every=every, look=partial(look, **about, device=machine.device))
 
 
 def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trainers.engines.engine import Engine, Minibatch, Task
 from trainers.losses import CROSS_ENTROPY, Loss
 
 if TYPE_CHECKING:
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 
     from trainers.data.records import Records
     from trainers.data.split import Split
+    from trainers.transforms import GradientTransform
 
 MOST = 10_000
 """Records of a kind that are looked at, the first ones: a curve should not take longer than the training."""
 
+FEW = 256
+"""Training records whose gradients are looked at."""
+
 _CHUNK = 1024
+_ROUNDING = 1e-5
+"""By how much transforms shorten for the sake of rounding alone, and a little more."""
 
 Look = Mapping[str, float | None]
 """Means by name, None where one is not finite."""
@@ -31,10 +38,10 @@ Look = Mapping[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Looks every so many steps, and after the last one."""
+    """Looks every so many steps, and after the last one, at a model and what bounds its gradients there."""
 
     every: int
-    look: Callable[[nn.Module], Look]
+    look: Callable[[nn.Module, GradientTransform], Look]
 
     def ahead(self, step: int) -> int:
         """How many steps there are from here to the next look."""
@@ -47,18 +54,26 @@ class Watch:
 
 def look(
     model: nn.Module,
-    data: Split,
+    transform: GradientTransform,
     *,
+    data: Split,
     public: bool,
+    engine: Engine,
     device: torch.device | str,
     loss: Loss = CROSS_ENTROPY,
 ) -> Look:
-    """Accuracy and mean loss on the public test records, and on those trained on where they were declared `public`."""
+    """Accuracy and mean loss on the public test records, and on those trained on where they were declared `public`.
+
+    Of these also what the transform does to their gradients, record by record: `mean_factor`, and `shortened`, the
+    share of them that it makes shorter.
+    """
     found: dict[str, float | None] = {}
     for name, records in _public_parts(data, public=public):
         quality, mean = _means(model, records, device, loss)
         found |= {f"{name}_accuracy": quality, f"{name}_loss": mean}
-    return found
+    return found | (
+        _bounding(model, data.train, engine, Task(transform=transform, loss=loss), device) if public else {}
+    )
 
 
 def _public_parts(data: Split, *, public: bool) -> Iterator[tuple[str, Records]]:
@@ -66,6 +81,19 @@ def _public_parts(data: Split, *, public: bool) -> Iterator[tuple[str, Records]]
         yield "test", data.test
     if public:
         yield "training", data.train
+
+
+def _bounding(
+    model: nn.Module, records: Records, engine: Engine, task: Task, device: torch.device | str
+) -> dict[str, float | None]:
+    """What becomes of the gradients of the first records."""
+    part = slice(0, min(FEW, len(records)))
+    _, norms = engine.weighted_sum(model, Minibatch(records.inputs(part, device), records.targets(part, device)), task)
+    factors = task.transform.factors(norms)
+    return {
+        "mean_factor": float(factors.double().mean()),
+        "shortened": float((factors * norms < norms * (1 - _ROUNDING)).double().mean()),
+    }
 
 
 def _means(

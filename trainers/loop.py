@@ -215,8 +215,9 @@ def _look(watch: Watch, rows: Sequence[_Row], models: Sequence[nn.Module]) -> No
     for row in rows:
         here = row.progress
         if watch.due(here.step, row.run.steps) and not here.diverged:
+            transform = row.run.trainer.transform.shrunk(row.run.bounds.factor(here.step - 1, row.run.steps))
             with _averaged(here):
-                here.curve += ({"step": here.step, **watch.look(models[row.place])},)
+                here.curve += ({"step": here.step, **watch.look(models[row.place], transform)},)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -22,7 +24,7 @@ WHITE = 0.01
 """The share of the lowest losses that is drawn white. *Source*: Mohapatra et al. 2022, Figures 2 to 5."""
 
 SMALLEST = 1e-9
-TRAINING_LOSS = "training_loss"
+TRAINING_LOSS, MEAN_FACTOR, SHORTENED = "training_loss", "mean_factor", "shortened"
 
 
 def log_losses(sweep: Sweep) -> Exhibit | None:
@@ -35,17 +37,64 @@ def log_losses(sweep: Sweep) -> Exhibit | None:
 
 def training_losses(sweep: Sweep) -> Exhibit | None:
     """The last training loss of every run that was looked at, of data declared public; None where there is none."""
-    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results.items()}
-    last = {trial: seen[-1].get(TRAINING_LOSS) for trial, seen in curves.items() if seen}
-    losses = sweep.table["trial"].map(last.get)
     return _loss_maps(
         sweep,
-        losses,
+        _last_seen(sweep, TRAINING_LOSS),
         key="training-losses",
         title="Training losses",
         measure="log10 of training loss",
         records="training records, which were declared public",
     )
+
+
+def bounding(sweep: Sweep) -> Exhibit | None:
+    """What is left of gradients at the last look at data declared public, and the rate that they meet with it."""
+    factors, shares = _last_seen(sweep, MEAN_FACTOR), _last_seen(sweep, SHORTENED)
+    if factors.notna().sum() < LEAST:
+        return None
+    steps = (rate and factor and rate * factor for rate, factor in zip(_rates(sweep), factors, strict=True))
+    columns = {
+        "log10 of mean factor": map(_log, factors),
+        "share of gradients shortened": shares,
+        "log10 of lr x mean factor": map(_log, steps),
+    }
+    maps = {
+        measure: arrange(_with(sweep.table, pd.Series(list(column), dtype=object)), sweep.axes)
+        for measure, column in columns.items()
+    }
+    return Exhibit(
+        key="bounding",
+        title="How gradients are bounded",
+        note="At the last look: by what a gradient is multiplied on average before noise is added, how many become "
+        "shorter by it, and the step size that is left for the raw gradient of a method without momentum. Of "
+        "training records that were declared public.",
+        source=RESULTS,
+        drawings=tuple(
+            charts.maps(f"bounding-{place}", f"{measure} over the grid.", measure, [_map(panel) for panel in panels])
+            for place, (measure, panels) in enumerate(maps.items(), start=1)
+        ),
+        sheets=tuple(
+            replace(_sheet(panel, "{:.4g}"), caption=f"{measure}: {panel.name}")
+            for measure, panels in maps.items()
+            for panel in panels
+        ),
+    )
+
+
+def _last_seen(sweep: Sweep, name: str) -> pd.Series[Any]:
+    """What each run showed of this at its last look, None where it was not looked at."""
+    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results.items()}
+    last = {trial: seen[-1].get(name) for trial, seen in curves.items() if seen}
+    return pd.Series([last.get(trial) for trial in sweep.table["trial"]], dtype=object)
+
+
+def _rates(sweep: Sweep) -> list[float | None]:
+    trainers = {run.trial.id: run.trial.config.get("trainer", {}) for run in sweep.runs.rows}
+    return [trainers[trial].get("lr") for trial in sweep.table["trial"]]
+
+
+def _log(value: float | None) -> float | None:
+    return math.log10(value) if value else None
 
 
 def how_often_best(sweep: Sweep) -> Exhibit | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reports import table
-from reports.exhibits.landscapes import how_often_best, log_losses, training_losses
+from reports.exhibits.landscapes import bounding, how_often_best, log_losses, training_losses
 from reports.page import write_report
 from reports.sheets import Sheet
 from tests.reports.conftest import CLIP, LR, Made
@@ -55,6 +55,23 @@ def test_training_losses_are_those_of_the_last_look_at_data_declared_public(swee
     shown = training_losses(of(made))
     assert shown is not None
     assert sorted(numbers(shown.sheets[0])) == pytest.approx([-5, -4, -3, -2, -1, 0])
+
+
+def test_what_is_left_of_gradients_is_that_of_the_last_look(sweep_of: SweepOf) -> None:
+    made = sweep_of(GRID)
+    assert bounding(of(made)) is None
+    for place, trial in enumerate(made.plan.trials):
+        path = made.folder / "trials" / trial.id / "result.json"
+        form = json.loads(path.read_text())
+        form["curator"]["curve"] = [{"step": 80, "mean_factor": 0.1 * (place + 1), "shortened": 0.5}]
+        path.write_text(json.dumps(form))
+    shown = bounding(of(made))
+    assert shown is not None
+    factors, shares, rates = map(numbers, shown.sheets)
+    assert sorted(factors) == pytest.approx([math.log10(0.1 * (place + 1)) for place in range(6)])
+    assert shares == [0.5] * 6
+    lrs = [trial.axes[LR] for trial in made.plan.trials]
+    assert sorted(rates) == pytest.approx(sorted(math.log10(lr * 0.1 * (i + 1)) for i, lr in enumerate(lrs)))
 
 
 def test_how_often_a_point_is_the_best_of_its_repetition(sweep_of: SweepOf) -> None:

@@ -24,6 +24,7 @@ from trainers.run import Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant
 from trainers.sums import EngineSums, StackedSums
+from trainers.transforms import GradientTransform
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.3),
@@ -86,7 +87,7 @@ def test_runs_side_by_side_have_each_its_own_average(stacked: bool) -> None:
 def test_curves_look_at_the_average_and_leave_the_steps_alone() -> None:
     seen: list[Tensor] = []
 
-    def look(model: nn.Module) -> Look:
+    def look(model: nn.Module, _: GradientTransform) -> Look:
         seen.append(flat(model))
         return {}
 

@@ -33,6 +33,7 @@ from trainers.run import Outcome, Run
 from trainers.sampling import Poisson
 from trainers.schedules import Constant
 from trainers.sums import EngineSums, StackedSums
+from trainers.transforms import Clip, GradientTransform, Normalize, Unbounded
 
 SHAPE, CLASSES = (4,), 3
 RUN = Run(
@@ -62,30 +63,56 @@ def flat(model: nn.Module) -> Tensor:
     return parameters_to_vector(model.parameters()).detach().clone()
 
 
+def seen(model: nn.Module, *, public: bool, transform: GradientTransform = RUN.trainer.transform) -> Look:
+    data = Split(train=TRAIN, test=TEST)
+    return look(model, transform, data=data, public=public, engine=Opacus(), device="cpu")
+
+
 def mean_loss(model: nn.Module, records: Records) -> object:
     return pytest.approx(float(cross_entropy(model(records.features), records.labels).detach()), rel=1e-6)
 
 
 def weights_seen(every: int) -> Watch:
     """Looks at nothing but the first weight."""
-    return Watch(every=every, look=lambda model: {"weight": float(flat(model)[0])})
+    return Watch(every=every, look=lambda model, _: {"weight": float(flat(model)[0])})
 
 
 def test_a_look_is_by_public_records_alone_and_by_training_records_only_if_they_are() -> None:
     model = fresh()
-    found = look(model, Split(train=TRAIN, test=TEST), public=False, device="cpu")
+    found = seen(model, public=False)
     outputs = model(TEST.features)
     assert set(found) == {"test_accuracy", "test_loss"}
     assert found["test_accuracy"] == pytest.approx(float((outputs.argmax(dim=1) == TEST.labels).double().mean()))
     assert found["test_loss"] == mean_loss(model, TEST)
-    more = look(model, Split(train=TRAIN, test=TEST), public=True, device="cpu")
+    more = seen(model, public=True)
     assert more["training_loss"] == mean_loss(model, TRAIN)
     assert dict(found).items() <= dict(more).items()
 
 
+@pytest.mark.parametrize(
+    ("transform", "factor"),
+    [
+        (Clip(clip_norm=0.4), lambda norm: min(1.0, 0.4 / norm)),
+        (Normalize(regularizer=0.1), lambda norm: 1 / (norm + 0.1)),
+        (Unbounded(), lambda norm: 1.0),
+    ],
+)
+def test_what_bounds_gradients_is_seen_record_by_record_of_public_data(
+    transform: GradientTransform, factor: Callable[[float], float]
+) -> None:
+    model, norms = fresh(), []
+    for record, label in zip(TRAIN.features, TRAIN.labels, strict=True):
+        loss = cross_entropy(model(record[None]), label[None])
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        norms.append(float(torch.cat([gradient.flatten() for gradient in gradients]).norm()))
+    found = seen(model, public=True, transform=transform)
+    assert found["mean_factor"] == pytest.approx(sum(map(factor, norms)) / len(norms), rel=1e-4)
+    assert found["shortened"] == pytest.approx(sum(factor(norm) < 1 - 1e-5 for norm in norms) / len(norms))
+
+
 def test_long_data_are_looked_at_by_their_first_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.curves.MOST", 5)
-    found = look(fresh(), Split(train=TRAIN, test=TEST), public=False, device="cpu")
+    found = seen(fresh(), public=False)
     assert found["test_loss"] == mean_loss(fresh(), Records(features=TEST.features[:5], labels=TEST.labels[:5]))
 
 
@@ -94,7 +121,7 @@ def test_what_is_not_finite_is_none_which_json_can_hold() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(math.inf)
-    found = look(model, Split(train=TRAIN, test=TEST), public=False, device="cpu")
+    found = seen(model, public=False)
     assert found["test_loss"] is None
     json.dumps(found, allow_nan=False)
 
@@ -161,7 +188,7 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
         steps = go_on(tmp_path, trial, receipt) if resume else Steps.begin(tmp_path, trial, 1)
         done: list[int] = []
 
-        def seen(model: nn.Module) -> Look:
+        def seen(model: nn.Module, _: GradientTransform) -> Look:
             looks.append(float(flat(model)[0]))
             return {"weight": looks[-1]}
 
