@@ -107,7 +107,8 @@ def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
             _draw_map(axes, panel, norm)
         bar = drawn.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)
         bar.set_label(measure, fontsize=8, color=marks.INK)
-        bar.ax.tick_params(labelsize=7.5)
+        bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
+        bar.outline.set_edgecolor(marks.MUTED)
         return finish(drawn, name, alt)
 
 
@@ -184,7 +185,8 @@ def _draw(axes: Axes, chart: Chart) -> None:
     style(axes, chart.title, chart.x_label, chart.y_label)
     if len(chart.curves) > 1:
         ncols, below = _columns(chart), (0.5, -0.17)
-        axes.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=below, ncols=ncols)
+        below_the_axes: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": below, "ncols": ncols}
+        axes.legend(frameon=False, fontsize=7.5, labelcolor=marks.INK, **below_the_axes)
 
 
 def _columns(chart: Chart) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 
 from reports.charts import Boxes, Chart, Curve, Map, charts, maps
+from reports.marks import GRID, INK, MUTED, SERIES
 
 
 def picture(png: bytes) -> np.ndarray:
@@ -37,3 +39,17 @@ def test_many_maps_break_into_rows() -> None:
     assert drawn(3)[0] == drawn(1)[0]
     assert drawn(4) == (drawn(1)[0] + 720, drawn(2)[1])
     assert drawn(6)[1] == drawn(3)[1]
+
+
+def test_no_ink_is_left_out_that_pages_exchange_at_night() -> None:
+    """A text or line without a colour of its own is black, on a black page too."""
+    curves = tuple(Curve(label=f"curve {place}", x=(1.0, 2.0), y=(1.0, 2.0)) for place in range(3))
+    chart = Chart(title="t", x_label="x", y_label="y", curves=curves, log_x=True, at=(1.5,), levels=(1.2,))
+    boxes = Boxes(title="t", y_label="y", groups=(("one", (1.0, 2.0, 3.0)),))
+    one = Map(title="t", x_label="x", y_label="y", columns=("1", "2"), rows=("1",), values=((1.0, 2.0),))
+    for drawn in (charts("some", "words", [chart, boxes]), maps("some", "words", "m", [one])):
+        texts = re.findall(r"<text style=\"([^\"]*)\"", drawn.svg)
+        assert len(texts) > 5
+        assert [text for text in texts if INK not in text] == []
+        strokes = set(re.findall(r"stroke: (#\w+)", drawn.svg))
+        assert strokes <= {INK, MUTED, GRID, *SERIES}
