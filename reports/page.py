@@ -32,11 +32,11 @@ from reports.facts import Fact
 from reports.grid import arrange
 from reports.heatmap import Picture, pictures
 from reports.inline import fragment
+from reports.lines import Context, Line, violations
 from reports.origin import Origin, read_origin
 from reports.rendering import fill, store
 from reports.sections import Best, Segment
 from reports.sheets import Sheet
-from reports.statement import Context, Line, violations
 from reports.table import Sweep
 from reports.unprotected import NOBODY, statement_of
 

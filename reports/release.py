@@ -25,9 +25,9 @@ from reports import page as pages
 from reports import sections, sheets, table
 from reports.audience import Audience
 from reports.bill import read_bill
+from reports.lines import Context, violations
 from reports.page import Page
 from reports.sections import Best
-from reports.statement import Context, violations
 from reports.table import State, Sweep
 from reports.unprotected import statement_of
 

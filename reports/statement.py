@@ -7,18 +7,14 @@ violated line is no private release.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
 from accounting.guarantee import Adjacency
 from reports import notation
 from reports.audience import Audience
-from reports.bill import Bill
-from reports.facts import Fact
+from reports.conduct import charged, randomness, sampling
+from reports.lines import Context, Line, Standing
 from reports.notation import axis_label, count, epsilon_up, listed, method_label
-from reports.table import Conduct, Sweep
 
 _FORCED = (
     "No accountant could say less than {epsilon}: an explicit attack on this search (an aligned canary among records "
@@ -28,74 +24,20 @@ _FORCED = (
 LUCK = "Intervals are of one score each; the best of many is a lucky one, and a fresh score tends to be lower."
 
 
-SHARED = (
-    "Runs on the same subsamples are priced as one mechanism whose precision is the sum of theirs; as independent ones "
-    "they would seem cheaper than they are."
-)
-
-
-class Standing(StrEnum):
-    """How a line of the statement is known."""
-
-    CHECKED = "checked"
-    ASSUMED = "assumed"
-    STATED = "stated"
-    VIOLATED = "violated"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One line of the statement, with what speaks for it."""
-
-    topic: str
-    text: str
-    standing: Standing
-    evidence: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What the lines are written from."""
-
-    sweep: Sweep
-    bill: Bill
-    facts: Mapping[str, Fact]
-    audience: Audience
-
-    @property
-    def drawn(self) -> bool:
-        """Whether what ran are the tries of a secret draw."""
-        return self.sweep.runs.drawn
-
-    @property
-    def row(self) -> str:
-        """What a row of the sweep's table is."""
-        return self.sweep.runs.noun
-
-    def curator(self, *evidence: str) -> tuple[str, ...]:
-        """Evidence that only the curator's page shows."""
-        return evidence if self.audience is Audience.CURATOR else ()
-
-
 def write_statement(context: Context) -> tuple[Line, ...]:
     """All lines, the claim first."""
     return (
         _claim(context),
         _unit(context),
         charged(context),
-        _sampling(context),
+        sampling(context),
         _accountants(context),
         _scores(context),
-        _randomness(context),
+        randomness(context),
         _covered(context),
         _not_covered(context),
         _trust(context),
     )
-
-
-def violations(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """The lines that the records speak against."""
-    return tuple(line for line in lines if line.standing is Standing.VIOLATED)
 
 
 def _claim(context: Context) -> Line:
@@ -133,98 +75,6 @@ def _unit(context: Context) -> Line:
             else (f"A {unit} takes part with at most the declared number of records; all are protected together.",)
         ),
     )
-
-
-def charged(context: Context) -> Line:
-    """That nothing ran without a charge."""
-    table = context.sweep.table
-    bare = [
-        str(row["trial"])
-        for _, row in table.iterrows()
-        if row["attempts_started"] > row["attempts_charged"]
-        or (row["trial"] in context.sweep.results and not row["attempts_started"])
-    ]
-    if bare:
-        return Line(
-            topic="Charges",
-            text=f"{_counted(len(bare), context.row)} ran without a charge: the claim does not hold.",
-            standing=Standing.VIOLATED,
-            evidence=context.curator(*bare),
-        )
-    facts = context.facts
-    charged, started = facts["runs_charged"].text, facts["runs_started"].text
-    return Line(
-        topic="Charges",
-        text=(
-            "The search was charged before its first run, whatever would be drawn, and stays charged whatever became "
-            "of it."
-            if context.drawn
-            else "Every run was charged before it started, and stays charged whatever became of it."
-        ),
-        standing=Standing.CHECKED,
-        evidence=context.curator(
-            f"Searches charged: {charged}, tries begun: {started}."
-            if context.drawn
-            else f"Runs charged: {charged}, started: {started}.",
-            f"The ledger's chain verifies, {context.sweep.entries} lines long.",
-        ),
-    )
-
-
-def _sampling(context: Context) -> Line:
-    facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
-    shared, taken = context.sweep.plan.shared, _taken(context)
-    if taken:
-        declared = (
-            f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
-            f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
-        )
-    elif "minimised_noise" in facts:
-        declared = (
-            f"Each run minimises a strongly convex loss over all training {context.sweep.plan.unit}s and adds Gaussian "
-            f"noise once to where the least is, of {facts['minimised_noise'].text} times what one "
-            f"{context.sweep.plan.unit} can move it."
-        )
-    else:
-        declared = "The runs are described by their events in the plan."
-    told = [f"{_counted(conducts[conduct], context.row)}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
-    standing, verdict = Standing.CHECKED, "What ran is what was charged."
-    if conducts[Conduct.OTHERWISE]:
-        standing, verdict = Standing.VIOLATED, "Something else ran than was charged."
-    elif context.audience is Audience.PUBLIC:
-        verdict = "Every run that could say what it did, did what was charged."
-    elif conducts[Conduct.UNKNOWN]:
-        standing, verdict = Standing.ASSUMED, "What ran is what was charged; a failed run could not say."
-    return Line(
-        topic="Sampling and noise",
-        text=f"{declared} {verdict}",
-        standing=standing,
-        evidence=(*((SHARED,) if shared else ()), *context.curator(*told)),
-    )
-
-
-def _taken(context: Context) -> str:
-    """Whom a step takes; nothing where the events have no such word."""
-    facts, unit = context.facts, context.sweep.plan.unit
-    taken = []
-    if "sample_rate" in facts:
-        alike = ", the same ones for all runs," if context.sweep.plan.shared else ""
-        taken.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{alike}")
-    if "batches" in facts:
-        taken.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
-    if "epochs" in facts:
-        taken.append(f"the training {unit}s that fall to it, each in one of every {facts['epochs'].text} steps,")
-    return " or ".join(taken)
-
-
-def _bounds(facts: Mapping[str, Fact]) -> str:
-    """How the clip norm, which the noise is relative to, changes over a run."""
-    return f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
-
-
-def _lost(facts: Mapping[str, Fact]) -> str:
-    """What is paid for so that a run that was killed may go on from a checkpoint."""
-    return f", and up to {facts['lost_steps'].text} more that a crash makes run twice" if "lost_steps" in facts else ""
 
 
 def _accountants(context: Context) -> Line:
@@ -290,22 +140,6 @@ def _scores(context: Context) -> Line:
             *shares,
             LUCK,
         ),
-    )
-
-
-def _randomness(context: Context) -> Line:
-    if context.sweep.reproducible:
-        return Line(
-            topic="Randomness",
-            text="Declared reproducible: NOT a private release. Whoever knows the seed can remove the noise.",
-            standing=Standing.VIOLATED,
-        )
-    results = len(context.sweep.results)
-    return Line(
-        topic="Randomness",
-        text="Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        standing=Standing.CHECKED,
-        evidence=context.curator(f"So say {results} of {count(results, 'result')}."),
     )
 
 
@@ -384,10 +218,6 @@ def _trust(context: Context) -> Line:
         text="The curator holds the data and the sweep's folder and is trusted with both; readers are not.",
         standing=Standing.ASSUMED,
     )
-
-
-def _counted(many: int, noun: str) -> str:
-    return f"{many} tries" if noun == "try" and many != 1 else count(many, noun)
 
 
 def _last(config: Mapping[str, object], group: str) -> str:

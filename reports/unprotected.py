@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from reports.conduct import charged
 from reports.facts import Fact
+from reports.lines import Context, Line, Standing
 from reports.notation import count, listed, number
-from reports.statement import Context, Line, Standing, charged, write_statement
+from reports.statement import write_statement
 from reports.table import Conduct
 
 NOBODY = "This search protects nobody: its data were declared public."

@@ -12,8 +12,9 @@ from accounting.guarantee import Adjacency
 from reports.audience import Audience
 from reports.bill import read_bill
 from reports.facts import read_facts
+from reports.lines import Context, Line, Standing, violations
 from reports.notation import epsilon_up
-from reports.statement import Context, Line, Standing, violations, write_statement
+from reports.statement import write_statement
 from reports.table import read
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
