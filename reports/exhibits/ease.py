@@ -14,7 +14,8 @@ from reports import charts
 from reports.charts import Boxes, Chart, Curve
 from reports.exhibits.exhibit import Exhibit
 from reports.facts import RESULTS
-from reports.notation import method_label, percent
+from reports.notation import method_label, number, percent
+from reports.ridge import CLIP, LR, exponent
 from reports.sheets import Item, Sheet
 from reports.table import State
 
@@ -23,6 +24,9 @@ NEAR = (0.01, 0.02)
 
 FEW = 4
 TAILS = (0.025, 0.975)
+FEWEST_CLIPS = 3
+"""Clip norms that show how the best learning rate moves with them."""
+
 LEAST = 5
 """Finished points that a method needs for its scores to be a distribution."""
 
@@ -54,6 +58,7 @@ def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best of "
         "so many points drawn at random from those that ran, its mean and the range of 95 of 100 draws.",
         source=RESULTS,
+        said=tuple(_ridges(table)),
         drawings=(_draw(scores, found, measure),),
         sheets=(_sheet(scores, found, best),),
     )
@@ -80,6 +85,21 @@ def _share_below(points: int, size: int) -> NDArray[np.float64]:
     """For each rank from below: the share of the subsets of this size that hold nothing better [points]."""
     ways = math.comb(points, size)
     return np.array([math.comb(rank, size) / ways for rank in range(1, points + 1)])
+
+
+def _ridges(table: pd.DataFrame) -> Iterator[str]:
+    """How the best learning rate of each method moves with its clip norm, at each noise."""
+    if not {LR, CLIP} <= set(table.columns):
+        return
+    for (method, noise), rows in table.groupby(["method", "noise_multiplier"], sort=False, dropna=False):
+        power, clips = exponent(rows) if rows[[LR, CLIP]].notna().all(axis=None) else (math.nan, 0)
+        if clips >= FEWEST_CLIPS:
+            at = "" if noise is None else f" at noise multiplier {number(noise)}"
+            yield (
+                f"{method_label(str(method))}{at}: the best lr goes like clip_norm to the power of {power:.2f}, over "
+                f"{clips} clip norms whose best lr is inside the grid. At -1 only their product counts; at 0 each can "
+                "be tuned alone."
+            )
 
 
 def _scores(rows: pd.DataFrame) -> list[float]:

@@ -8,8 +8,9 @@ import pandas as pd
 
 from reports.charts import Chart, Curve, Drawing, charts
 from reports.notation import number
-from reports.reproduction.claims import APART, points, scores
+from reports.reproduction.claims import APART, points
 from reports.reproduction.finding import Finding
+from reports.ridge import scores
 from reports.table import Sweep
 
 LEAST = "bounds.least"

@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from reports.notation import method_label, number
 from reports.reproduction.finding import Finding
-from reports.table import State
+from reports.ridge import CLIP, LR, best_row, by, exponent, scores
 
-LR, CLIP, REGULARIZER, MOMENTUM, STEPS = (
-    "trainer.lr",
-    "trainer.clip_norm",
-    "trainer.regularizer",
-    "trainer.momentum",
-    "steps",
-)
+REGULARIZER, MOMENTUM, STEPS = "trainer.regularizer", "trainer.momentum", "steps"
 FLAT, CLOSE = 0.05, 0.03
 APART = 0.01
 """What one score must have before another to be called better: less may be the noise of a single run."""
@@ -33,12 +25,6 @@ WIDER = 0.1
 
 SLOPES = (-1.5, -0.5)
 """Exponents e of lr ~ clip_norm^e that count as inverse proportion, which is -1."""
-
-
-def scores(rows: pd.DataFrame) -> pd.Series[float]:
-    """The rows' scores; what gave none, because it diverged say, scores 0."""
-    finished = rows["state"] == State.FINISHED
-    return rows["accuracy"].where(finished, 0.0).astype(float).fillna(0.0)
 
 
 def points(share: float) -> str:
@@ -54,7 +40,7 @@ def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped
     """At its best learning rate, a normalized method hardly feels its regularizer; the clipped one feels its norm."""
     spreads = {
         noise: (_spread(_of(rows, normalized), REGULARIZER), _spread(_of(rows, clipped), CLIP))
-        for noise, rows in _by(table, "noise_multiplier")
+        for noise, rows in by(table, "noise_multiplier")
     }
     return Finding(
         claim=f"{method_label(normalized)} is rather stable in its regularizer r, while {method_label(clipped)} "
@@ -73,7 +59,7 @@ def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
     """More of a normalized method's grid is about as good as its best cell."""
     shares = {
         noise: {method: _near_best(_of(rows, method)) for method in (normalized, clipped)}
-        for noise, rows in _by(table, "noise_multiplier")
+        for noise, rows in by(table, "noise_multiplier")
     }
     return Finding(
         claim=f"{method_label(normalized)} is stable in regularizer and learning rate, so that it could be easier to "
@@ -89,7 +75,7 @@ def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
 
 def ridge(table: pd.DataFrame) -> Finding:
     """DP-SGD's best learning rate falls as its clip norm grows."""
-    found = {noise: exponent(_of(rows, "dpsgd")) for noise, rows in _by(table, "noise_multiplier")}
+    found = {noise: exponent(_of(rows, "dpsgd")) for noise, rows in by(table, "noise_multiplier")}
     return Finding(
         claim="DP-SGD's optimum follows lr x c: where clip norms are larger, the best learning rate is smaller.",
         criterion=f"best lr ~ c^e with e from {SLOPES[0]} to {SLOPES[1]}, over clip norms whose best lr is not at the "
@@ -102,7 +88,7 @@ def ridge(table: pd.DataFrame) -> Finding:
 def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
     """The methods' best scores are nearly the same."""
     gaps, told = [], []
-    for noise, rows in _by(table, "noise_multiplier"):
+    for noise, rows in by(table, "noise_multiplier"):
         best = {method: float(scores(_of(rows, method)).max()) for method in methods}
         gaps.append(max(best.values()) - min(best.values()))
         said = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in best.items())
@@ -140,25 +126,10 @@ def no_diagonal(table: pd.DataFrame) -> Finding:
     )
 
 
-def exponent(rows: pd.DataFrame) -> tuple[float, int]:
-    """The e of best lr ~ clip_norm^e by least squares, and over how many clip norms.
-
-    Clip norms whose best learning rate is the least or the largest are left out: theirs may lie beyond. Nan for fewer
-    than two.
-    """
-    edges = (rows[LR].min(), rows[LR].max())
-    best = {float(clip): _best(own)[LR] for clip, own in _by(rows, CLIP)}
-    inside = {clip: float(lr) for clip, lr in best.items() if lr not in edges}
-    if len(inside) < 2:
-        return math.nan, len(inside)
-    slope, _ = np.polyfit(np.log(list(inside)), np.log(list(inside.values())), 1)
-    return float(slope), len(inside)
-
-
 def momentum(table: pd.DataFrame) -> Finding:
     """A moderate coefficient ends best, a large one only starts well."""
     lengths = sorted(set(table[STEPS]))
-    last = {float(value): float(scores(own).max()) for value, own in _by(table[table[STEPS] == lengths[-1]], MOMENTUM)}
+    last = {float(value): float(scores(own).max()) for value, own in by(table[table[STEPS] == lengths[-1]], MOMENTUM)}
     winner = max(last, key=last.__getitem__)
     return Finding(
         claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
@@ -171,7 +142,7 @@ def momentum(table: pd.DataFrame) -> Finding:
 def quick_start(table: pd.DataFrame) -> Finding:
     """A large coefficient is ahead at first."""
     first = min(table[STEPS])
-    early = {float(value): float(scores(own).max()) for value, own in _by(table[table[STEPS] == first], MOMENTUM)}
+    early = {float(value): float(scores(own).max()) for value, own in by(table[table[STEPS] == first], MOMENTUM)}
     others = [score for value, score in early.items() if value != 0.9]
     return Finding(
         claim="With momentum 0.9 the accuracy increases faster in the beginning.",
@@ -224,7 +195,7 @@ def mean_of_best(values: Sequence[float], draws: int) -> float:
 def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
     """Two methods' best and median candidates score alike at every length."""
     gaps = {}
-    for length, rows in _by(table, STEPS):
+    for length, rows in by(table, STEPS):
         left, right = scores(_of(rows, one)), scores(_of(rows, other))
         gaps[int(length)] = (float(abs(left.max() - right.max())), float(abs(left.median() - right.median())))
     return Finding(
@@ -239,8 +210,8 @@ def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
 def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
     """How often each (lr, clip norm) is the best of its length; equals share nothing, the first one has it."""
     counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
-    for _, rows in _by(table, STEPS):
-        best = _best(rows)
+    for _, rows in by(table, STEPS):
+        best = best_row(rows)
         counts[float(best[LR]), float(best[CLIP])] += 1
     return counts
 
@@ -258,23 +229,13 @@ def prunable(table: pd.DataFrame) -> Finding:
     )
 
 
-def _by(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
-    """The rows by ascending value of a numeric column."""
-    values = sorted({float(value) for value in table[key].dropna()})
-    return [(value, table[table[key].astype(float) == value]) for value in values]
-
-
 def _of(table: pd.DataFrame, method: str) -> pd.DataFrame:
     return table[table["method"] == method]
 
 
-def _best(rows: pd.DataFrame) -> pd.Series[Any]:
-    return rows.iloc[int(scores(rows).to_numpy().argmax())]
-
-
 def _spread(rows: pd.DataFrame, key: str) -> float:
     """How far the scores lie apart over a key, at the learning rate of the best one."""
-    found = scores(rows[rows[LR] == _best(rows)[LR]])
+    found = scores(rows[rows[LR] == best_row(rows)[LR]])
     return float(found.max() - found.min()) if rows[key].nunique() > 1 else math.nan
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 from reports.charts import Map, maps
 from reports.notation import method_label
 from reports.reproduction import claims
-from reports.reproduction.claims import CLIP, LR
 from reports.reproduction.finding import Reproduction
 from reports.reproduction.training import ACCOUNT, costs
+from reports.ridge import CLIP, LR, scores
 from reports.table import Sweep
 
 BEST = 0.01
@@ -48,7 +48,7 @@ def make(sweep: Sweep, *, source: str, cap: float, measure: str, note: str) -> R
 
 def log_losses(table: pd.DataFrame, cap: float) -> pd.Series[float]:
     """log10 of the mean squared error that a score of 1 - error / cap stands for."""
-    losses = cap * (1 - claims.scores(table))
+    losses = cap * (1 - scores(table))
     return losses.clip(lower=SMALLEST).map(math.log10)
 
 

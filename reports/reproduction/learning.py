@@ -12,8 +12,9 @@ import pandas as pd
 
 from reports.charts import Chart, Curve, Drawing, charts
 from reports.notation import method_label, number
-from reports.reproduction.claims import APART, CLIP, FLAT, REGULARIZER, points
+from reports.reproduction.claims import APART, FLAT, REGULARIZER, points
 from reports.reproduction.finding import Finding
+from reports.ridge import CLIP
 from reports.table import Sweep
 
 LOWER, ROUGHER = 0.05, 0.05

@@ -13,6 +13,7 @@ from reports.reproduction import claims
 from reports.reproduction.claims import STEPS
 from reports.reproduction.finding import Finding, Reproduction, Trained
 from reports.reproduction.training import ACCOUNT, costs
+from reports.ridge import scores
 from reports.table import Sweep
 
 NOISE = "noise_multiplier"
@@ -21,7 +22,7 @@ ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", "dpsgd"
 
 def make(sweep: Sweep) -> Reproduction:
     """A chart a noise level: best and median candidates over the number of steps."""
-    table = sweep.table.assign(found=claims.scores(sweep.table))
+    table = sweep.table.assign(found=scores(sweep.table))
     levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
     last = table[table[STEPS] == table[STEPS].max()]
     return Reproduction(

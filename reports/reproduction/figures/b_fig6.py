@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reports.charts import Chart, Curve, charts
 from reports.reproduction import claims
-from reports.reproduction.claims import LR
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
+from reports.ridge import LR, scores
 from reports.table import Sweep
 
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
@@ -14,7 +14,7 @@ DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 
 def make(sweep: Sweep) -> Reproduction:
     """One column of points per learning rate."""
-    table = sweep.table.assign(found=claims.scores(sweep.table))
+    table = sweep.table.assign(found=scores(sweep.table))
     rates = sorted(set(table[LR]))
     default = table[(table[list(DEFAULT)] == list(DEFAULT.values())).all(axis=1)]
     curves = {"other decay rates": table, "all defaults": default}

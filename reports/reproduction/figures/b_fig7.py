@@ -7,13 +7,14 @@ from reports.notation import method_label
 from reports.reproduction import claims
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
+from reports.ridge import scores
 from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:
     """Each method's candidates from worst to best."""
     methods = list(dict.fromkeys(sweep.table["method"]))
-    ranked = {name: sorted(claims.scores(sweep.table[sweep.table["method"] == name])) for name in methods}
+    ranked = {name: sorted(scores(sweep.table[sweep.table["method"] == name])) for name in methods}
     few = min(ranked, key=lambda name: len(ranked[name]))
     return Reproduction(
         title="Few candidates against many",

@@ -8,6 +8,7 @@ from reports.reproduction import claims
 from reports.reproduction.claims import STEPS
 from reports.reproduction.finding import Reproduction, Trained
 from reports.reproduction.training import ACCOUNT, costs
+from reports.ridge import scores
 from reports.table import Sweep
 
 METHODS = ("dpadam", "adadp", "dpadamwosm")
@@ -15,7 +16,7 @@ METHODS = ("dpadam", "adadp", "dpadamwosm")
 
 def make(sweep: Sweep) -> Reproduction:
     """Two curves a method."""
-    table = sweep.table.assign(found=claims.scores(sweep.table))
+    table = sweep.table.assign(found=scores(sweep.table))
     grouped = table.groupby(["method", STEPS])["found"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
     return Reproduction(

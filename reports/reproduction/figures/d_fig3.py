@@ -7,12 +7,13 @@ from reports.reproduction import claims
 from reports.reproduction.claims import MOMENTUM, STEPS
 from reports.reproduction.finding import Reproduction, Trained
 from reports.reproduction.training import ACCOUNT, costs
+from reports.ridge import scores
 from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:
     """One curve a coefficient."""
-    table = sweep.table.assign(found=claims.scores(sweep.table))
+    table = sweep.table.assign(found=scores(sweep.table))
     best = table.groupby([MOMENTUM, STEPS])["found"].max()
     return Reproduction(
         title="How much momentum",

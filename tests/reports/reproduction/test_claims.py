@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from reports.reproduction import claims
-from reports.reproduction.claims import CLIP, LR, MOMENTUM, REGULARIZER, STEPS
+from reports.reproduction.claims import MOMENTUM, REGULARIZER, STEPS
+from reports.ridge import CLIP, LR, exponent
 from reports.table import State
 
 LRS, CLIPS = (0.01, 0.1, 1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
@@ -82,7 +83,7 @@ def test_what_diverged_scores_nothing() -> None:
 @pytest.mark.parametrize(("power", "holds"), [(1.0, True), (0.0, False), (-1.0, False), (2.0, False)])
 def test_the_ridge_is_a_matter_of_the_exponent(power: float, holds: bool) -> None:
     table = rows("dpsgd", CLIP, peak(lambda lr, clip: lr * clip**power), [10 ** (k / 2) for k in range(-6, 7)])
-    slope, columns = claims.exponent(table)
+    slope, columns = exponent(table)
     assert columns == 3
     assert slope == pytest.approx(-power)
     assert claims.ridge(table).holds is holds
@@ -91,7 +92,7 @@ def test_the_ridge_is_a_matter_of_the_exponent(power: float, holds: bool) -> Non
 
 def test_a_best_learning_rate_at_the_grids_edge_tells_nothing() -> None:
     table = rows("dpsgd", CLIP, ALONG_RIDGE, LRS[1:4])
-    assert claims.exponent(table)[1] == 1
+    assert exponent(table)[1] == 1
     assert not claims.ridge(table).holds
     assert not claims.diagonal(table).holds
 
