@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
@@ -30,9 +30,14 @@ class Kind(StrEnum):
     START = "start"
     RESUME = "resume"
     SETTLE = "settle"
+    LAUNCH = "launch"
+    RELEASE = "release"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE)
+
+INTERRUPTED = "interrupted"
+"""The status of a settled session whose attempt may go on from its checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +135,9 @@ class Ended:
 class Attempts:
     """One plan's attempts: how many are paid for, how many were started, how often each went on, how each ended.
 
-    `paid` are the digests of the charges that the started ones were started on.
+    `paid` are the digests of the charges that the started ones were started on. `launch` is the nonce of the
+    coordinator's last launch, None where there was none. `released` are the digests of the winners that were released,
+    by the charge that each belongs to.
     """
 
     charges: tuple[Entry, ...]
@@ -139,6 +146,8 @@ class Attempts:
     paid: Mapping[tuple[str, int], str]
     resumed: Counter[tuple[str, int]]
     settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
+    launch: str | None = None
+    released: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Attempts:
@@ -154,6 +163,8 @@ class Attempts:
             paid={(body["trial"], body["attempt"]): body["charge"] for body in starts},
             resumed=Counter((body["trial"], body["attempt"]) for body in resumes),
             settled={(body["trial"], body["attempt"], body["resume"]): body for body in ends},
+            launch=next((entry.body["nonce"] for entry in reversed(entries) if entry.kind == Kind.LAUNCH), None),
+            released={entry.body["charge"]: entry.body["winner"] for entry in entries if entry.kind == Kind.RELEASE},
         )
 
     @property
@@ -178,14 +189,25 @@ class Attempts:
             raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
         return bought[-1]
 
+    def end_of(self, trial: str, attempt: int) -> Mapping[str, Any] | None:
+        """How an attempt ended for good; None where it did not start, goes on, or may go on from a checkpoint."""
+        end = self.settled.get((trial, attempt, self.resumed[trial, attempt]))
+        return None if end is None or end["status"] == INTERRUPTED else end
+
+    def open_attempts(self) -> tuple[tuple[str, int, int], ...]:
+        """The last session of every started attempt that has not ended for good."""
+        return tuple(key for key in self._last_sessions() if self.end_of(key[0], key[1]) is None)
+
     def unsettled(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every attempt whose end is not written down."""
-        last = [
+        return tuple(key for key in self._last_sessions() if key not in self.settled)
+
+    def _last_sessions(self) -> list[tuple[str, int, int]]:
+        return [
             (trial, attempt, self.resumed[trial, attempt])
             for trial, count in self.started.items()
             for attempt in range(1, count + 1)
         ]
-        return tuple(key for key in last if key not in self.settled)
 
 
 @dataclass(frozen=True, kw_only=True)

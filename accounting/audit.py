@@ -23,7 +23,7 @@ from accounting.errors import LedgerDamaged
 from accounting.lines import End, Lines
 from accounting.plan import write_json
 
-FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA)
+FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE)
 """What leaves a balance as it was."""
 
 

@@ -20,14 +20,21 @@ from accounting.execution import (
     tries_of,
 )
 from accounting.plan import Block, Plan, Trial
+from accounting.private_store import FOLDER, PrivateStore, TrialPlace
 from accounting.proposals import PROPOSALS_FILE, read_proposals, runs_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFolder:
-    """Where a plan's files lie."""
+    """Where a plan's files lie; `store` is the plan's private store, None for who only reads the folder."""
 
     root: Path
+    store: PrivateStore | None = None
+
+    def make(self) -> None:
+        """Makes the folder for its owner alone: how many folders trials/ holds may be as secret as a draw."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=FOLDER)
+        self.root.chmod(FOLDER)
 
     @property
     def plan(self) -> Path:
@@ -82,6 +89,17 @@ class SweepFolder:
     def trial(self, trial_id: str) -> Path:
         """A trial's own folder: config.yaml, train.log, result.json, receipt.json."""
         return self.trials / trial_id
+
+    def place(self, trial_id: str) -> TrialPlace:
+        """A trial's folder, and its record in the private store."""
+        return self.private.place(self.trial(trial_id))
+
+    @property
+    def private(self) -> PrivateStore:
+        """The plan's private store; only who trains, or decides on training, may ask for it."""
+        if self.store is None:
+            raise ValueError(f"Expected store={self.store} of {self.root} to be given where something trains.")
+        return self.store
 
     def tries(self, plan: Plan, stored: StoredDraw) -> tuple[Try, ...]:
         """The tries of the stored draw as they stand."""

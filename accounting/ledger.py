@@ -232,6 +232,26 @@ class Ledger:
                     _append(lines, balance, account, Kind.SETTLE, dict(one.realised) | body, plan)
                     known.add(one.key)
 
+    def launch(self, account: str, *, plan: str, nonce: str) -> None:
+        """Records that a coordinator is about to hand out receipts of a plan; those of earlier launches are void."""
+        with self._writing(account) as (lines, balance):
+            _append(lines, balance, account, Kind.LAUNCH, {"nonce": nonce}, plan)
+
+    def release(self, account: str, *, plan: str, charge: str, winner: str) -> None:
+        """Records the salted digest of the winner that one charge lets out, once.
+
+        Raises `BadInput` where another winner of the same charge was released before.
+        """
+        with self._writing(account) as (lines, balance):
+            known = Attempts.of(lines.of(account, plan)).released.get(charge)
+            if known is None:
+                _append(lines, balance, account, Kind.RELEASE, {"charge": charge, "winner": winner}, plan)
+            elif known != winner:
+                raise BadInput(
+                    f"Expected the winner of plan {plan} to be the one that was released before: its charge pays for "
+                    "one winner, and this folder has another one."
+                )
+
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The account as it stands, with all entries or one plan's; raises `BadInput` where it was never opened."""
         with self._chain.reading() as lines:

@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from accounting.errors import BadInput
 from accounting.plan import write_json
+from accounting.private_store import PRIVATE
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
@@ -48,12 +50,22 @@ class TrialResult:
     started: str
     ended: str
     error: str | None = None
+    model: str | None = None
+    salt: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Stores the result in a trial's folder, in one rename."""
-        write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self))
+        """Stores the result in a trial's folder for its owner alone, in one rename."""
+        write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self), mode=PRIVATE)
+
+    @staticmethod
+    def digest(folder: Path) -> str | None:
+        """The SHA-256 of the result file in a trial's folder, which holds a salt; None where there is none."""
+        try:
+            return sha256((folder / RESULT_FILE).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            return None
 
     @classmethod
     def read(cls, folder: Path) -> TrialResult | None:

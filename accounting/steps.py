@@ -1,18 +1,21 @@
 """How many steps an attempt has taken and may still take, by files that outlive a crash at any instant.
 
 Before a stretch of steps runs, a mark says how many; before a private score is measured, a mark says so. A checkpoint
-sums up: it knows how many steps had really run by then. What always holds:
+sums up: it knows how many steps had really run by then. Marks lie in the private store, checkpoints in the sweep
+folder. What always holds:
 
 * Spent is the checkpoint's own count and all that was marked since; without a checkpoint, all that was ever marked. It
   is never less than what ran, since a mark lies on the disk before its stretch begins. A stop at the user's wish ends
   with a checkpoint and wastes nothing; a killed process wastes its whole stretch, however little of it had run.
+* A checkpoint that was restored from an older copy of the folder counts all steps that were marked since: those that it
+  lost are spent.
 * What would lead beyond the priced steps is refused before it runs, and so is what cannot be marked.
 * A checkpoint is one of this plan, trial, attempt and charge, and whole, or it is none. Damage never makes an attempt
   cheaper: it makes it a killed one, all of whose priced steps count as taken. One thing does not show: a last mark that
   somebody took away to its full length, which no crash does.
 
 The marks tell when and how often a process died, which may depend on the records (memory for a large batch, say) and
-is covered by no price: they are the curator's, like all of a sweep's folder but its release.
+is covered by no price: they are the curator's, like all of the store.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any
 from accounting.errors import ContractBroken, NoReceipt
 from accounting.events import DpEvent, flatten, steps_of
 from accounting.plan import Trial, digest, flush_folder, write_json
+from accounting.private_store import PRIVATE, TrialPlace, made_folder
 from accounting.receipt import Receipt
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
@@ -90,7 +94,7 @@ class Header:
 class Steps:
     """The steps of one attempt at a trial: how many were priced and marked, and what its checkpoint sums up."""
 
-    place: Path
+    place: TrialPlace
     attempt: int
     priced: int
     marked: int = 0
@@ -98,18 +102,18 @@ class Steps:
     header: Header | None = None
 
     @classmethod
-    def begin(cls, place: Path, trial: Trial, attempt: int) -> Steps:
+    def begin(cls, place: TrialPlace, trial: Trial, attempt: int) -> Steps:
         """Those of an attempt that begins: none so far. An attempt that began before is refused at its first mark."""
         return cls(place=place, attempt=attempt, priced=steps_priced(trial))
 
     @classmethod
-    def read(cls, place: Path, trial: Trial, attempt: int) -> Steps:
+    def read(cls, place: TrialPlace, trial: Trial, attempt: int) -> Steps:
         """Those of an attempt by its files; `ContractBroken` where these are damaged or contradict each other."""
-        marked, scored = _read_marks(_marks(place, attempt))
-        header = Header.read(place, attempt)
+        marked, scored = _read_marks(_marks(place.record, attempt))
+        header = Header.read(place.files, attempt)
         if header is not None and not header.step <= header.spent <= header.marked <= marked:
             raise ContractBroken(
-                f"Expected the checkpoint of attempt {attempt} in {place} to count no more than was marked."
+                f"Expected the checkpoint of attempt {attempt} in {place.files} to count no more than was marked."
             )
         return replace(cls.begin(place, trial, attempt), marked=marked, scored=scored, header=header)
 
@@ -139,17 +143,17 @@ class Steps:
 
     def _append(self, line: str) -> None:
         """Adds a line that is on the disk when this returns; an attempt's first one makes the file."""
-        path = _marks(self.place, self.attempt)
+        path = _marks(self.place.record, self.attempt)
         first = not self.marked
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0), 0o600)
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0), PRIVATE)
             try:
                 written = os.write(handle, line.encode())
                 os.fsync(handle)
             finally:
                 os.close(handle)
             if first:
-                flush_folder(self.place)
+                flush_folder(self.place.record)
         except OSError as cause:
             raise ContractBroken(f"Nothing runs that was not marked in {path} before: {cause.strerror}.") from cause
         if written != len(line):
@@ -171,7 +175,7 @@ def is_charged(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
     return steps_of(realised) >= least and all(count <= allowed.get(leaf, 0) for leaf, count in ran.items())
 
 
-def steps_spent(place: Path, trial: Trial, attempt: int) -> int:
+def steps_spent(place: TrialPlace, trial: Trial, attempt: int) -> int:
     """How many of its priced steps an attempt has taken, lost ones included: never less than what ran.
 
     All of them where its files are damaged.
@@ -182,14 +186,14 @@ def steps_spent(place: Path, trial: Trial, attempt: int) -> int:
         return steps_priced(trial)
 
 
-def stretches(place: Path, attempt: int) -> int:
+def stretches(record: Path, attempt: int) -> int:
     """How many stretches of an attempt were marked, whatever became of them; raises where its marks are damaged."""
-    _read_marks(_marks(place, attempt))
-    path = _marks(place, attempt)
+    path = _marks(record, attempt)
+    _read_marks(path)
     return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
 
 
-def go_on(place: Path, trial: Trial, receipt: Receipt) -> Steps:
+def go_on(place: TrialPlace, trial: Trial, receipt: Receipt) -> Steps:
     """The steps of an attempt that goes on from its checkpoint, or one sentence that says why it may not."""
     steps = Steps.read(place, trial, receipt.attempt)
     header = steps.header
@@ -208,24 +212,49 @@ def go_on(place: Path, trial: Trial, receipt: Receipt) -> Steps:
             f"Expected {steps.spent} steps taken and {missing} missing to be at most the {steps.priced} priced ones: "
             f"attempt {receipt.attempt} at trial {trial.id} does not go on."
         )
-    header.content(place)
+    header.content(place.files)
     return steps
 
 
-def can_resume(place: Path, trial: Trial, attempt: int) -> bool:
+def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
     """Whether an interrupted attempt may go on on the charge that it has: by its files alone, damage counts as no.
 
-    False too where the receipt in `place` is one for another attempt, for one that was scored, and for one that has
+    False too where the receipt in the folder is one for another attempt, for one that was scored, and for one that has
     lost more steps than were priced.
     """
     try:
-        receipt = Receipt.read(place)
+        receipt = Receipt.read(place.files)
         if receipt is None or receipt.attempt != attempt:
             return False
         go_on(place, trial, receipt)
     except (ContractBroken, OSError):
         return False
     return True
+
+
+def void_marks(record: Path, attempt: int) -> None:
+    """Marks an attempt as scored where that was not marked, so that it never goes on."""
+    path = _marks(record, attempt)
+    try:
+        marked, scored = _read_marks(path)
+    except ContractBroken:
+        return
+    if scored:
+        return
+    made_folder(record)
+    with path.open("a") as stream:
+        stream.write(f"score {marked}\n")
+    path.chmod(PRIVATE)
+
+
+def adopt_marks(files: Path, record: Path) -> None:
+    """Takes over the claims and marks of a trial that an earlier version kept in the sweep folder."""
+    for path in sorted((*files.glob("claim-*"), *files.glob("steps-*"))):
+        made_folder(record)
+        target = record / path.name
+        if not target.exists():
+            target.write_bytes(path.read_bytes())
+            target.chmod(PRIVATE)
 
 
 def forget_checkpoints(place: Path) -> None:

@@ -1,9 +1,9 @@
 """Plan to charge, or refusal: what is still to be run, and that it is paid for before any of it is.
 
 An attempt is *finished* when its result file says so, *interrupted* when it may go on from a checkpoint, *killed* when
-the ledger says that it started and nothing says how it ended, also when somebody deleted the folder. Finished attempts
-are neither run nor charged again; interrupted ones go on, and points that never began run, on the charge that they
-have; killed ones take a spare attempt, are a new charge, or are refused.
+the ledger says that it started and it can no longer end here, also when somebody deleted, copied or restored the
+folder. Finished attempts are neither run nor charged again; interrupted ones go on, and points that never began run, on
+the charge that they have; killed ones take a spare attempt, are a new charge, or are refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from accounting.paid import paid_for
 from accounting.plan import Plan, Trial
 from accounting.price import Quote
 from accounting.receipt import Receipt
+from accounting.result import Status, TrialResult
 from sweeper.advice import advice
 from sweeper.attempts import Stage, Standing, stage_of
 from sweeper.compose import PricedPlan
@@ -39,7 +40,11 @@ def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tupl
     """Where each trial stands, by the ledger first and the files second."""
     for trial in folder.runs(plan):
         started = attempts.started[trial.id]
-        yield trial, stage_of(folder.trial(trial.id), trial, started) if started else Stage.FRESH
+        if not started:
+            yield trial, Stage.FRESH
+            continue
+        ended = attempts.end_of(trial.id, started) is not None
+        yield trial, stage_of(folder.place(trial.id), trial, started, ended=ended)
 
 
 def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> tuple[Trial, ...]:
@@ -52,6 +57,8 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     open_account(priced, ledger)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
     _refuse_strangers(plan, folder, attempts)
+    if retry is not Retry.ALL:
+        _refuse_paid_results(plan, folder, attempts)
     if not attempts.charges:
         names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
         spares = plan.spares + (plan.proposed.trials if plan.proposed else 0)
@@ -96,6 +103,19 @@ def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> No
                 f"Expected {folder.root} to hold no attempts but those of the ledger {plan.account} is kept in; "
                 f"attempt {attempt} at trial {trial.id} is not in it. Use the ledger that it was run with "
                 "(DPSWEEP_LEDGER), or another hydra.sweep.dir."
+            )
+
+
+def _refuse_paid_results(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
+    """Raises `BadInput` where the folder holds a finished, paid result and the ledger a newer attempt at its trial."""
+    for trial in folder.runs(plan):
+        result, started = TrialResult.read(folder.trial(trial.id)), attempts.started[trial.id]
+        if result is not None and result.attempt < started and result.status is Status.FINISHED:
+            raise BadInput(
+                f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
+                f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "
+                "Nothing was overwritten. `dpsweep report` shows this folder as it is; to go on with the newest "
+                "attempts give another hydra.sweep.dir, and to repeat all of them here --again."
             )
 
 

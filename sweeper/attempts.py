@@ -1,14 +1,18 @@
-"""What became of an attempt, by the files in its trial's folder: workers write there, and nowhere else."""
+"""What became of an attempt: by the ledger first, then by the private store and by the files in the trial's folder.
+
+A result that is there is the attempt's end, and it never trains again. One that ended by the ledger and whose result is
+not there was lost with its folder: it is never fresh, and never goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from accounting.errors import NoReceipt
 from accounting.plan import Trial
+from accounting.private_store import TrialPlace
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import can_resume
@@ -50,23 +54,25 @@ class Standing:
         return cls(**{stage: tuple(trials) for stage, trials in found.items()})
 
 
-def stage_of(place: Path, trial: Trial, attempt: int) -> Stage:
-    """The stage of an attempt that was started; one whose folder is gone was killed."""
-    working = at_work(place)  # asked first: a job writes its result before it lets go
-    result = TrialResult.read(place)
+def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> Stage:
+    """The stage of an attempt that was started; one that `ended` for good and whose folder is gone was killed."""
+    working = at_work(place.files)  # asked first: a job writes its result before it lets go
+    result = TrialResult.read(place.files)
     if result is not None and result.attempt == attempt:
         return Stage.FAILED if result.status is Status.FAILED else Stage.FINISHED
     if working:
         return Stage.WORKING
+    if ended:
+        return Stage.KILLED
     if (receipt := unused_receipt(place, attempt)) is not None:
         return Stage.INTERRUPTED if receipt.resume else Stage.FRESH
     return Stage.INTERRUPTED if can_resume(place, trial, attempt) else Stage.KILLED
 
 
-def unused_receipt(place: Path, attempt: int) -> Receipt | None:
-    """The receipt of this attempt that was given out and that no worker has taken yet."""
+def unused_receipt(place: TrialPlace, attempt: int) -> Receipt | None:
+    """The receipt of this attempt that was given out and that no worker has taken yet, in whichever folder."""
     try:
-        receipt = Receipt.read(place)
+        receipt = Receipt.read(place.files)
     except NoReceipt:
         return None
     return receipt if receipt is not None and receipt.attempt == attempt and not receipt.used(place) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from accounting.account import Attempts, Ended
@@ -13,9 +13,10 @@ from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
 from accounting.result import TrialResult
 from accounting.steps import steps_spent
-from sweeper.admission import Retry, admit, stages
+from sweeper.admission import Retry, admit, open_account, stages
 from sweeper.attempts import Stage, Standing, stage_of, unused_receipt
 from sweeper.compose import PricedPlan
+from sweeper.launches import launch, reconcile
 
 
 class Book(Protocol):
@@ -69,21 +70,26 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class EveryRun:
-    """A line of the ledger for every start and every end: for sweeps that may show all of their runs."""
+    """A line of the ledger for every start and every end: for sweeps that may show all of their runs.
+
+    `nonce` is that of this launch, empty where nothing is to be started.
+    """
 
     plan: Plan
     folder: SweepFolder
     ledger: Ledger
+    nonce: str
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """An attempt at each trial: the one that waits to be taken, the one that goes on, or one more."""
         attempts = self._attempts()
         waiting, interrupted, more = {}, [], []
         for trial in trials:
-            attempt, place = attempts.started[trial.id], self.folder.trial(trial.id)
-            if attempt and (receipt := unused_receipt(place, attempt)) is not None:
+            attempt, place = attempts.started[trial.id], self.folder.place(trial.id)
+            ended = attempts.end_of(trial.id, attempt) is not None
+            if attempt and not ended and (receipt := unused_receipt(place, attempt)) is not None:
                 waiting[trial.id] = receipt
-            elif attempt and stage_of(place, trial, attempt) is Stage.INTERRUPTED:
+            elif attempt and stage_of(place, trial, attempt, ended=ended) is Stage.INTERRUPTED:
                 interrupted.append(trial.id)
             else:
                 more.append(trial.id)
@@ -91,7 +97,7 @@ class EveryRun:
         resumed = self.ledger.resume(account, plan=plan, trials=interrupted) if interrupted else ()
         started = self.ledger.start(account, plan=plan, trials=more) if more else ()
         receipts = waiting | {receipt.trial: receipt for receipt in (*resumed, *started)}
-        return tuple(receipts[trial.id] for trial in trials)
+        return tuple(replace(receipts[trial.id], launch=self.nonce) for trial in trials)
 
     def settle(self) -> None:
         """Writes into the ledger what each attempt did that has ended and was not written down before."""
@@ -118,24 +124,28 @@ class EveryRun:
         return self.ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
 
     def _realised(self, trial: Trial, attempt: int) -> dict[str, Any]:
-        """What the last attempt at a trial did; nothing where it has not ended."""
-        place = self.folder.trial(trial.id)
+        """What the last attempt at a trial did, and the digest of its result; nothing where it has not ended."""
+        place = self.folder.place(trial.id)
         stage = stage_of(place, trial, attempt)
         if stage in (Stage.FRESH, Stage.WORKING) or unused_receipt(place, attempt) is not None:
             return {}
-        result = TrialResult.read(place)
+        result = TrialResult.read(place.files)
         if result is not None and result.attempt == attempt:
-            return {"status": result.status.value, "steps": result.steps, "event": result.event}
+            ran = {"status": result.status.value, "steps": result.steps, "event": result.event}
+            return ran | {"result": TrialResult.digest(place.files)}
         return {"status": stage.value, "steps": steps_spent(place, trial, attempt)}
 
 
 def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
     """The work of a plan that runs every point once, admitted."""
+    open_account(priced, ledger)
+    reconcile(priced.plan, ledger, folder)
     due = admit(priced, ledger, folder, retry)
+    nonce = launch(priced.plan, ledger, folder.private) if due else ""
     return Work(
         total=len(priced.plan.trials),
         due=due,
-        book=EveryRun(plan=priced.plan, folder=folder, ledger=ledger),
+        book=EveryRun(plan=priced.plan, folder=folder, ledger=ledger, nonce=nonce),
         notice="",
         idle=f"All {len(priced.plan.trials)} trials of this plan are finished; nothing is run or charged.",
         losses="trials failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "

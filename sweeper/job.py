@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 from accounting.errors import BadInput, ContractBroken, NoReceipt
 from accounting.folder import SweepFolder
 from accounting.plan import Block, Plan, Trial
+from accounting.private_store import PrivateStore, TrialPlace
 from accounting.receipt import Receipt
 from accounting.steps import stretches
 from sweeper.blocks import at_once, part_of
@@ -48,13 +49,13 @@ class _Task:
     def run(self, trials: Sequence[Trial]) -> None:
         """Trains these trials at once, where all of them can be claimed."""
         with ExitStack() as held:
-            places = [self.folder.trial(trial.id) for trial in trials]
+            places = [self.folder.place(trial.id) for trial in trials]
             for place in places:
-                held.enter_context(working(place))
+                held.enter_context(working(place.files))
             if self.block.shared:
                 self._refuse_apart(places)
             receipts = [
-                Receipt.claim(place, plan=self.plan.id, trial=trial.id)
+                Receipt.claim(place.files, self.folder.private, plan=self.plan.id, trial=trial.id)
                 for trial, place in zip(trials, places, strict=True)
             ]
             sessions = [
@@ -63,21 +64,21 @@ class _Task:
             ]
             for session in sessions:
                 form = yaml.dump(dict(session.trial.config), Dumper=_DUMPER, sort_keys=False)
-                (session.place / "config.yaml").write_text(form)
+                (session.place.files / "config.yaml").write_text(form)
                 held.enter_context(session.logged())
             run_sessions(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
-    def _refuse_apart(self, places: Sequence[Path]) -> None:
+    def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` where others, paid for by the same charge, have gone on without these.
 
         On the same subsamples they were one mechanism; on two subsamples they would be more than was paid for.
         """
         ours: dict[str, int] = {}
-        for receipt in filter(None, map(Receipt.read, places)):
+        for receipt in filter(None, (Receipt.read(place.files) for place in places)):
             ours[receipt.charge] = min(receipt.resume, ours.get(receipt.charge, receipt.resume))
-        for place in {self.folder.trial(trial.id) for trial in self.block.trials} - set(places):
-            other = Receipt.read(place)
-            if other is not None and stretches(place, other.attempt) > ours.get(other.charge, math.inf):
+        for place in {self.folder.place(trial.id) for trial in self.block.trials} - set(places):
+            other = Receipt.read(place.files)
+            if other is not None and stretches(place.record, other.attempt) > ours.get(other.charge, math.inf):
                 raise ContractBroken(
                     f"Expected trial {place.name} not to have gone on without runs that were charged for the same "
                     "subsamples as it: they do not train apart from it. Another sweep is another charge."
@@ -98,7 +99,10 @@ def run_block(config: DictConfig) -> None:
             "(no hydra.mode=RUN, no other hydra/sweeper)."
         )
     job = HydraConfig.get()
-    folder = SweepFolder(root=Path(job.runtime.cwd) / str(job.sweep.dir))
+    if config.get("store") is None:
+        raise NoReceipt("Nothing trains outside a charged sweep: this job was told of no private store.")
+    store = PrivateStore(root=Path(config.store))
+    folder = SweepFolder(root=Path(job.runtime.cwd) / str(job.sweep.dir), store=store)
     with stop_requests(folder.stop) as should_stop:
         if not folder.plan.exists():
             raise NoReceipt(f"Nothing trains outside a charged sweep: {folder.root} holds no plan.json.")
@@ -108,15 +112,15 @@ def run_block(config: DictConfig) -> None:
         block = folder.block(plan, config.block)
         trials = part_of(block, config.part, config.parts)
         task = _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
-        for turn in task.turns([trial for trial in trials if _is_due(folder.trial(trial.id))] or trials):
+        for turn in task.turns([trial for trial in trials if _is_due(folder.place(trial.id))] or trials):
             if should_stop():
                 return
             task.run(turn)
 
 
-def _is_due(place: Path) -> bool:
+def _is_due(place: TrialPlace) -> bool:
     """Whether the trial in this folder holds a receipt that nobody has taken."""
-    receipt = Receipt.read(place)
+    receipt = Receipt.read(place.files)
     return receipt is not None and not receipt.used(place)
 
 

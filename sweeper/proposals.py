@@ -26,6 +26,7 @@ from sweeper.admission import Retry, admit, open_account
 from sweeper.attempts import Standing
 from sweeper.books import EveryRun, Work
 from sweeper.compose import PricedPlan
+from sweeper.launches import launch, reconcile
 from sweeper.samplers import Seen, propose
 
 
@@ -78,9 +79,12 @@ def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry
     plan = priced.plan
     try_out(plan)
     open_account(priced, ledger)
+    reconcile(plan, ledger, folder)
     recover(plan, folder, ledger.statement(plan.account, plan.id).attempts(plan.id).started)
     due = admit(priced, ledger, folder, retry)
-    book = EveryRun(plan=plan, folder=folder, ledger=ledger)
+    to_come = due or len(read_proposals(plan, folder.proposals)) < len(choices_of(plan))
+    nonce = launch(plan, ledger, folder.private) if to_come else ""
+    book = EveryRun(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
     return Work(
         total=len(choices_of(plan)),
         due=due,

@@ -123,7 +123,7 @@ class Runner:
 
     def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
         held = (receipts[trial.id] for trial in job.due if trial.id in receipts)
-        return any(receipt.used(self.folder.trial(receipt.trial)) for receipt in held)
+        return any(receipt.used(self.folder.place(receipt.trial)) for receipt in held)
 
     def _launch_config(self) -> DictConfig:
         """The launcher's own settings, and the configuration that its jobs start from."""
@@ -136,7 +136,11 @@ class Runner:
     def _overrides(self, job: Job) -> list[str]:
         """What a job needs to find its part of a block; everything about the trials themselves stands in the plan."""
         data = self.config.data and str(Path(self.config.data).expanduser().absolute())
-        where: dict[str, str | int | None] = {"hydra.sweep.dir": str(self.folder.root), "data": data}
+        where: dict[str, str | int | None] = {
+            "hydra.sweep.dir": str(self.folder.root),
+            "store": str(self.folder.private.root),
+            "data": data,
+        }
         what: dict[str, str | int | None] = {"block": job.block.id, "part": job.part, "parts": job.parts}
         compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
         return overrides(what | where | compute | {"compute.threads": self.threads})

@@ -1,14 +1,17 @@
 """A search that hides its losers: one charge, one start and one end in the ledger, whatever its draw says.
 
 The number of tries and what became of each are as secret as the noise, so they stand nowhere but in the sweep's own
-folder: the ledger, which several people may read, sees one attempt at the search as a whole, and closes it at once,
-since the time of its end would tell how many tries there were. The order is
+folder and in the private store. The ledger, which several people may read, sees one attempt at the search as a whole,
+and closes it at once, since the time of its end would tell how many tries there were. It hears of every launch of a
+coordinator, never of a try. The order is
 
-    draw, in memory -> charge -> draw.json -> start and settle -> a receipt per try -> outcome.json
+    draw, in memory -> charge -> draw.json -> search record in the store -> start and settle -> launch
+        -> a receipt per try -> outcome in the store -> outcome.json
 
 and a coordinator that dies anywhere in between goes on from there, with the draw that is stored. What has begun is
 never begun again: another try in place of one that died would depend on how the first one went. A draw that is lost
-takes its search with it; another search is another charge.
+takes its search with it; another search is another charge. Where the store is lost or says something else than the
+folder, nothing trains.
 """
 
 from __future__ import annotations
@@ -24,20 +27,27 @@ from accounting.folder import SweepFolder
 from accounting.ledger import Ledger, receipt_of
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
+from accounting.search_record import SearchRecord
 from sweeper.admission import Retry, charge, open_account
 from sweeper.attempts import Stage, Standing, stage_of
 from sweeper.books import Work
 from sweeper.compose import PricedPlan
+from sweeper.launches import adopt, attempts_of, launch
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneSearch:
-    """The book of one attempt at such a search; `receipt` is that of the search as a whole."""
+    """The book of one attempt at such a search; `receipt` is that of the search as a whole, at this launch."""
 
     plan: Plan
     folder: SweepFolder
     stored: StoredDraw
     receipt: Receipt
+
+    @property
+    def record(self) -> SearchRecord:
+        """What the private store knows of this attempt."""
+        return SearchRecord(store=self.folder.private, attempt=self.stored.attempt)
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """A receipt for each of the tries that may begin or go on and could still win; the ledger hears nothing."""
@@ -49,6 +59,7 @@ class OneSearch:
         """Marks what has ended as over and, after the last try, writes down who won; the ledger hears nothing of it."""
         for one in self.tries():
             if self._stage(one) in (Stage.FINISHED, Stage.FAILED, Stage.KILLED):
+                self.record.end(one.trial.id, self.folder.trial(one.trial.id))
                 mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
                 mark.parent.mkdir(mode=0o700, exist_ok=True)
                 mark.touch(mode=0o600)
@@ -57,8 +68,11 @@ class OneSearch:
             return
         known = Outcome.read(self.folder.outcome)
         if known is None or known.attempt != self.stored.attempt:
-            winner = self.stored.draw.winner(scores)
-            Outcome(attempt=self.stored.attempt, winner=winner).write(self.folder.outcome)
+            outcome = self.record.outcome or Outcome(
+                attempt=self.stored.attempt, winner=self.stored.draw.winner(scores)
+            )
+            self.record.conclude(outcome)
+            outcome.write(self.folder.outcome)
 
     def standing(self) -> Standing:
         """By what has begun and the results; tries that can no longer win stand nowhere."""
@@ -80,10 +94,10 @@ class OneSearch:
             return Stage.FRESH
         if one.ended and one.result is None:
             return Stage.KILLED
-        return stage_of(self.folder.trial(one.trial.id), one.trial, self.stored.attempt)
+        return stage_of(self.folder.place(one.trial.id), one.trial, self.stored.attempt)
 
     def _receipt(self, trial: Trial) -> Receipt:
-        sessions = Receipt.sessions(self.folder.trial(trial.id), self.stored.attempt)
+        sessions = Receipt.sessions(self.folder.place(trial.id), self.stored.attempt)
         return replace(self.receipt, trial=trial.id, resume=sessions)
 
 
@@ -123,12 +137,53 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
         stored = _new_draw(priced, ledger, folder, retry)
     elif stored.attempt > statement.covered(plan.id, plan.id):
         raise _stranger(folder, statement)
+    record = SearchRecord(store=folder.private, attempt=stored.attempt)
     if stored.attempt > statement.started(plan.id, plan.id):
+        record.begin(folder.draw)
         ledger.start(plan.account, plan=plan.id, trials=[plan.id])
+    elif not record.exists and statement.attempts(plan.id).launch is None:
+        _adopt(plan, folder, stored, record)
     receipt = _receipt(plan, ledger, stored)
     kept = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
     ledger.settle(plan.account, plan=plan.id, ended=[kept])
-    return OneSearch(plan=plan, folder=folder, stored=stored, receipt=receipt)
+    book = OneSearch(plan=plan, folder=folder, stored=stored, receipt=receipt)
+    where = book.standing()
+    if not where.fresh + where.interrupted:
+        return book
+    _require_agreement(plan, ledger, folder, stored, record)
+    return replace(book, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
+
+
+def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> None:
+    """Takes over a search that an earlier version began, which kept all of it in the sweep folder."""
+    adopt(folder.private, folder)
+    record.begin(folder.draw)
+    for one in folder.tries(plan, stored):
+        if one.ended:
+            record.end(one.trial.id, folder.trial(one.trial.id))
+    outcome = Outcome.read(folder.outcome)
+    if outcome is not None and outcome.attempt == stored.attempt:
+        record.conclude(outcome)
+
+
+def _require_agreement(
+    plan: Plan, ledger: Ledger, folder: SweepFolder, stored: StoredDraw, record: SearchRecord
+) -> None:
+    """Raises `BadInput` where the private store is lost, was restored, or says something else than the folder."""
+    store, last = folder.private, attempts_of(plan, ledger).launch
+    ending = "Another search is another charge: give it another hydra.sweep.dir."
+    if not record.exists or not store.agrees(last):
+        raise BadInput(
+            f"Expected the private store {store.root} to know how far the search in {folder.root} went: it is lost, or "
+            f"an older copy of it, so nothing trains. {ending}"
+        )
+    tries = folder.tries(plan, stored)
+    places = {one.trial.id: folder.trial(one.trial.id) for one in tries}
+    if difference := record.contradiction(folder.draw, folder.outcome, places, tries):
+        raise BadInput(
+            f"Expected {folder.root} to be where the search of plan {plan.id} was made last: it {difference}. It is an "
+            f"older copy, or was changed, so nothing trains. {ending}"
+        )
 
 
 def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> StoredDraw:
@@ -148,8 +203,7 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
             )
         reason = "plan" if attempt == 1 else "repeat"
         charge(ledger, priced, plan.trials, plan.event, priced.quote, reason, [plan.id])
-    folder.root.mkdir(parents=True, exist_ok=True)
-    folder.root.chmod(0o700)  # how many folders trials/ holds is as secret as the draw
+    folder.make()
     stored.write(folder.draw)
     return stored
 

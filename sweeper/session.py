@@ -12,6 +12,7 @@ from pathlib import Path
 
 from accounting.errors import BadInput
 from accounting.plan import Trial
+from accounting.private_store import TrialPlace
 from accounting.receipt import Receipt
 from sweeper.declaration import Declaration, declare
 
@@ -37,11 +38,11 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One go at an attempt at a trial, whose receipt this process has claimed, in the trial's folder."""
+    """One go at an attempt at a trial, whose receipt this process has claimed, in the trial's two places."""
 
     trial: Trial
     receipt: Receipt
-    place: Path
+    place: TrialPlace
 
     @cached_property
     def declaration(self) -> Declaration:
@@ -57,7 +58,7 @@ class Session:
     def logged(self) -> Iterator[None]:
         """Sends our log to the trial's own file; where the disk takes no more of it, the trial goes on without."""
         logging.raiseExceptions = False
-        handler = logging.FileHandler(self.place / "train.log")
+        handler = logging.FileHandler(self.place.files / "train.log")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self.log.propagate = False
         for logger in (log, self.log):

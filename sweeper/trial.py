@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from accounting import events
 from accounting.errors import ContractBroken
 from accounting.events import DpEvent
+from accounting.private_store import new_nonce
 from accounting.result import Status, TrialResult
 from accounting.steps import Steps, forget_checkpoints, go_on, is_charged, steps_spent
 from sweeper.blocks import stacks
@@ -106,7 +107,7 @@ def run_sessions(
             session = one.session
             if outcome.stopped:
                 session.log.info("stopped after step %d", outcome.steps)
-                (session.place / "progress").unlink(missing_ok=True)
+                (session.place.files / "progress").unlink(missing_ok=True)
                 continue
             try:
                 _end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
@@ -116,9 +117,9 @@ def run_sessions(
 
 def _end(session: Session, result: TrialResult) -> None:
     """Writes how it ended, after which nobody goes on."""
-    (session.place / "progress").unlink(missing_ok=True)
-    replace(result, ended=_now()).write(session.place)
-    forget_checkpoints(session.place)
+    (session.place.files / "progress").unlink(missing_ok=True)
+    replace(result, ended=_now()).write(session.place.files)
+    forget_checkpoints(session.place.files)
     session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
 
 
@@ -136,6 +137,7 @@ def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
         randomness="secret" if session.trial.config["seed"] is None else "reproducible",
         started=started,
         ended=started,
+        salt=new_nonce(),
         versions=dict(_versions()),
     )
 
@@ -204,7 +206,7 @@ def _train(
 
         device = machine.device
         return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
-    places = [one.session.place for one in group]
+    places = [one.session.place.files for one in group]
     return train_together(
         [one.run for one in group],
         [one.model for one in group],
@@ -284,7 +286,7 @@ def _finish(
         check_company(outcome.company, shared=shared)
         if outcome.diverged:
             return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
-        save_model(one.model, session.place)
+        result = replace(result, model=save_model(one.model, session.place.files))
         check_scored(declaration.score.event(), charged.validation)
         if charged.validation is not None:
             one.journal.score()

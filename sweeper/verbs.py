@@ -23,6 +23,7 @@ from accounting.fingerprint import Content
 from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, write_json
+from accounting.private_store import PrivateStore
 from sweeper import estimate, forked_jobs, pricelist, study
 from sweeper.admission import Retry, open_account
 from sweeper.advice import fit, offers_of
@@ -83,6 +84,7 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
         print(said)
     try:
         if not folder.plan.exists():
+            folder.make()
             priced.plan.write(folder.plan)
     except OSError as cause:
         raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
@@ -288,6 +290,7 @@ def _data(command: Command) -> Path | None:
 
 def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
     """Writes what is about to be run: the plan, the rule's draw (readable by its owner only), the configuration."""
+    folder.make()
     priced.plan.write(folder.plan)
     if execution_of(priced.plan) is Execution.EVERY_POINT and not folder.draw.exists():
         draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
@@ -298,7 +301,8 @@ def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
 def _folder(command: Command, plan: Plan) -> SweepFolder:
     """The sweep's folder, refused where it holds another plan."""
     command.config.plan.id = plan.id
-    folder = SweepFolder(root=Path(command.config.hydra.sweep.dir).expanduser().absolute())
+    store = PrivateStore.of(Ledger(Ledger.locate()).beside, plan.account, plan.id)
+    folder = SweepFolder(root=Path(command.config.hydra.sweep.dir).expanduser().absolute(), store=store)
     if folder.plan.exists() and (there := Plan.read(folder.plan).id) != plan.id:
         raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {there}.")
     return folder

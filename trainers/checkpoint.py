@@ -90,9 +90,10 @@ def write_checkpoint(steps: Steps, receipt: Receipt, run: Run, progress: Progres
         tensors=f"weights-{receipt.attempt}-{sha256[:16]}.pt",
         sha256=sha256,
     )
-    _write(steps.place / header.tensors, content)
-    header.write(steps.place)
-    remove_tensors(steps.place, but=header.tensors)
+    files = steps.place.files
+    _write(files / header.tensors, content)
+    header.write(files)
+    remove_tensors(files, but=header.tensors)
     return header
 
 
@@ -100,8 +101,8 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
     """The progress that the attempt's checkpoint holds, with the steps lost since then among those that ran."""
     header = steps.header
     if header is None:
-        raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place}.")
-    kept = torch.load(io.BytesIO(header.content(steps.place)), map_location=device, weights_only=True)
+        raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place.files}.")
+    kept = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
     ran = Counter(dict(flatten(from_json(json.loads(kept["ran"])))))
     ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
     return Progress(

@@ -6,6 +6,7 @@ The weights are what training was paid for; where a rule hides losers, only the 
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save
@@ -18,15 +19,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def save_model(model: nn.Module, folder: Path) -> None:
-    """Puts the model's parameters and buffers into a folder, for its owner alone, in one rename."""
+def save_model(model: nn.Module, folder: Path) -> str:
+    """Puts the model's parameters and buffers into a folder, for its owner alone, in one rename.
+
+    Returns the SHA-256 of the file.
+    """
     partial = folder / f".{MODEL_FILE}.{os.getpid()}.partial"
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    content = save(tensors)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
-        stream.write(save(tensors))
+        stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
     partial.replace(folder / MODEL_FILE)
+    return sha256(content).hexdigest()
 
 
 def load_model(model: nn.Module, folder: Path) -> nn.Module:
