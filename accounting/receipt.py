@@ -80,9 +80,7 @@ class Receipt:
 
     def _claim_in(self, folder: Path) -> None:
         try:
-            claim = os.open(
-                _claim(folder, self.attempt, self.resume), os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE
-            )
+            claim = os.open(_claim(folder, self.attempt, self.resume), os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
         except FileExistsError:
             raise ReceiptUsed(
                 f"Attempt {self.attempt} at trial {self.trial} was already used; another one is another charge."

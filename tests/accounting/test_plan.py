@@ -13,6 +13,7 @@ from accounting.guarantee import Guarantee
 from accounting.plan import Block, Plan, Trial, write_json
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
+from tests.places import NONCE, launched
 
 
 def trial(lr: float) -> Trial:
@@ -96,14 +97,14 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def receipt() -> Receipt:
-    return Receipt(account="digits", plan="p", trial="t", attempt=1, charge="c", entries=3, head="h")
+    return Receipt(account="digits", plan="p", trial="t", attempt=1, charge="c", entries=3, head="h", launch=NONCE)
 
 
 def test_a_receipt_is_used_once(tmp_path: Path) -> None:
     receipt().write(tmp_path)
-    assert Receipt.claim(tmp_path, plan="p", trial="t") == receipt()
+    assert Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t") == receipt()
     with pytest.raises(NoReceipt, match="already used"):
-        Receipt.claim(tmp_path, plan="p", trial="t")
+        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
 
 
 def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             try:
-                Receipt.claim(tmp_path, plan="p", trial="t")
+                Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
             except NoReceipt:
                 os._exit(1)
             os._exit(0)
@@ -124,14 +125,14 @@ def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
 
 def test_no_receipt_no_training(tmp_path: Path) -> None:
     with pytest.raises(NoReceipt, match="holds no receipt"):
-        Receipt.claim(tmp_path, plan="p", trial="t")
+        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
     receipt().write(tmp_path)
     for names in ({"plan": "other", "trial": "t"}, {"plan": "p", "trial": "other"}):
         with pytest.raises(NoReceipt, match="nothing trains"):
-            Receipt.claim(tmp_path, **names)
+            Receipt.claim(tmp_path, launched(tmp_path / "private"), **names)
     (tmp_path / "receipt.json").write_text('{"plan": "p"}')
     with pytest.raises(NoReceipt, match="damaged"):
-        Receipt.claim(tmp_path, plan="p", trial="t")
+        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
 
 
 def result() -> TrialResult:

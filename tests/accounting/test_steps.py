@@ -18,6 +18,7 @@ from accounting.events import PlanEvent
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.steps import Header, Steps, can_resume, forget_checkpoints, go_on, steps_priced, steps_spent
+from tests.places import both
 
 STEP = events.poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0)
 TRIAL = Trial(
@@ -46,14 +47,14 @@ def checkpoint(steps: Steps, *, step: int, spent: int | None = None, receipt: Re
         tensors="weights-2-a.pt",
         sha256=hashlib.sha256(TENSORS).hexdigest(),
     )
-    (steps.place / header.tensors).write_bytes(TENSORS)
-    header.write(steps.place)
+    (steps.place.files / header.tensors).write_bytes(TENSORS)
+    header.write(steps.place.files)
     return replace(steps, header=header)
 
 
 def begun(place: Path) -> Steps:
     RECEIPT.write(place)
-    return Steps.begin(place, TRIAL, 2)
+    return Steps.begin(both(place), TRIAL, 2)
 
 
 def interrupted(place: Path) -> Steps:
@@ -63,27 +64,27 @@ def interrupted(place: Path) -> Steps:
 
 def test_a_killed_stretch_counts_in_full_and_a_checkpoint_counts_what_ran(tmp_path: Path) -> None:
     steps = begun(tmp_path)
-    assert steps_spent(tmp_path, TRIAL, 2) == 0
-    assert not can_resume(tmp_path, TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 0
+    assert not can_resume(both(tmp_path), TRIAL, 2)
     steps = steps.mark(4)
-    assert steps_spent(tmp_path, TRIAL, 2) == steps.spent == 4
-    assert not can_resume(tmp_path, TRIAL, 2), "there is nothing to go on from"
+    assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 4
+    assert not can_resume(both(tmp_path), TRIAL, 2), "there is nothing to go on from"
     steps = checkpoint(steps, step=3)
-    assert steps_spent(tmp_path, TRIAL, 2) == steps.spent == 3, "it was stopped before the fourth"
+    assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 3, "it was stopped before the fourth"
     steps = steps.mark(4)
-    assert steps_spent(tmp_path, TRIAL, 2) == steps.spent == 7
-    assert Steps.read(tmp_path, TRIAL, 2) == go_on(tmp_path, TRIAL, RECEIPT) == steps
-    assert can_resume(tmp_path, TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 7
+    assert Steps.read(both(tmp_path), TRIAL, 2) == go_on(both(tmp_path), TRIAL, RECEIPT) == steps
+    assert can_resume(both(tmp_path), TRIAL, 2)
 
 
 def test_what_is_missing_must_fit_within_what_was_priced(tmp_path: Path) -> None:
     steps = interrupted(tmp_path)
     assert steps_priced(TRIAL) == 14
-    assert can_resume(tmp_path, TRIAL, 2), "8 were spent and 6 are missing"
+    assert can_resume(both(tmp_path), TRIAL, 2), "8 were spent and 6 are missing"
     steps.mark(1)
-    assert not can_resume(tmp_path, TRIAL, 2), "9 were spent and 6 are missing"
+    assert not can_resume(both(tmp_path), TRIAL, 2), "9 were spent and 6 are missing"
     with pytest.raises(ContractBroken, match="9 steps taken and 6 missing to be at most the 14 priced"):
-        go_on(tmp_path, TRIAL, RECEIPT)
+        go_on(both(tmp_path), TRIAL, RECEIPT)
 
 
 def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
@@ -91,9 +92,9 @@ def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
     for more in (1, 10):
         with pytest.raises(ContractBroken, match=f"14 steps taken and {more} to come"):
             steps.mark(more)
-    assert steps_spent(tmp_path, TRIAL, 2) == 14
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 14
     with pytest.raises(ContractBroken, match="0 steps taken and 15 to come"):
-        Steps.begin(tmp_path, TRIAL, 3).mark(15)
+        Steps.begin(both(tmp_path), TRIAL, 3).mark(15)
     assert not (tmp_path / "steps-3").exists()
 
 
@@ -101,17 +102,17 @@ def test_an_attempt_begins_once(tmp_path: Path) -> None:
     begun(tmp_path).mark(4)
     with pytest.raises(ContractBroken, match="File exists"):
         begun(tmp_path).mark(4)
-    assert Steps.begin(tmp_path, TRIAL, 3).mark(4).spent == 4, "another attempt is another file"
+    assert Steps.begin(both(tmp_path), TRIAL, 3).mark(4).spent == 4, "another attempt is another file"
 
 
 def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
     steps = interrupted(tmp_path)
-    assert can_resume(tmp_path, TRIAL, 2)
+    assert can_resume(both(tmp_path), TRIAL, 2)
     scored = steps.mark_score()
-    assert not can_resume(tmp_path, TRIAL, 2)
-    assert steps_spent(tmp_path, TRIAL, 2) == 8
-    assert Steps.read(tmp_path, TRIAL, 2) == scored
-    for more in (lambda: scored.mark(1), scored.mark_score, lambda: go_on(tmp_path, TRIAL, RECEIPT)):
+    assert not can_resume(both(tmp_path), TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 8
+    assert Steps.read(both(tmp_path), TRIAL, 2) == scored
+    for more in (lambda: scored.mark(1), scored.mark_score, lambda: go_on(both(tmp_path), TRIAL, RECEIPT)):
         with pytest.raises(ContractBroken, match="was scored"):
             more()
 
@@ -124,22 +125,22 @@ def test_a_checkpoint_of_anything_else_is_refused(tmp_path: Path, other: dict[st
     theirs = replace(RECEIPT, **other)  # type: ignore[arg-type]
     checkpoint(begun(tmp_path).mark(4), step=4, receipt=theirs)
     (tmp_path / f"checkpoint-{theirs.attempt}.json").rename(tmp_path / "checkpoint-2.json")
-    assert not can_resume(tmp_path, TRIAL, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
     with pytest.raises(NoReceipt, match="which the receipt is for: nothing goes on"):
-        go_on(tmp_path, TRIAL, RECEIPT)
+        go_on(both(tmp_path), TRIAL, RECEIPT)
 
 
 def test_the_receipt_decides_which_attempt_goes_on(tmp_path: Path) -> None:
     interrupted(tmp_path)
     other = replace(TRIAL, config={"steps": 10, "lr": 1})
-    assert not can_resume(tmp_path, other, 2)
-    assert not can_resume(tmp_path, TRIAL, 1)
+    assert not can_resume(both(tmp_path), other, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 1)
     replace(RECEIPT, attempt=3).write(tmp_path)
-    assert not can_resume(tmp_path, TRIAL, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
     replace(RECEIPT, resume=1).write(tmp_path)
-    assert can_resume(tmp_path, TRIAL, 2), "a receipt to resume is one for the same attempt"
+    assert can_resume(both(tmp_path), TRIAL, 2), "a receipt to resume is one for the same attempt"
     (tmp_path / "receipt.json").unlink()
-    assert not can_resume(tmp_path, TRIAL, 2)
+    assert not can_resume(both(tmp_path), TRIAL, 2)
 
 
 @pytest.mark.parametrize("name", ["checkpoint-2.json", "weights-2-a.pt", "steps-2"])
@@ -152,10 +153,10 @@ def test_no_damage_makes_an_attempt_go_on_or_cheaper(tmp_path: Path, name: str) 
     cut = [whole[:length] for length in range(len(whole)) if whole[:length] != b"4 4\n"]
     for content in (*changed, *cut, whole + b"\0", whole + b"\xff", None):
         path.unlink() if content is None else path.write_bytes(content)
-        assert not can_resume(tmp_path, TRIAL, 2), content
-        assert steps_spent(tmp_path, TRIAL, 2) >= 8, content
+        assert not can_resume(both(tmp_path), TRIAL, 2), content
+        assert steps_spent(both(tmp_path), TRIAL, 2) >= 8, content
     path.write_bytes(whole)
-    assert can_resume(tmp_path, TRIAL, 2)
+    assert can_resume(both(tmp_path), TRIAL, 2)
 
 
 def test_a_file_that_nobody_may_read_is_damage_and_no_traceback(tmp_path: Path) -> None:
@@ -165,10 +166,10 @@ def test_a_file_that_nobody_may_read_is_damage_and_no_traceback(tmp_path: Path) 
         interrupted(place)
         (place / name).unlink()
         (place / name).mkdir()
-        assert not can_resume(place, TRIAL, 2), name
-        assert steps_spent(place, TRIAL, 2) >= 8
-    assert not can_resume(tmp_path / "nowhere", TRIAL, 2)
-    assert steps_spent(tmp_path / "nowhere", TRIAL, 2) == 0
+        assert not can_resume(both(place), TRIAL, 2), name
+        assert steps_spent(both(place), TRIAL, 2) >= 8
+    assert not can_resume(both(tmp_path / "nowhere"), TRIAL, 2)
+    assert steps_spent(both(tmp_path / "nowhere"), TRIAL, 2) == 0
 
 
 def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +181,7 @@ def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch
         flushed.append((os.fstat(handle).st_ino, os.fstat(handle).st_size))
 
     monkeypatch.setattr(os, "fsync", watch)
-    steps = Steps.begin(tmp_path, TRIAL, 2).mark(4)
+    steps = Steps.begin(both(tmp_path), TRIAL, 2).mark(4)
     path = tmp_path / "steps-2"
     assert (path.stat().st_ino, len("4 4\n")) in flushed
     assert tmp_path.stat().st_ino in {number for number, _ in flushed}, "nor may the file's name be lost"
@@ -209,8 +210,8 @@ def test_a_mark_of_which_half_was_written_is_none(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "write", lambda handle, line: write(handle, line[:2]))
     with pytest.raises(ContractBroken, match="no space left"):
         steps.mark(4)
-    assert not can_resume(tmp_path, TRIAL, 2)
-    assert steps_spent(tmp_path, TRIAL, 2) == 14
+    assert not can_resume(both(tmp_path), TRIAL, 2)
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 14
 
 
 def test_only_the_owner_reads_them_and_a_result_leaves_the_marks_alone(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_only_the_owner_reads_them_and_a_result_leaves_the_marks_alone(tmp_path:
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     forget_checkpoints(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"steps-2", "receipt.json"}
-    assert steps_spent(tmp_path, TRIAL, 2) == 8
+    assert steps_spent(both(tmp_path), TRIAL, 2) == 8
 
 
 @settings(max_examples=30, deadline=None)
@@ -239,13 +240,13 @@ def test_spent_is_never_less_than_what_ran_nor_more_than_was_priced(
         steps = steps.mark(stretch)
         taken = data.draw(st.integers(0, stretch) | st.just(stretch))
         ran += taken
-        assert ran <= steps_spent(place, TRIAL, 2) <= 14
+        assert ran <= steps_spent(both(place), TRIAL, 2) <= 14
         if data.draw(st.booleans() | st.just(True)):
             step += taken
             steps = checkpoint(steps, step=step, spent=steps.spent - stretch + taken)
-            assert ran <= steps_spent(place, TRIAL, 2) <= 14
-        if not can_resume(place, TRIAL, 2):
+            assert ran <= steps_spent(both(place), TRIAL, 2) <= 14
+        if not can_resume(both(place), TRIAL, 2):
             break
-        steps = go_on(place, TRIAL, RECEIPT)
+        steps = go_on(both(place), TRIAL, RECEIPT)
         step = 0 if steps.header is None else steps.header.step
     assert step == 10 or steps.spent + 10 - step > 14 or steps.header is None

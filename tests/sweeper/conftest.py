@@ -9,6 +9,7 @@ import pytest
 
 from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
+from accounting.private_store import PrivateStore
 from tests.sweeper.searches import (
     Compose,
     Place,
@@ -19,7 +20,9 @@ from tests.sweeper.searches import (
 def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[..., Place]:
     def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
         priced = compose_priced(line)
-        folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve())
-        return Place(priced=priced, folder=folder, ledger=ledger if own is None else own)
+        book = ledger if own is None else own
+        store = PrivateStore.of(book.beside, priced.plan.account, priced.plan.id)
+        folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve(), store=store)
+        return Place(priced=priced, folder=folder, ledger=book)
 
     return make

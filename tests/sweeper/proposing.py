@@ -30,7 +30,7 @@ def run(here: Place, work: Work, runs: Sequence[Trial], fate: float | str | None
     for receipt, trial in zip(work.book.start(runs), runs, strict=True):
         folder = here.folder.trial(trial.id)
         receipt.write(folder)
-        Receipt.claim(folder, plan=here.plan.id, trial=trial.id)
+        Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
         if fate is not None:
             result_of(trial, fate, receipt.attempt).write(folder)
     work.book.settle()

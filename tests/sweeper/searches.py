@@ -79,7 +79,7 @@ def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
         for receipt in receipts:
             folder = book.folder.trial(receipt.trial)
             receipt.write(folder)
-            Receipt.claim(folder, plan=book.plan.id, trial=receipt.trial)
+            Receipt.claim(folder, book.folder.private, plan=book.plan.id, trial=receipt.trial)
             if (fate := fates[place]) is not None:
                 (folder / MODEL_FILE).write_text(f"trained at {dict(one.trial.axes)}")
                 result_of(one.trial, fate, receipt.attempt).write(folder)

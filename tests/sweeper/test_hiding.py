@@ -124,7 +124,7 @@ def test_a_try_whose_folder_was_deleted_is_not_made_again(place: Callable[..., P
     first = book.tries()[0].trial
     receipts = book.start([first])
     receipts[0].write(here.folder.trial(first.id))
-    Receipt.claim(here.folder.trial(first.id), plan=here.plan.id, trial=first.id)
+    Receipt.claim(here.folder.trial(first.id), here.folder.private, plan=here.plan.id, trial=first.id)
     result_of(first, 0.9).write(here.folder.trial(first.id))
     book.settle()
     shutil.rmtree(here.folder.trial(first.id))

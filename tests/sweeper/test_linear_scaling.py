@@ -187,7 +187,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
         for receipt, trial in zip(receipts, runs, strict=True):
             folder = here.folder.trial(trial.id)
             receipt.write(folder)
-            Receipt.claim(folder, plan=here.plan.id, trial=trial.id)
+            Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
         with ExitStack() as at_work:
             for trial in runs:
                 at_work.enter_context(working(here.folder.trial(trial.id)))

@@ -24,6 +24,7 @@ from accounting.errors import BadInput, ContractBroken, ReceiptUsed
 from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
+from accounting.private_store import PrivateStore
 from accounting.receipt import Receipt
 from accounting.result import Status
 from sweeper.admission import Retry
@@ -88,7 +89,7 @@ class Sweep:
 
     def take(self, block: str) -> JobReturn:
         place = self.folder.trial(block)
-        receipt = Receipt.claim(place, plan=self.plan.id, trial=block)
+        receipt = Receipt.claim(place, self.folder.private, plan=self.plan.id, trial=block)
         (trial,) = (trial for trial in self.plan.trials if trial.id == block)
         result_of(trial, 0.5, receipt.attempt).write(place)
         return JobReturn(status=JobStatus.COMPLETED)
@@ -104,7 +105,7 @@ class Sweep:
 @pytest.fixture
 def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: pytest.MonkeyPatch) -> Sweep:
     priced = compose_priced(GRID)
-    folder = SweepFolder(root=tmp_path / "sweep")
+    folder = SweepFolder(root=tmp_path / "sweep", store=PrivateStore(root=tmp_path / "private"))
     config = OmegaConf.create(
         {
             "data": None,
@@ -174,7 +175,7 @@ def test_a_launcher_that_never_works_is_tried_once_and_costs_no_attempt(sweep: S
 
 def test_a_job_that_died_after_it_began_is_not_launched_again(sweep: Sweep) -> None:
     def dies(blocks: list[str]) -> list[JobReturn]:
-        Receipt.claim(sweep.folder.trial(blocks[0]), plan=sweep.plan.id, trial=blocks[0])
+        Receipt.claim(sweep.folder.trial(blocks[0]), sweep.folder.private, plan=sweep.plan.id, trial=blocks[0])
         raise OSError("killed")
 
     _, launched = sweep.start(dies, sweep.all)

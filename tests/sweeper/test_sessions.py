@@ -16,6 +16,7 @@ from accounting.errors import ContractBroken
 from accounting.events import from_json, same
 from accounting.folder import SweepFolder
 from accounting.plan import Plan, Trial
+from accounting.private_store import PrivateStore
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import can_resume, steps_spent
@@ -24,6 +25,7 @@ from sweeper.compose import PricedPlan
 from sweeper.job import run_block
 from sweeper.session import Machine, Session
 from sweeper.trial import check_company, run_sessions
+from tests.places import NONCE, both, launched
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -38,17 +40,26 @@ def trials(compose_priced: Compose) -> tuple[Trial, ...]:
 
 
 def sessions(
-    trials: Sequence[Trial], root: Path, resume: int = 0, charges: Sequence[str] = (), plan: str = "p"
+    trials: Sequence[Trial],
+    root: Path,
+    resume: int = 0,
+    charges: Sequence[str] = (),
+    plan: str = "p",
+    store: PrivateStore | None = None,
 ) -> list[Session]:
     found = []
     for place, trial in enumerate(trials):
         charge = charges[place] if charges else "c"
-        paper = Receipt(account="digits", plan=plan, trial=trial.id, attempt=1, charge=charge, entries=2, head="h")
+        paper = Receipt(
+            account="digits", plan=plan, trial=trial.id, attempt=1, charge=charge, entries=2, head="h", launch=NONCE
+        )
         receipt = replace(paper, resume=resume)
         folder = root / trial.id
         folder.mkdir(parents=True, exist_ok=True)
         receipt.write(folder)
-        found.append(Session(trial=trial, receipt=receipt, place=folder))
+        found.append(
+            Session(trial=trial, receipt=receipt, place=both(folder) if store is None else store.place(folder))
+        )
     return found
 
 
@@ -94,8 +105,8 @@ def test_a_stop_is_kept_for_each_and_another_session_ends_them(trials: tuple[Tri
     run_sessions(sessions(trials, tmp_path), MACHINE, stopping_after(3))
     for trial in trials:
         assert TrialResult.read(tmp_path / trial.id) is None
-        assert can_resume(tmp_path / trial.id, trial, 1)
-        assert steps_spent(tmp_path / trial.id, trial, 1) == 3
+        assert can_resume(both(tmp_path / trial.id), trial, 1)
+        assert steps_spent(both(tmp_path / trial.id), trial, 1) == 3
     run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
     assert {result.status for result in results(trials, tmp_path)} == {Status.FINISHED}
 
@@ -189,13 +200,18 @@ def test_shared_runs_of_two_charges_have_two_subsamples(shared: tuple[Trial, ...
 def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, Plan, Callable[[int, int], None]]]:
     """A charged plan with shared subsamples, and its job as somebody would start it by hand: a part of so many."""
     plan = compose_priced([*LINE, *GRID, "score.noise_std=3", "subsample=shared"]).plan
-    folder = SweepFolder(root=tmp_path / "sweep")
+    folder = SweepFolder(root=tmp_path / "sweep", store=launched(tmp_path / "private"))
     plan.write(folder.plan)
 
     def run(part: int, parts: int) -> None:
         GlobalHydra.instance().clear()
         words = ["dataset=digits", f"block='{plan.blocks[0].id}'", f"part={part}", f"parts={parts}"]
-        words += [f"hydra.sweep.dir={folder.root}", f"hydra.runtime.cwd={tmp_path}", "compute.device=cpu"]
+        words += [
+            f"hydra.sweep.dir={folder.root}",
+            f"hydra.runtime.cwd={tmp_path}",
+            "compute.device=cpu",
+            f"+store={folder.private.root}",
+        ]
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             config = compose_config("config", words, return_hydra_config=True)
         HydraConfig.instance().set_config(config)
@@ -207,7 +223,7 @@ def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFold
 
 def test_a_job_by_hand_divides_no_shared_block(by_hand: tuple[SweepFolder, Plan, Callable[[int, int], None]]) -> None:
     folder, plan, run = by_hand
-    sessions(plan.trials, folder.trials, plan=plan.id)
+    sessions(plan.trials, folder.trials, plan=plan.id, store=folder.store)
     run(0, 3)
     found = results(plan.trials, folder.trials)
     assert {result.status for result in found} == {Status.FINISHED}
@@ -219,14 +235,15 @@ def test_shared_runs_that_got_their_receipts_late_never_train_on_the_charge_of_t
 ) -> None:
     """Two subsamples under one charge would cost more than was charged."""
     folder, plan, run = by_hand
-    sessions(plan.trials[:2], folder.trials, plan=plan.id)
+    sessions(plan.trials[:2], folder.trials, plan=plan.id, store=folder.store)
     run(0, 1)
     assert {result.status for result in results(plan.trials[:2], folder.trials)} == {Status.FINISHED}
-    sessions(plan.trials[2:], folder.trials, plan=plan.id)
+    sessions(plan.trials[2:], folder.trials, plan=plan.id, store=folder.store)
     with pytest.raises(ContractBroken, match="they do not train apart from it"):
         run(0, 1)
     late = folder.trial(plan.trials[2].id)
-    assert not [*late.glob("claim-*"), *late.glob("steps-*")]
+    assert not list(late.glob("claim-*"))
+    assert not folder.place(late.name).record.exists()
 
 
 def test_shared_runs_go_on_without_one_that_has_ended(
@@ -234,14 +251,14 @@ def test_shared_runs_go_on_without_one_that_has_ended(
 ) -> None:
     """It had the same subsamples as long as it lasted."""
     folder, plan, run = by_hand
-    begun = sessions(plan.trials, folder.trials, plan=plan.id)
+    begun = sessions(plan.trials, folder.trials, plan=plan.id, store=folder.store)
     for session in begun:
-        assert Receipt.claim(session.place, plan=plan.id, trial=session.trial.id) is not None
+        assert Receipt.claim(session.place.files, folder.private, plan=plan.id, trial=session.trial.id) is not None
     run_sessions(begun, MACHINE, stopping_after(2), shared=True)
-    sessions(plan.trials[1:], folder.trials, resume=1, plan=plan.id)
+    sessions(plan.trials[1:], folder.trials, resume=1, plan=plan.id, store=folder.store)
     run(0, 1)
     found = results(plan.trials[1:], folder.trials)
     assert {(result.status, result.steps) for result in found} == {(Status.FINISHED, 6)}
-    sessions(plan.trials[:1], folder.trials, resume=1, plan=plan.id)
+    sessions(plan.trials[:1], folder.trials, resume=1, plan=plan.id, store=folder.store)
     with pytest.raises(ContractBroken, match="they do not train apart from it"):
         run(0, 1)

@@ -32,6 +32,7 @@ from sweeper.locks import working
 from sweeper.materials import make_model, make_streams
 from sweeper.session import Machine, Session
 from sweeper.trial import check_realised, check_scored, run_sessions
+from tests.places import NONCE, both, launched
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -104,7 +105,7 @@ def session(
     place.mkdir(exist_ok=True)
     receipt = receipt_for(trial, resume)
     receipt.write(place)
-    run_sessions([Session(trial=trial, receipt=receipt, place=place)], MACHINE, should_stop)
+    run_sessions([Session(trial=trial, receipt=receipt, place=both(place))], MACHINE, should_stop)
     return TrialResult.read(place)
 
 
@@ -190,8 +191,8 @@ def test_a_checkpoint_is_a_mapping_of_two(compose_priced: Compose) -> None:
 def test_a_stopped_trial_has_no_result_and_another_session_ends_it(trial: Trial, tmp_path: Path) -> None:
     place = tmp_path / "trial"
     assert session(trial, place, should_stop=lambda: True) is None
-    assert can_resume(place, trial, 1)
-    assert steps_spent(place, trial, 1) == 1
+    assert can_resume(both(place), trial, 1)
+    assert steps_spent(both(place), trial, 1) == 1
     assert not (place / "progress").exists()
     result = session(trial, place, resume=1)
     assert result is not None
@@ -201,7 +202,7 @@ def test_a_stopped_trial_has_no_result_and_another_session_ends_it(trial: Trial,
     assert result.steps == 3
     assert (place / "steps-1").exists()
     assert not [*place.glob("checkpoint-*"), *place.glob("weights-*")], "nobody goes on from them any more"
-    assert not can_resume(place, trial, 1)
+    assert not can_resume(both(place), trial, 1)
 
 
 def test_a_try_goes_on_with_the_secret_weights_that_it_started_from(trial: Trial, tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_a_receipt_of_another_charge_resumes_nothing(trial: Trial, tmp_path: Pat
     place = tmp_path / "trial"
     session(trial, place, should_stop=lambda: True)
     other = replace(receipt_for(trial, 1), charge="another")
-    run_sessions([Session(trial=trial, receipt=other, place=place)], MACHINE)
+    run_sessions([Session(trial=trial, receipt=other, place=both(place))], MACHINE)
     result = TrialResult.read(place)
     assert result is not None
     assert result.error is not None
@@ -316,11 +317,12 @@ def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, 
     """A folder with a charged plan of one long trial, the trial, and the job that Hydra would start for it."""
     plan = compose_priced([*LINE, *VALUES, "steps=1500", "privacy.noise_multiplier=3", "score.noise_std=3"]).plan
     (trial,) = plan.trials
-    folder = SweepFolder(root=tmp_path / "sweep")
+    folder = SweepFolder(root=tmp_path / "sweep", store=launched(tmp_path / "private"))
     plan.write(folder.plan)
-    replace(receipt_for(trial), plan=plan.id).write(folder.trial(trial.id))
+    replace(receipt_for(trial), plan=plan.id, launch=NONCE).write(folder.trial(trial.id))
     GlobalHydra.instance().clear()
     overrides = ["dataset=digits", f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}"]
+    overrides += [f"+store={folder.private.root}"]
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         config = compose_config("config", [*overrides, f"hydra.runtime.cwd={tmp_path}"], return_hydra_config=True)
     HydraConfig.instance().set_config(config)
@@ -352,8 +354,8 @@ def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
     run_job()
     asking.join()
     assert TrialResult.read(place) is None
-    assert can_resume(place, trial, 1)
-    assert 0 < steps_spent(place, trial, 1) < 1500
+    assert can_resume(folder.place(trial.id), trial, 1)
+    assert 0 < steps_spent(folder.place(trial.id), trial, 1) < 1500
 
 
 def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:

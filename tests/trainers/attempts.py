@@ -14,6 +14,7 @@ from accounting.events import PlanEvent, repeat
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.steps import Steps, can_resume, go_on, steps_spent
+from tests.places import both
 from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
 from trainers.dpadam import DpAdam
@@ -86,7 +87,7 @@ class Attempt:
     ) -> tuple[Tensor, Outcome]:
         receipt = self.receipt(resume)
         receipt.write(self.place)
-        steps = go_on(self.place, self.trial, receipt) if resume else Steps.begin(self.place, self.trial, 1)
+        steps = go_on(both(self.place), self.trial, receipt) if resume else Steps.begin(both(self.place), self.trial, 1)
         model = model or fresh_model(resume)
         outcome = train(
             self.run,
@@ -103,11 +104,11 @@ class Attempt:
 
     @property
     def spent(self) -> int:
-        return steps_spent(self.place, self.trial, 1)
+        return steps_spent(both(self.place), self.trial, 1)
 
     @property
     def resumable(self) -> bool:
-        return can_resume(self.place, self.trial, 1)
+        return can_resume(both(self.place), self.trial, 1)
 
     @property
     def tensors(self) -> Path:

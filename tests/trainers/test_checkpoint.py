@@ -15,6 +15,7 @@ from torch import Tensor
 from accounting.errors import ContractBroken
 from accounting.events import repeat, same
 from accounting.steps import Steps, go_on
+from tests.places import both
 from tests.trainers.attempts import RUN, Attempt, Killed, Spy
 from trainers.checkpoint import read_checkpoint
 from trainers.dpsgd import DpSgd
@@ -67,7 +68,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
     attempt = Attempt(place=tmp_path)
     attempt.session()
     whole = attempt.tensors.read_bytes()
-    steps = Steps.read(tmp_path, attempt.trial, 1)
+    steps = Steps.read(both(tmp_path), attempt.trial, 1)
     for content in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
         attempt.tensors.write_bytes(content)
         with pytest.raises(ContractBroken, match="SHA-256 is another"):
@@ -98,7 +99,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
             attempt.session(0, spy, on_step=dies)
     assert "no checkpoint after step 4: [Errno 28] No space left on device" in caplog.text
     assert attempt.spent == 6
-    steps = go_on(tmp_path, attempt.trial, attempt.receipt(1))
+    steps = go_on(both(tmp_path), attempt.trial, attempt.receipt(1))
     assert steps.header is not None
     assert steps.header.step == 2
     _, outcome = attempt.session(1, spy)

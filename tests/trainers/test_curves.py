@@ -18,6 +18,7 @@ from accounting.events import PlanEvent
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.steps import Steps, go_on
+from tests.places import both
 from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.curves import Look, Watch, look
 from trainers.data.records import Records
@@ -185,7 +186,7 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
     def session(resume: int, stop_after: int) -> Outcome:
         receipt = replace(paper, resume=resume)
         receipt.write(tmp_path)
-        steps = go_on(tmp_path, trial, receipt) if resume else Steps.begin(tmp_path, trial, 1)
+        steps = go_on(both(tmp_path), trial, receipt) if resume else Steps.begin(both(tmp_path), trial, 1)
         done: list[int] = []
 
         def seen(model: nn.Module, _: GradientTransform) -> Look:

@@ -20,6 +20,7 @@ from accounting.pld import Pld
 from accounting.receipt import Receipt
 from accounting.steps import Steps, go_on, is_charged, steps_spent
 from sweeper.compose import PricedPlan
+from tests.places import both
 from trainers.chance import Batch
 from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
@@ -177,12 +178,12 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         return train(RUN, model(0), Opacus(), DATA, secret_streams(), device="cpu", journal=journal, **options)
 
     with pytest.raises(Killed):
-        session(Steps.begin(tmp_path, trial, 1), paper, on_step=dies)
-    assert steps_spent(tmp_path, trial, 1) == 2 * PERIOD
-    steps = go_on(tmp_path, trial, replace(paper, resume=1))
+        session(Steps.begin(both(tmp_path), trial, 1), paper, on_step=dies)
+    assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
+    steps = go_on(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))
     assert same(outcome.event, event.training)
-    assert steps_spent(tmp_path, trial, 1) == steps_of(outcome.event) == 4 * PERIOD
+    assert steps_spent(both(tmp_path), trial, 1) == steps_of(outcome.event) == 4 * PERIOD
     assert is_charged(outcome.event, event.training, least=RUN.steps)
 
 

@@ -1,0 +1,22 @@
+"""Places of trials without a sweep: one folder is a trial's folder and its record in the private store at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accounting.private_store import PrivateStore, TrialPlace
+
+NONCE = "0f" * 16
+
+
+def both(folder: Path) -> TrialPlace:
+    """One folder for a trial's files and for its claims and marks."""
+    return TrialPlace(files=folder, record=folder)
+
+
+def launched(root: Path) -> PrivateStore:
+    """A private store whose last launch has the nonce `NONCE`."""
+    store = PrivateStore(root=root)
+    store.announce(NONCE)
+    store.confirm(NONCE)
+    return store
