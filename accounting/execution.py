@@ -24,6 +24,7 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent
 from accounting.plan import Plan, Trial, write_json
+from accounting.private_store import PRIVATE
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import THE_WINNER, Draw, Proposals, Search, SelectionRule, rule_from_config
@@ -102,23 +103,31 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredDraw:
-    """A rule's draw in the sweep's folder, and the attempt at which plan's search it was made for."""
+    """A rule's draw in the sweep's folder, and the attempt at which plan's search it was made for.
+
+    `salt` are 128 random bits that go into the digest of the search's winner (`accounting/released_winner.py`).
+    """
 
     plan: str
     attempt: int
     draw: Draw
+    salt: str = ""
 
     def write(self, path: Path) -> None:
         """Stores it for its owner alone, once and for ever."""
         if path.exists():
             raise BadInput(f"Expected {path} to be absent: a draw is never made again.")
-        write_json(path, {"plan": self.plan, "attempt": self.attempt} | self.draw.to_json(), mode=0o600)
+        about = {"plan": self.plan, "attempt": self.attempt, "salt": self.salt}
+        write_json(path, about | self.draw.to_json(), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> StoredDraw | None:
         """The stored draw, None where there is none; a damaged one is refused, never guessed."""
         return read_stored(
-            path, lambda form: cls(plan=form["plan"], attempt=form["attempt"], draw=Draw.from_json(form))
+            path,
+            lambda form: cls(
+                plan=form["plan"], attempt=form["attempt"], draw=Draw.from_json(form), salt=form.get("salt", "")
+            ),
         )
 
 
@@ -131,7 +140,7 @@ class Outcome:
 
     def write(self, path: Path) -> None:
         """Stores it for its owner alone."""
-        write_json(path, asdict(self), mode=0o600)
+        write_json(path, asdict(self), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> Outcome | None:

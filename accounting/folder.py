@@ -82,6 +82,11 @@ class SweepFolder:
         return self.root / "study.db"
 
     @property
+    def release(self) -> Path:
+        """What may leave, written by its own command."""
+        return self.root / "release"
+
+    @property
     def trials(self) -> Path:
         """What has been run, a folder each."""
         return self.root / "trials"

@@ -24,10 +24,15 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accounting.errors import BadInput
 from accounting.plan import flush_folder, write_json
+
+if TYPE_CHECKING:
+    from accounting.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
 NONCE_BYTES = 16
@@ -55,10 +60,17 @@ class PrivateStore:
     root: Path
 
     @classmethod
-    def of(cls, beside: Path, account: str, plan: str) -> PrivateStore:
-        """The store of a plan: in the folder that `DPSWEEP_PRIVATE` names, or else in `private` in `beside`."""
-        given = os.environ.get("DPSWEEP_PRIVATE")
-        home = Path(given).expanduser().absolute() if given else beside / "private"
+    def of(cls, ledger: Ledger, account: str, plan: str) -> PrivateStore:
+        """The store of a plan that is charged to an account of this ledger.
+
+        It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
+        names another folder, which all machines of a sweep have to share. Every ledger has stores of its own.
+        """
+        given, name = os.environ.get("DPSWEEP_PRIVATE"), sha256(ledger.name.encode()).hexdigest()[:16]
+        if given:
+            home = Path(given).expanduser().absolute() / name
+        else:
+            home = ledger.beside / (f"{name}.private" if ledger.path is None else f"{ledger.path.name}.private")
         return cls(root=home / f"{account}-{plan}")
 
     def exists(self) -> bool:
@@ -114,6 +126,12 @@ class PrivateStore:
 def new_nonce() -> str:
     """128 bits of the operating system's entropy, in hexadecimal digits."""
     return secrets.token_hex(NONCE_BYTES)
+
+
+def close_to_others(path: Path) -> None:
+    """Leaves a file, or a folder and all files in it, readable by their owner alone."""
+    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        one.chmod(FOLDER if one.is_dir() else PRIVATE)
 
 
 def made_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
+from accounting.private_store import close_to_others
 from reports import table
 from reports.audience import Audience
 from reports.bill import Bill, exact_sum, read_bill
@@ -62,6 +63,7 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
         store(target / f"{picture.name}.svg", picture.svg.encode())
     write_json(target / "beside.json", in_words({"sweeps": page.sweeps.plain(), "together": list(page.together)}))
     store(target / FILE, fill("beside.html.j2", page=page).encode())
+    close_to_others(target)
     return target / FILE
 
 

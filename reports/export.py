@@ -15,10 +15,11 @@ from markupsafe import Markup
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
+from accounting.released_winner import CONFIG_FILE
 from accounting.result import MODEL_FILE
 from reports import table
 from reports.page import Page
-from reports.release import CONFIG_FILE, compose, write_release
+from reports.release import compose, write_release
 from reports.rendering import fill
 from reports.table import Sweep
 

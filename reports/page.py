@@ -17,6 +17,7 @@ from markupsafe import Markup
 from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
+from accounting.private_store import close_to_others
 from reports import facts as numbers
 from reports import sections, sheets, table
 from reports.audience import Audience

@@ -1,8 +1,9 @@
 """The only writer of `release/`: a page and the winner's model, nothing but what the selection rule discloses.
 
 What always holds: a number goes in only if the sweep's price covers it. So there are no times, no lengths of
-runs, no drawn batch sizes, no error messages, no ledger rows, no digests, no paths; and where the rule hides
-losers, nothing that depends on them or on how many there were. Points carry their place in the plan as names.
+runs, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest but that of the winner; and where
+the rule hides losers, nothing that depends on them or on how many there were. The winner's salted digest is in the
+ledger before the release is in its place, and a charge has one winner. Points carry their place in the plan as names.
 Rules for changing this file: add to the lists below by name, never by removing from the curator's page; a new
 disclosure gets a test that tries to leak the rest.
 """
@@ -18,8 +19,10 @@ import yaml
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
+from accounting.released_winner import CONFIG_FILE, ReleasedWinner
 from accounting.result import MODEL_FILE
 from accounting.selection import Disclosure
+from accounting.verify import charge_and_secret, verify_results
 from reports import facts as numbers
 from reports import page as pages
 from reports import sections, sheets, table
@@ -32,7 +35,6 @@ from reports.table import State, Sweep
 from reports.unprotected import statement_of
 
 FOLDER = "release"
-CONFIG_FILE = "config.yaml"
 DECLARED = (
     "honest_epsilon",
     "honest_delta",
@@ -60,10 +62,12 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
     """
     sweep = table.read(folder, ledger)
     page = compose(sweep)
+    verify_results(sweep.plan, folder, ledger)
     target, partial = folder / FOLDER, folder / f".{FOLDER}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     pages.write(page, partial)
     _write_winner(sweep, partial)
+    _record_winner(sweep, partial, ledger)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / pages.FILE
@@ -81,6 +85,14 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     model = sweep.folder / "trials" / winner.id / MODEL_FILE
     if model.exists():
         shutil.copyfile(model, target / MODEL_FILE)
+
+
+def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
+    """Writes a salted digest of the winner into the ledger, before anything leaves, and its salt into the release."""
+    charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+    winner = ReleasedWinner.of(target, secret, charge)
+    ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.sha256)
+    winner.write(target)
 
 
 def compose(sweep: Sweep) -> Page:

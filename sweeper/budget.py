@@ -22,7 +22,7 @@ from accounting.errors import BadInput
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 from accounting.policy import Policy, policy_from_config
-from accounting.verify import remembered_ends, verify_folder
+from accounting.verify import remembered_ends, verify_copies, verify_folder
 from sweeper.app import CONF
 from sweeper.compose import read_budget
 from sweeper.solve import positive
@@ -103,6 +103,7 @@ def verify(arguments: Sequence[str]) -> None:
     print(f"{ledger.name}: {ledger.verify(ends)} entries, the chain is whole.")
     for folder in folders:
         print(verify_folder(folder, ledger))
+    verify_copies(folders)
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {

@@ -26,6 +26,7 @@ from accounting.execution import Outcome, StoredDraw, Try, check_draw, end_mark,
 from accounting.folder import SweepFolder
 from accounting.ledger import Ledger, receipt_of
 from accounting.plan import Plan, Trial
+from accounting.private_store import new_nonce
 from accounting.receipt import Receipt
 from accounting.search_record import SearchRecord
 from sweeper.admission import Retry, charge, open_account
@@ -107,7 +108,7 @@ def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: 
     where = book.standing()
     return Work(
         total=len(book.tries()),
-        due=where.fresh + where.interrupted,
+        due=where.fresh + where.interrupted if book.receipt.launch else (),
         book=book,
         notice=f"{priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it takes and "
         f"all of {folder.root} but release/ are for the curator only.",
@@ -147,11 +148,21 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     kept = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
     ledger.settle(plan.account, plan=plan.id, ended=[kept])
     book = OneSearch(plan=plan, folder=folder, stored=stored, receipt=receipt)
-    where = book.standing()
-    if not where.fresh + where.interrupted:
+    if _is_over(folder, stored, record):
         return book
     _require_agreement(plan, ledger, folder, stored, record)
     return replace(book, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
+
+
+def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
+    """Whether the folder says how the search ended, and the store, where it is there, says the same.
+
+    A search of no tries is not over before its first launch, which would tell that it made none.
+    """
+    outcome = Outcome.read(folder.outcome)
+    return (
+        outcome is not None and outcome.attempt == stored.attempt and (not record.exists or record.outcome == outcome)
+    )
 
 
 def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> None:
@@ -194,7 +205,7 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
     if any(folder.trials.glob(f"*/claim-{attempt}")):
         raise _stranger(folder, statement)
     draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
-    stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw)
+    stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce())
     if attempt > statement.covered(plan.id, plan.id):
         if attempt > 1 and retry is Retry.NONE:
             raise BadInput(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from accounting.errors import BadInput
 from accounting.folder import SweepFolder
 from accounting.plan import Plan, Trial
+from accounting.private_store import close_to_others
 from accounting.result import Status, TrialResult
 from sweeper.samplers import METHOD
 
@@ -34,6 +35,8 @@ def record(
         for result in results:
             if (result.trial, result.attempt) not in known:
                 study.add_trial(_frozen(result, _params(trials[result.trial]), space))
+    if storage is None:
+        close_to_others(folder.study)
 
 
 def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> optuna.Study:

@@ -21,7 +21,7 @@ def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[.
     def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
         priced = compose_priced(line)
         book = ledger if own is None else own
-        store = PrivateStore.of(book.beside, priced.plan.account, priced.plan.id)
+        store = PrivateStore.of(book, priced.plan.account, priced.plan.id)
         folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve(), store=store)
         return Place(priced=priced, folder=folder, ledger=book)
 

@@ -39,7 +39,7 @@ POISSON = (*GRID, "tuning=poisson_selection", "tuning.mean=2")
 THRESHOLD = (*GRID, "tuning=threshold", "tuning.threshold=0.8")
 STOPPING = (*GRID, "tuning=random_stopping", "tuning.gamma=0.5")
 
-ONCE = ("charge", "start", "settle")
+ONCE = ("charge", "start", "settle", "launch")
 """What the ledger hears of such a search, whatever becomes of its tries."""
 
 
@@ -65,6 +65,7 @@ class Place:
         book = self.admit()
         self.folder.draw.unlink()
         StoredDraw(plan=self.plan.id, attempt=book.stored.attempt, draw=draw).write(self.folder.draw)
+        book.record.begin(self.folder.draw)
         return self.admit()
 
 
@@ -114,9 +115,9 @@ def released(place: Place) -> dict[str, bytes]:
 
 
 def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
-    """All that the entries say but their times, and the digest of a charge, which its time is part of."""
+    """All that the entries say but their times, and the digest of a charge, which its time is part of, and nonces."""
     entries = ledger.statement("digits").entries
-    return [(entry.seq, entry.kind, entry.plan, {**entry.body, "charge": None}) for entry in entries]
+    return [(entry.seq, entry.kind, entry.plan, {**entry.body, "charge": None, "nonce": None}) for entry in entries]
 
 
 def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:
