@@ -12,7 +12,7 @@ from typing import Any
 
 from accounting.errors import BadInput
 from accounting.plan import write_json
-from accounting.private_store import PRIVATE
+from accounting.private_store import PRIVATE, new_nonce
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
@@ -51,7 +51,7 @@ class TrialResult:
     ended: str
     error: str | None = None
     model: str | None = None
-    salt: str = ""
+    salt: str = field(default_factory=new_nonce)
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,6 +83,5 @@ class TrialResult:
         if form.pop("schema", None) != SCHEMA:
             raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
         known = {entry.name for entry in fields(cls)}
-        return cls(
-            **{name: value for name, value in form.items() if name in known} | {"status": Status(form["status"])}
-        )
+        kept = {name: value for name, value in form.items() if name in known}
+        return cls(**{"salt": ""} | kept | {"status": Status(form["status"])})

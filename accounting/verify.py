@@ -159,8 +159,7 @@ def _verify_release(plan: Plan, folder: SweepFolder, statement: Statement) -> No
     winner = ReleasedWinner.read(folder.release)
     if winner is None:
         return
-    known = statement.attempts(plan.id).released.values()
-    if winner.sha256 not in known or not winner.covers(folder.release):
+    if winner.digest(folder.release) not in statement.attempts(plan.id).released.values():
         raise ContractBroken(f"The winner in {folder.release} is not the one that was released by the ledger.")
 
 

@@ -154,7 +154,9 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         findings=(*findings(sweep), *_only(training_losses(sweep), bounding(sweep), course(sweep))),
         terms=_account_and_terms(sweep, bill),
     )
-    return write(page, folder / FOLDER)
+    written = write(page, folder / FOLDER)
+    close_to_others(written.parent)
+    return written
 
 
 def findings(sweep: Sweep) -> tuple[Exhibit, ...]:

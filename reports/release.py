@@ -90,8 +90,8 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
 def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
     """Writes a salted digest of the winner into the ledger, before anything leaves, and its salt into the release."""
     charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
-    winner = ReleasedWinner.of(target, secret, charge)
-    ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.sha256)
+    winner = ReleasedWinner.of(secret, charge)
+    ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.digest(target))
     winner.write(target)
 
 

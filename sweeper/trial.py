@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from accounting import events
 from accounting.errors import ContractBroken
 from accounting.events import DpEvent
-from accounting.private_store import new_nonce
 from accounting.result import Status, TrialResult
 from accounting.steps import Steps, forget_checkpoints, go_on, is_charged, steps_spent
 from sweeper.blocks import stacks
@@ -137,7 +136,6 @@ def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
         randomness="secret" if session.trial.config["seed"] is None else "reproducible",
         started=started,
         ended=started,
-        salt=new_nonce(),
         versions=dict(_versions()),
     )
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from accounting.errors import BadInput
+from accounting.released_winner import WINNER_FILE
 from accounting.result import MODEL_FILE, TrialResult
 from reports.release import write_release
 
@@ -49,7 +50,8 @@ def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
     leaked = sorted(secret for secret in secrets_of(made) if secret in text)
     assert leaked == []
     assert not re.search(r"\d{4}-\d\d-\d\dT\d\d", text)
-    assert not re.search(r"\b[0-9a-f]{40,}\b", text)
+    salt = json.loads((made.folder / "release" / WINNER_FILE).read_text())["salt"]
+    assert re.findall(r"\b[0-9a-f]{40,}\b", text) == [salt]
     assert made.plan.account in text
 
 
@@ -81,7 +83,7 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
 
     made = sweep_of(AXES, rule=only_winner, accuracy=accuracy)
     path = write_release(made.folder, made.ledger)
-    names = {"report.html", "report.json", "config.yaml", MODEL_FILE, "privacy.png", "privacy.svg"}
+    names = {"report.html", "report.json", "config.yaml", WINNER_FILE, MODEL_FILE, "privacy.png", "privacy.svg"}
     assert {file.name for file in path.parent.iterdir()} == names
     assert (path.parent / MODEL_FILE).read_text() == "weights of point 9"
     config = yaml.safe_load((path.parent / "config.yaml").read_text())

@@ -13,6 +13,7 @@ from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.receipt import Receipt
+from accounting.released_winner import WINNER_FILE
 from accounting.result import MODEL_FILE, Status, TrialResult
 from accounting.selection import Draw
 from reports.release import write_release
@@ -110,14 +111,18 @@ def result_of(trial: Trial, fate: float | str, attempt: int = 1) -> TrialResult:
 
 
 def released(place: Place) -> dict[str, bytes]:
+    """What leaves, but for the random salt of the winner's digest."""
     page = write_release(place.folder.root, place.ledger)
-    return {path.name: path.read_bytes() for path in page.parent.iterdir()}
+    return {path.name: path.read_bytes() for path in page.parent.iterdir() if path.name != WINNER_FILE}
 
 
 def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
-    """All that the entries say but their times, and the digest of a charge, which its time is part of, and nonces."""
+    """All that the entries say but their times, and the digest of a charge, and what is random."""
     entries = ledger.statement("digits").entries
-    return [(entry.seq, entry.kind, entry.plan, {**entry.body, "charge": None, "nonce": None}) for entry in entries]
+    return [
+        (entry.seq, entry.kind, entry.plan, {**entry.body, "charge": None, "nonce": None, "winner": None})
+        for entry in entries
+    ]
 
 
 def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:

@@ -73,6 +73,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "report.html",
         "report.json",
         "config.yaml",
+        "winner.json",
         "model.safetensors",
         "privacy.png",
         "privacy.svg",
