@@ -153,8 +153,9 @@ def result() -> TrialResult:
 
 def test_a_result_survives_the_disk(tmp_path: Path) -> None:
     assert TrialResult.read(tmp_path) is None
-    result().write(tmp_path)
-    assert TrialResult.read(tmp_path) == result()
+    made = result()
+    made.write(tmp_path)
+    assert TrialResult.read(tmp_path) == made
 
 
 def test_a_damaged_result_is_refused_and_named(tmp_path: Path) -> None:

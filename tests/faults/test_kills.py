@@ -16,7 +16,7 @@ from tests.faults.instants import Stroke
 
 Make = Callable[[tuple[str, ...]], Ground]
 
-INSTANTS = 220
+INSTANTS = 270
 """No fewer than an undisturbed sweep of two trials has, and no more than that by a fifth."""
 
 ENDS = (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES)
