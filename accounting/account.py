@@ -30,9 +30,10 @@ class Kind(StrEnum):
     START = "start"
     RESUME = "resume"
     SETTLE = "settle"
+    RESTORED = "restored"
 
 
-SPENDING = (Kind.CHARGE, Kind.OUTSIDE)
+SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
 
 
 @dataclass(frozen=True, kw_only=True)
