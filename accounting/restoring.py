@@ -131,7 +131,7 @@ class _Restoration:
 
     def _put_back(self, base: Base, folders: Sequence[Receipts]) -> Iterator[str]:
         end = self.known.end
-        note = f"lines up to entry {end.entries} of a ledger that was lost, as this machine remembers them"
+        note = f"lost lines up to entry {end.entries}, as remembered"
         if self.known.balances is None:
             if not folders:
                 raise LedgerDamaged(self._unknown())
