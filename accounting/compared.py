@@ -13,6 +13,7 @@ from pathlib import Path
 from accounting.audit import count_whole, refuse_another
 from accounting.chain import Chain
 from accounting.lines import End, Lines
+from accounting.lost import unrestored
 from accounting.remembered import RememberedEnd
 
 
@@ -65,12 +66,16 @@ class ComparedChain:
         return self._chain.hold(name, what)
 
     def verify(self, ends: Sequence[End]) -> int:
-        """Walks the chain and returns its number of lines; also compares `ends`, which receipts remember."""
+        """Walks the chain and returns its number of lines; also compares `ends`, which receipts remember.
+
+        Ends of a lost chain that was restored, on the record, are no news.
+        """
         known = self._remembered.read()
         start = self._remembered.prepare(known)
         with self._chain.reading() as lines:
             count = 0 if lines is None else count_whole(lines, self.name)
-            refuse_another(self.name, lines, ends, "a receipt")
+            missing = ends if lines is None else unrestored(lines, ends, self._remembered)
+            refuse_another(self.name, lines, missing, "a receipt")
             self._remembered.refuse_another(lines, known.end)
             later = known if lines is None else known.followed_by(lines.beyond(start), start)
         if lines is not None:

@@ -8,7 +8,7 @@ taken to be, so that more is charged and never less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -18,7 +18,7 @@ from accounting.errors import BadInput
 from accounting.infinity import in_words
 from accounting.lines import End, Lines
 from accounting.policy import DELTA, EPSILON, Amounts, exact, subtract, upward
-from accounting.remembered import WIDTH, Digests, Memory, shortened
+from accounting.remembered import WIDTH, Digests, Memory, RememberedEnd, shortened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +62,22 @@ def read_base(lines: Lines, name: str, digests: Digests) -> Base:
                     amounts = {amount: Decimal(text) for amount, text in entry.body["reserved"].items()}
                     common[entry.account] = _larger(common.get(entry.account, replace(balance, reserved={})), amounts)
     return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=restored)
+
+
+def unrestored(lines: Lines, ends: Sequence[End], memory: RememberedEnd) -> Sequence[End]:
+    """Those of the ends that receipts remember whose loss no restoration on the record accounts for."""
+    known: set[End] = set()
+    lost: list[End] = []
+    for entry in lines.of_kind(Kind.RESTORED):
+        known |= {End(entries=entries, head=head) for entries, head in entry.body.get("ends", ())}
+        if form := entry.body.get("remembered"):
+            lost.append(End(entries=form["entries"], head=form["head"]))
+    return [
+        end
+        for end in ends
+        if end not in known
+        and not any(one.entries >= end.entries and memory.digests(one).hold(end) for one in set(lost))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,8 +110,10 @@ class _Restoration:
         elif adopted:
             for account, balance in base.balances.items():
                 self._append(account, balance, charging(0.0, 0.0, {}, f"restored: {adopted[0]}"))
-        for sweep in folders:
-            sentences += self._charge_receipts(base, sweep)
+        paid = set(base.paid)
+        for sweep in folders:  # a folder may be a copy of another one
+            sentences += self._charge_receipts(replace(base, paid=frozenset(paid)), sweep)
+            paid |= {receipt.charge for receipt in sweep.receipts}
         if is_lost and self.lines.end() == End():
             raise LedgerDamaged(self._unknown())
         return (*sentences, *self._exceeded(base))
@@ -184,11 +186,18 @@ class _Restoration:
             if last is not None
             else self._open(sweep.account, Balance(budget=sweep.budget, policy=Addition(), reserved={}))
         )
+        if (balance.budget.adjacency, balance.budget.unit) != (sweep.cost.adjacency, sweep.cost.unit):
+            raise BadInput(
+                f"Expected the neighbours of plan {sweep.plan} in {sweep.folder} to be those of {sweep.account}: "
+                "it was charged on another ledger."
+            )
         once = balance.policy.takes(sweep.cost, sweep.event)
         cost = times * sweep.cost.epsilon, min(1.0, times * sweep.cost.delta)
         note = f"plan {sweep.plan}, {times} times its whole price, by receipts in {sweep.folder}"
         takes = {amount: upward(times * exact(more)) for amount, more in once.items()}
-        self._append(sweep.account, balance, charging(*cost, takes, note, charges=charges, of=sweep.plan))
+        ends = [[receipt.entries, receipt.head] for receipt in unproven]
+        body = charging(*cost, takes, note, charges=charges, ends=ends, of=sweep.plan)
+        self._append(sweep.account, balance, body)
         yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
 
     def _accounts_for(self, receipt: Receipt, base: Base) -> bool:

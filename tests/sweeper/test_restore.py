@@ -14,6 +14,7 @@ from accounting.errors import BadInput, ExitCode, LedgerDamaged
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 from accounting.remembered import RememberedEnd
+from accounting.verify import remembered_ends
 from reports.page import write_report
 from reports.release import write_release
 from sweeper.budget import budget
@@ -154,6 +155,7 @@ def test_a_sweep_whose_charge_is_remembered_is_not_charged_by_its_receipts_too(
     assert "by receipts" not in told
     assert ledger.statement("digits").reserved == before
     assert "Nothing to restore" in say("restore", str(root))
+    assert ledger.verify(list(remembered_ends(root))) == 2, "the loss is on the record"
 
 
 def test_a_search_that_hides_its_losers_is_charged_by_its_receipts(
@@ -167,7 +169,10 @@ def test_a_search_that_hides_its_losers_is_charged_by_its_receipts(
     work(here.admit(), dict.fromkeys(range(99), 0.5))
     deleted(ledger)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-    assert "1 times its whole price, by receipts in" in say("restore", str(here.folder.root))
+    copy = shutil.copytree(here.folder.root, tmp_path / "copy")
+    told = say("restore", str(here.folder.root), str(copy))
+    assert told.count("1 times its whole price, by receipts in") == 1
+    assert ledger.verify(list(remembered_ends(copy))) == 2
     price = PANEL.epsilon(here.plan.event, here.plan.delta, here.plan.adjacency)
     assert ledger.statement("digits").reserved == (price, here.plan.delta)
 
