@@ -32,9 +32,10 @@ class Kind(StrEnum):
     SETTLE = "settle"
     LAUNCH = "launch"
     RELEASE = "release"
+    RESTORED = "restored"
 
 
-SPENDING = (Kind.CHARGE, Kind.OUTSIDE)
+SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
 
 INTERRUPTED = "interrupted"
 """The status of a settled session whose attempt may go on from its checkpoint."""

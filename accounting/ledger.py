@@ -6,6 +6,7 @@ Why it exists: an epsilon that lives in a process dies with it, and the next run
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
 * An attempt can be started only against a charge that covers it; every attempt that started stays charged, whatever
   became of it. There is no refund.
+* Whatever opens the ledger compares it with the end that this machine remembers (`accounting/compared.py`).
 * How charges add up is fixed when an account is opened (`accounting/policy.py`). Sums are exact decimals, not floats.
 
 Rules for changing this file: no method edits an entry, and none may lower what `Statement.reserved` says.
@@ -23,8 +24,7 @@ from platformdirs import user_data_path
 
 from accounting import events
 from accounting.account import Attempts, Balance, Ended, Entry, Kind, Statement, budget_to_json
-from accounting.audit import Seen, count_whole, refuse_another
-from accounting.chain import Chain
+from accounting.compared import ComparedChain
 from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.fingerprint import Fingerprint, news_of
@@ -45,8 +45,7 @@ class Ledger:
     """
 
     def __init__(self, place: str | Path) -> None:
-        self._chain = Chain(place)
-        self._seen = Seen(place=self._chain.name)
+        self._chain = ComparedChain(place)
         self.path = self._chain.file
 
     @staticmethod
@@ -274,13 +273,7 @@ class Ledger:
         before it. `remembered` are ends that the chain once had, from receipts say: where one of them, or the one that
         this machine remembers, is gone, the ledger was cut short or replaced. This end is remembered in its turn.
         """
-        seen = self._seen.end()
-        with self._chain.reading() as lines:
-            count, end = (0, End()) if lines is None else (count_whole(lines, self.name), lines.end())
-            refuse_another(self.name, lines, remembered, "a receipt")
-            self._seen.refuse_another(lines, seen)
-        self._seen.remember(end)
-        return count
+        return self._chain.verify(remembered)
 
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock of this name in a ledger on a server, for as long as this process lives and stays connected.
@@ -294,9 +287,6 @@ class Ledger:
         """A transaction on a ledger that is made if need be, but not in the place of one that this machine knows."""
         if not (account and account.isprintable()):
             raise BadInput(f"Expected account={account!r} to be a name.")
-        if (seen := self._seen.end()).entries:
-            with self._chain.reading() as lines:
-                self._seen.refuse_another(lines, seen)
         self._chain.make()
         with self._chain.writing() as lines:
             if lines is None:
@@ -311,9 +301,8 @@ class Ledger:
             yield lines, _balance(lines, account)
 
     def _there(self, lines: Lines | None, account: str) -> Lines:
-        """The lines; where there are none, no account is open, or the ledger is gone that this machine knows."""
+        """The lines; where there are none, no account is open."""
         if lines is None:
-            self._seen.refuse_another(None, self._seen.end())
             raise BadInput(_NOT_OPEN.format(account=account))
         return lines
 

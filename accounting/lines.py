@@ -3,8 +3,8 @@
 What the chain shows: any inner line that was altered, removed or moved, and which one. Every line that is read is held
 against its own hash, also where only one account or one plan is looked at. What the chain does not show by itself:
 lines cut from its end, or another chain in its place; for that see the ends that are remembered elsewhere
-(`Lines.holds`, `accounting/audit.py`). Nor does it stop somebody who may write to the store and computes a new chain
-from the start.
+(`Lines.holds`, `accounting/remembered.py`). Nor does it stop somebody who may write to the store and computes a new
+chain from the start.
 
 Rules for changing this file: whatever changes a digest raises `SCHEMA` in `accounting/chain.py`.
 """
@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -131,11 +131,25 @@ class Lines:
             previous = row["digest"]
             yield _entry(row)
 
-    def _all(self) -> Iterator[Row]:
+    def beyond(self, seq: int) -> Iterator[Row]:
+        """The lines behind this one as they are stored, in order; 0 for all."""
+        return self._all(seq or None)
+
+    def adopt(self, rows: Iterable[Row]) -> None:
+        """Adds lines of a copy of this very chain, as they are, behind its last one."""
+        previous = self.end().head
+        for row in rows:
+            if row["previous"] != previous or row["digest"] != digest(row):
+                raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
+            self._rows.insert({name: row[name] for name in (*_HASHED, "digest")})
+            previous, self._newest = row["digest"], row
+
+    def _all(self, seq: int | None = None) -> Iterator[Row]:
         """Everything that is stored, also under numbers that no line has."""
-        seq = None
         while page := self._rows.after(seq, PAGE):
             yield from page
+            if len(page) < PAGE:
+                return
             seq = page[-1]["seq"]
 
     def _whole(self, row: Row) -> Entry:

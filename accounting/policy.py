@@ -170,7 +170,7 @@ class RenyiFilter:
 
     def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The converted divergence, where there is any, and the sums of the others."""
-        divergence, others = _upward(reserved.get(DIVERGENCE, Decimal(0))), _others(reserved)
+        divergence, others = upward(reserved.get(DIVERGENCE, Decimal(0))), _others(reserved)
         if divergence == 0:
             return others
         return max(0.0, divergence + self._conversion) + others[0], self.delta + others[1]
@@ -226,10 +226,10 @@ def subtract(left: Decimal, right: Decimal) -> Decimal:
 
 
 def _others(reserved: Amounts) -> tuple[float, float]:
-    return _upward(reserved.get(EPSILON, Decimal(0))), _upward(reserved.get(DELTA, Decimal(0)))
+    return upward(reserved.get(EPSILON, Decimal(0))), upward(reserved.get(DELTA, Decimal(0)))
 
 
-def _upward(amount: Decimal) -> float:
+def upward(amount: Decimal) -> float:
     """The float that is written like the amount, or the next one above it."""
     near = float(amount)
     return near if exact(near) >= amount else math.nextafter(near, math.inf)

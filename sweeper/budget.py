@@ -1,4 +1,4 @@
-"""`dpsweep budget ...`: accounts shown, opened, raised, closed, charged from outside, verified; all on the record.
+"""`dpsweep budget ...`: accounts shown, opened, raised, closed, charged, verified, restored; all on the record.
 
 What changes an account names its data set, by the name that `dataset=` takes or by the account's own; what cannot be
 read as a whole changes nothing.
@@ -25,6 +25,7 @@ from accounting.policy import Policy, policy_from_config
 from accounting.verify import remembered_ends, verify_copies, verify_folder
 from sweeper.app import CONF
 from sweeper.compose import read_budget
+from sweeper.restore import restore_ledger
 from sweeper.solve import positive
 
 JSON = "--json"
@@ -113,6 +114,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "close": close,
     "charge": charge,
     "verify": verify,
+    "restore": restore_ledger,
 }
 
 

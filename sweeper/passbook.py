@@ -107,7 +107,7 @@ def to_json(statement: Statement) -> dict[str, Any]:
 def what_for(entry: Entry) -> str:
     """What a charge pays for: how many runs, a search that does not tell, or what was noted."""
     body = entry.body
-    if entry.kind == Kind.OUTSIDE:
+    if entry.kind in (Kind.OUTSIDE, Kind.RESTORED):
         return str(body["note"])
     if _is_search(entry):
         return "1 search"
@@ -132,7 +132,7 @@ def _charges(statement: Statement) -> Table:
     for entry in statement.charges:
         takes = entry.body["takes"]
         table.add_row(
-            entry.plan or "outside",
+            entry.plan or entry.kind,
             what_for(entry),
             epsilon_up(float(entry.body[EPSILON])),
             delta_up(entry.body[DELTA]),

@@ -144,7 +144,7 @@ def test_a_full_database_charges_nothing_more_and_keeps_all(file: Ledger) -> Non
 
     assert file.path is not None
     full = Ledger(file.path)
-    sa.event.listen(full._chain._engine, "connect", filled)
+    sa.event.listen(full._chain._chain._engine, "connect", filled)
     known = set()
     with pytest.raises(LedgerDamaged, match="full"):
         for _ in range(1000):
@@ -158,7 +158,7 @@ def test_a_folder_that_vanished_is_said_and_not_made_anew(file: Ledger) -> None:
     assert file.path is not None
     charge(file)
     shutil.rmtree(file.path.parent)
-    with pytest.raises(BadInput, match="to be open"):
+    with pytest.raises(LedgerDamaged, match="has 0 entries and not the 2 that this machine remembers"):
         charge(file)
     assert not file.path.parent.exists()
 

@@ -161,7 +161,7 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
     def at_once(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA busy_timeout=0").close()
 
-    sa.event.listen(ledger._chain._engine, "connect", at_once)
+    sa.event.listen(ledger._chain._chain._engine, "connect", at_once)
     with closing(_read(tmp_path / "ledger.sqlite")) as reader:
 
         def pause(seconds: float) -> None:

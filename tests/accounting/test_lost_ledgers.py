@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.audit import Seen
 from accounting.errors import LedgerDamaged
 from accounting.ledger import Ledger
 from accounting.lines import End
+from accounting.remembered import Memory, RememberedEnd
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, charge, start
 from tests.databases import Place, Server
@@ -119,13 +119,18 @@ def test_a_receipt_from_a_longer_ledger_is_found(ledger: Ledger) -> None:
 
 def test_what_this_machine_remembers_only_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    seen = Seen(place="somewhere")
-    assert seen.end() == End()
+    remembered = RememberedEnd(place="somewhere")
+    assert remembered.read() == Memory()
+
+    def remember(count: int) -> None:
+        remembered.prepare(Memory())
+        remembered.remember(Memory(), Memory(end=End(entries=count, head=f"{count:064x}"), balances={}))
+
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda count: seen.remember(End(entries=count, head=str(count))), [3, 9, 1, 27, 2, 8, 20, 5]))
-    assert seen.end() == End(entries=27, head="27")
-    assert seen.path.stat().st_mode & 0o777 == 0o600
-    assert Seen(place="elsewhere").end() == End()
+        list(pool.map(remember, [3, 9, 1, 27, 2, 8, 20, 5]))
+    assert remembered.read() == Memory(end=End(entries=27, head=f"{27:064x}"), balances={})
+    assert remembered.path.stat().st_mode & 0o777 == 0o600
+    assert RememberedEnd(place="elsewhere").read() == Memory()
 
 
 def test_a_damaged_or_impossible_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +138,7 @@ def test_a_damaged_or_impossible_memory_is_one_sentence(tmp_path: Path, monkeypa
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.open("digits", BUDGET)
     ledger.verify()
-    path = Seen(place=ledger.name).path
+    path = RememberedEnd(place=ledger.name).path
     path.write_text("{")
     with pytest.raises(LedgerDamaged, match=rf"delete {path}\.$"):
         ledger.verify()
