@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,26 @@ import pytest
 
 from accounting.account import Kind
 from accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
-from accounting.execution import Outcome
+from accounting.execution import Outcome, StoredDraw
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.result import RESULT_FILE, Status, TrialResult
 from accounting.selection import Draw
 from accounting.verify import verify_copies, verify_folder
 from reports.release import write_release
-from sweeper.admission import Retry
+from sweeper.admission import Retry, admit, open_account
 from sweeper.books import Work, every_point
-from tests.sweeper.searches import GRID, ONCE, POISSON, SELECTION, Place, result_of, work
+from tests.sweeper.searches import (
+    GRID,
+    ONCE,
+    POISSON,
+    SELECTION,
+    Place,
+    Program,
+    folder_of,
+    result_of,
+    work,
+)
 
 Places = Callable[..., Place]
 
@@ -334,3 +345,43 @@ def test_statuses_of_results_that_are_there_are_kept(pair: tuple[Place, Place]) 
     copied(first, second)
     assert finish(second) == []
     assert len(begin(second).book.standing().finished) == 4
+
+
+def test_a_sweep_that_version_0_1_0_began_goes_on(place: Places) -> None:
+    """It kept its claims in the folder, and its ledger has no line for a launch."""
+    here = place(GRID)
+    due = admit(here.priced, here.ledger, here.folder, Retry.NONE)
+    here.plan.write(here.folder.plan)
+    for receipt in here.ledger.start("digits", plan=here.plan.id, trials=[trial.id for trial in due]):
+        receipt.write(here.folder.trial(receipt.trial))
+    (here.folder.trial(due[0].id) / "claim-1").touch()
+    assert finish(here) == [trial.id for trial in due[1:]]
+
+
+def test_a_search_that_version_0_1_0_began_goes_on(place: Places) -> None:
+    here = place(SELECTION)
+    open_account(here.priced, here.ledger)
+    name, plan = "digits", here.plan.id
+    here.ledger.charge(name, plan=plan, trials=[plan], cost=here.priced.quote.guarantee, record={})
+    StoredDraw(plan=plan, attempt=1, draw=Draw(tries=(0, 1, 2))).write(here.folder.draw)
+    here.ledger.start(name, plan=plan, trials=[plan])
+    here.plan.write(here.folder.plan)
+    first = here.folder.runs(here.plan)[0]
+    here.folder.trial(first.id).mkdir(parents=True)
+    (here.folder.trial(first.id) / "claim-1").touch()
+    assert work(here.admit(), FATES) == [1, 2]
+    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=2)
+
+
+@pytest.mark.parametrize("words", [(), ("tuning=private_selection", "tuning.mean=2")], ids=["points", "search"])
+def test_folders_are_closed_to_others_and_so_are_files_with_scores(program: Program, words: Sequence[str]) -> None:
+    folder = folder_of(program(*GRID, *words))
+    modes = {path.relative_to(folder.root): stat.S_IMODE(path.stat().st_mode) for path in folder.root.rglob("*")}
+    assert stat.S_IMODE(folder.root.stat().st_mode) == 0o700
+    secret = ("result.json", "draw.json", "outcome.json", "study.db", "model.safetensors")
+    files = {path: mode for path, mode in modes.items() if path.name in secret or path.parts[0] == "curator"}
+    assert {"report.html", "report.json", *secret} - {"outcome.json"} <= {path.name for path in files}
+    assert {mode for path, mode in files.items() if (folder.root / path).is_file()} == {0o600}
+    (store,) = Path(folder.root.parents[2]).glob("*.private")
+    for path in (store, *store.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
