@@ -1,8 +1,9 @@
 """joblib's pool of workers: deaf to Ctrl-C from their first moment on, and gone when the coordinator is.
 
 A terminal sends SIGINT to the workers too. They inherit a mask that blocks it (`sweeper/stopping.py`), but the resource
-trackers that joblib starts just before its workers unblock it in the thread that starts them. A worker that hears Ctrl-C
-while it imports prints a traceback, and its pool is lost. So the trackers are started here, and the mask is put back.
+trackers that joblib starts just before its workers unblock it in the thread that starts them. A worker that hears
+Ctrl-C while it imports prints a traceback, and its pool is lost. So the trackers are started here, and the mask is put
+back.
 """
 
 from __future__ import annotations

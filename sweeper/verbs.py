@@ -23,6 +23,7 @@ from accounting.fingerprint import Content
 from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, write_json
+from accounting.readonly import refuse_writing
 from sweeper import estimate, forked_jobs, pricelist, study
 from sweeper.admission import Retry, open_account
 from sweeper.advice import fit, offers_of
@@ -124,6 +125,8 @@ def sweep(command: Command, arguments: list[str]) -> ExitCode:
     priced = _price(command, arguments)
     execution_of(priced.plan)
     ledger, folder = Ledger(Ledger.locate()), _folder(command, priced.plan)
+    if ledger.path is not None:
+        refuse_writing(ledger.path)  # before the locks beside it are made
     with _alone(ledger, folder, priced.plan):
         return _sweep(command, priced, ledger, folder)
 
