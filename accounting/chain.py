@@ -21,7 +21,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from accounting.errors import BadInput, LedgerDamaged
 from accounting.lines import Lines, Row
 from accounting.mounts import refuse_network
 from accounting.plan import flush_folder
+from accounting.readonly import is_still, refuse_writing, unchanged
 
 SCHEMA = 2
 LOCK_SECONDS = 60
@@ -104,9 +105,14 @@ class Chain:
         """
         return self._transaction(self._database.begin_writing, sa.Connection.commit)
 
-    def reading(self) -> AbstractContextManager[Lines | None]:
-        """One consistent view of the lines, None where nothing was made."""
-        return self._transaction(self._database.begin_reading, sa.Connection.rollback)
+    @contextmanager
+    def reading(self) -> Iterator[Lines | None]:
+        """One consistent view of the lines, None where nothing was made; the place need not be writable."""
+        with (
+            self._database.reading(),
+            self._transaction(self._database.begin_reading, sa.Connection.rollback) as lines,
+        ):
+            yield lines
 
     @contextmanager
     def hold(self, name: str, what: str) -> Iterator[None]:
@@ -223,6 +229,8 @@ class _Database(Protocol):
 
     def begin_reading(self, connection: sa.Connection) -> None: ...
 
+    def reading(self) -> AbstractContextManager[None]: ...
+
 
 class _File:
     """SQLite, with a write-ahead log and every commit flushed to the disk. Only `make_room` ever makes a file."""
@@ -256,6 +264,7 @@ class _File:
 
     def make_room(self) -> None:
         refuse_network(self.file)
+        refuse_writing(self.file)
         try:
             self.file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
             os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, 0o600))
@@ -273,10 +282,14 @@ class _File:
 
     def begin_writing(self, connection: sa.Connection) -> None:
         refuse_network(self.file)
+        refuse_writing(self.file)
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def begin_reading(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN")
+
+    def reading(self) -> AbstractContextManager[None]:
+        return unchanged(self.file) if self.is_there() else nullcontext()
 
     def _log_ahead(self, connection: sa.Connection, *, last: bool) -> bool:
         """Whether the file has a write-ahead log now; the last time, that it is busy is an error."""
@@ -289,7 +302,7 @@ class _File:
         return True
 
     def _connect(self) -> sqlite3.Connection:
-        address = f"file:{quote(str(self.file))}?mode=rw"
+        address = f"file:{quote(str(self.file))}?{'immutable=1' if is_still(self.file) else 'mode=rw'}"
         connection = sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
         for pragma in ("synchronous=FULL", "fullfsync=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
@@ -347,6 +360,9 @@ class _Server:
 
     def begin_reading(self, connection: sa.Connection) -> None:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def reading(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def _url(address: str) -> sa.URL:

@@ -43,10 +43,8 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     plan = Plan.read(folder.plan)
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
-    if not charges and not folder.trials.exists():
-        return f"{root}: plan {plan.id} was only made; nothing was charged or run."
     if not charges:
-        raise ContractBroken(f"Plan {plan.id} in {root} was never charged on {plan.account}.")
+        raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
     event = rule_from_config(plan.rule).event(plan.paid)
     recorded = {name: events.from_json(part) for name, part in charges[0].body["event"].items()}
     if event.parts.keys() != recorded.keys() or not all(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from accounting.account import Attempts
+from accounting.account import Attempts, Statement
 from accounting.errors import BadInput, BudgetRefused
 from accounting.events import PlanEvent
 from accounting.folder import SweepFolder
@@ -86,6 +86,17 @@ def open_account(priced: PricedPlan, ledger: Ledger) -> None:
     """Opens the account where it is new; a budget that the user typed must be the account's."""
     plan = priced.plan
     (ledger.use if priced.budget_given else ledger.find)(plan.account, plan.budget)
+
+
+def raised_since(priced: PricedPlan, statement: Statement) -> str:
+    """Says that the budget which the user typed is an earlier one of the account's; nothing where it is the last."""
+    typed, now = priced.plan.budget, statement.budget
+    if not priced.budget_given or typed not in statement.recorded_budgets or typed == now:
+        return ""
+    return (
+        f"The budget of {statement.account} was raised to epsilon {now.epsilon:g}, delta {now.delta:g} since; this "
+        f"command names epsilon {typed.epsilon:g}, delta {typed.delta:g}. The account's budget counts."
+    )
 
 
 def _free(plan: Plan, attempts: Attempts) -> int:

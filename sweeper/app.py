@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput, DpsweepError, ExitCode
-from sweeper.job import run_block
+from sweeper.door import refuse_job, refuse_words
 from sweeper.scales import scaled
 from sweeper.stopping import AGAIN, REPEAT_ALL, same_command
 
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str]) -> None:
         words.append("--multirun")  # without it Hydra, where a choice is wrong, complains about the lists instead
     sys.argv = [sys.argv[0], *words]
     _refuse_spaces(arguments)
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run_block)()
+    refuse_words(arguments)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
 
 
 class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
@@ -50,7 +51,9 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         if isinstance(error, SystemExit):
             if isinstance(error.code, ExitCode):
                 _say(error.code)
-            return
+            if not isinstance(error.code, DpsweepError):
+                return
+            error = error.code
         sentence, code = _explain(error)
         if self._full or code is ExitCode.BUG:
             traceback.print_exception(error)

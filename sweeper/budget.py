@@ -101,7 +101,13 @@ def verify(arguments: Sequence[str]) -> None:
     """`dpsweep budget verify [FOLDER...]`: the ledger's chain, and sweep folders against it."""
     ledger, folders = Ledger(Ledger.locate()), list(map(Path, arguments))
     ends = [end for folder in folders for end in remembered_ends(folder)]
-    print(f"{ledger.name}: {ledger.verify(ends)} entries, the chain is whole.")
+    entries = ledger.verify(ends)
+    for folder in folders:
+        if not (folder / "plan.json").is_file():
+            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
+    if not entries:
+        raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
+    print(f"{ledger.name}: {entries} entries, the chain is whole.")
     for folder in folders:
         print(verify_folder(folder, ledger))
     verify_copies(folders)

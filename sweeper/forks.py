@@ -16,7 +16,6 @@ Linux only: elsewhere no signal tells of a parent's death, and system libraries 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import selectors
@@ -28,18 +27,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
+
+from sweeper.parent_death import killed_with
 
 WAKE_SECONDS = 0.2
 """How long this process sleeps at most: where another of its threads hears a signal, nothing else wakes this one."""
 
 CHUNK = 1 << 16
-PARENT_DEATH_SIGNAL = 1
-"""`PR_SET_PDEATHSIG` of prctl(2)."""
-
 STDERR = 2
 
 Work = Callable[[], bytes]
@@ -171,13 +168,13 @@ def _fork(work: Work, mask: Collection[int]) -> tuple[int, int]:
     """A new process's number, and the pipe by which it says what its work says; these signals wait in it for ever."""
     read, write = os.pipe()
     os.set_blocking(read, False)
-    parent, libc = os.getpid(), ctypes.CDLL(None)
+    be_mortal = killed_with(os.getpid())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, from Python 3.12 on: see above
             pid = os.fork()
         if not pid:
-            _live(work, write, partial(_die_with, parent, libc), mask)
+            _live(work, write, be_mortal, mask)
     except OSError:
         os.close(read)
         raise
@@ -200,14 +197,6 @@ def _live(work: Work, write: int, be_mortal: Callable[[], None], mask: Collectio
     except BaseException:  # noqa: BLE001 - all that is above belongs to the parent
         os.write(STDERR, traceback.format_exc().encode())
     finally:
-        os._exit(1)
-
-
-def _die_with(parent: int, libc: ctypes.CDLL) -> None:
-    """Lets the system kill this process when its parent ends, or ends it where that has happened already."""
-    if libc.prctl(PARENT_DEATH_SIGNAL, *map(ctypes.c_ulong, (signal.SIGKILL, 0, 0, 0))):
-        raise ChildProcessError("Expected prctl to be allowed: a worker must not outlive its sweep.")
-    if os.getppid() != parent:
         os._exit(1)
 
 

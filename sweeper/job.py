@@ -1,7 +1,7 @@
 """Inside a job: from a block to the sessions of its trials.
 
 The task refuses to train unless its block is in a plan that was charged and each of its trials holds an unused receipt:
-`hydra.mode=RUN`, `hydra/sweeper=basic`, a stale plan and an edited point all end here with one sentence.
+a stale plan and an edited point end here with one sentence, and so does whatever gets past `sweeper/door.py`.
 
 A job that is asked to stop takes nothing more up: the trials at work finish their step, leave a checkpoint and no
 result, and another job may go on with them, on receipts to resume. A process that dies leaves its last checkpoints;

@@ -31,6 +31,7 @@ from accounting.result import RESULT_FILE, TrialResult
 from sweeper.blocks import Job, jobs_of
 from sweeper.books import Book
 from sweeper.locks import at_work
+from sweeper.pools import tame
 
 JOB = "job"
 """The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
@@ -70,6 +71,7 @@ class Runner:
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.context, task_function=self.task, config=self._launch_config()
         )
+        tame(launcher)
         complaints: list[str] = []
         for first in range(0, len(jobs), self.batch):
             if not self.folder.stop.exists():

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
+from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from accounting.account import Statement
@@ -24,8 +25,9 @@ from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, write_json
 from accounting.private_store import PrivateStore
+from accounting.readonly import refuse_writing
 from sweeper import estimate, forked_jobs, pricelist, study
-from sweeper.admission import Retry, open_account
+from sweeper.admission import Retry, open_account, raised_since
 from sweeper.advice import fit, offers_of
 from sweeper.attempts import Standing
 from sweeper.books import Work, every_point
@@ -40,6 +42,7 @@ from sweeper.runner import Runner, results
 from sweeper.search import drawn_tries
 from sweeper.speeds import Speeds
 from sweeper.stopping import graceful, same_command
+from sweeper.truthful import true_to_its_code
 from sweeper.workers import Workers, cores, is_forked
 
 if TYPE_CHECKING:
@@ -126,7 +129,9 @@ def sweep(command: Command, arguments: list[str]) -> ExitCode:
     priced = _price(command, arguments)
     execution_of(priced.plan)
     ledger, folder = Ledger(Ledger.locate()), _folder(command, priced.plan)
-    with _alone(ledger, folder, priced.plan):
+    if ledger.path is not None:
+        refuse_writing(ledger.path)  # before the locks beside it are made
+    with _alone(ledger, folder, priced.plan), true_to_its_code(ledger, priced.plan):
         return _sweep(command, priced, ledger, folder)
 
 
@@ -140,6 +145,8 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger, folder: SweepFo
     data = fingerprint_of(contents, ledger)
     news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
     open_account(priced, ledger)
+    if said := raised_since(priced, ledger.statement(plan.account, "")):
+        print(said, file=sys.stderr)
     if said := ledger.recognise(plan.account, data):
         priced = replace(priced, plan=replace(plan, notes=(*plan.notes, said)))
         print(said, file=sys.stderr)
@@ -260,6 +267,9 @@ def _preflight(priced: PricedPlan, command: Command) -> tuple[tuple[Content, ...
     from sweeper.job import machine_of
 
     machine = replace(machine_of(command.config), threads=_threads(command))
+    Plugins.instance().instantiate_launcher(
+        hydra_context=command.context, task_function=command.task, config=command.config
+    )
     if is_forked(command.config.hydra.launcher):
         forked_jobs.prepare(machine.device, machine.threads)
     contents = read_contents(priced.plan, machine.data)

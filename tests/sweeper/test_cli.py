@@ -125,6 +125,57 @@ def test_a_budget_is_raised_on_the_record_only(program: Program, charged: Ledger
     assert charged.statement("digits").budget.epsilon == 30
 
 
+def test_a_command_that_names_an_earlier_budget_runs_and_says_so(program: Program, ledger: Ledger) -> None:
+    old = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2", "steps=3", "budget.epsilon=24")
+    quick = ("privacy.noise_multiplier=30", "accountant=rdp", "accountant.witnesses=[]")
+    ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
+    ledger.raise_budget("digits", Guarantee(epsilon=30.0, delta=1e-4))
+    done = program(*old, *quick)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        "The budget of digits was raised to epsilon 30, delta 0.0001 since; this command names epsilon 24, delta "
+        "0.0001. The account's budget counts."
+    ]
+    assert len(ledger.statement("digits").charges) == 1
+
+
+def test_settings_that_the_launcher_refuses_are_refused_before_the_charge(program: Program, ledger: Ledger) -> None:
+    done = program(
+        "dataset=digits", "trainer=dpnsgd", "accountant=rdp", "accountant.witnesses=[]", "+hydra.launcher.x=1"
+    )
+    assert done.returncode == 2
+    assert "unexpected keyword argument 'x'" in done.stderr
+    assert "nothing was charged" in done.stderr
+    assert ledger.accounts() == ()
+
+
+def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger: Ledger, tmp_path: Path) -> None:
+    planned = program("plan", "dataset=digits", "accountant=rdp", module="sweeper.cli")
+    assert planned.returncode == 0, planned.stderr
+    (path,) = tmp_path.rglob("plan.json")
+    ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
+    for trials in (False, True):
+        if trials:
+            (path.parent / "trials").mkdir()
+        for verb in (("verify",), ("budget", "verify")):
+            done = program(*verb, str(path.parent), module="sweeper.cli")
+            assert done.returncode == 2
+            assert done.stderr.splitlines() == [
+                f"Expected plan {path.parent.name} in {path.parent} to be charged on digits in {ledger.name}.",
+                "(exit code 2: bad input, nothing was charged)",
+            ]
+
+
+def test_there_is_nothing_to_verify_without_a_ledger(program: Program, ledger: Ledger) -> None:
+    done = program("verify", module="sweeper.cli")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.",
+        "(exit code 2: bad input, nothing was charged)",
+    ]
+
+
 def test_verify_finds_a_damaged_ledger(program: Program, charged: Ledger) -> None:
     for verb in (("verify",), ("budget", "verify")):
         assert "2 entries, the chain is whole" in program(*verb, module="sweeper.cli").stdout

@@ -19,6 +19,7 @@ from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
+from sweeper.stopping import SAME_SECONDS
 from tests.sweeper.searches import Program, folder_of
 
 QUICK = (
@@ -132,9 +133,9 @@ def begun(
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def a_worker(place: Path) -> int:
-    """The process that is at work on one of the trials."""
-    return int(json.loads(next(place.glob("sweeps/*/*/trials/*/.lock.holder")).read_text())["pid"])
+def at_work(place: Path) -> list[int]:
+    """The processes that are at work on trials."""
+    return [int(json.loads(path.read_text())["pid"]) for path in place.glob("sweeps/*/*/trials/*/.lock.holder")]
 
 
 @pytest.mark.long
@@ -162,13 +163,36 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["fork", "joblib"])
+def test_a_second_ctrl_c_is_out_at_once_without_a_traceback(
+    begun: Callable[[int], subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """The workers are stopped, so that no checkpoint is written and the second signal finds the coordinator waiting."""
+    with begun(20000) as process:
+        workers = at_work(tmp_path)
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        os.killpg(process.pid, signal.SIGINT)
+        wait(the_folder(tmp_path).stop.exists)
+        time.sleep(2 * SAME_SECONDS)  # signals that come closer together are one request
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    asked, stopped, code = errors.strip().splitlines()
+    assert asked.startswith("Stopping: ")
+    assert stopped.startswith("Stopped at once.")
+    assert code == "(exit code 130: stopped by the user; what had started stays charged)"
+    wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_a_killed_worker_costs_what_ran_and_nothing_else(
     launched: Launched, begun: Callable[[int], subprocess.Popen[str]], tmp_path: Path, ledger: Ledger
 ) -> None:
     """Where the pool ends with it, its neighbour is killed too; what waited runs as if nothing had happened."""
     with begun(3000) as process:
-        os.kill(a_worker(tmp_path), signal.SIGKILL)
+        os.kill(at_work(tmp_path)[0], signal.SIGKILL)
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 4
     assert ("The launcher lost jobs" in errors) == (launched.complaint is not None)
@@ -191,7 +215,7 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
 ) -> None:
     """Slurm's word, two minutes before it ends a job, comes by submitit's signal."""
     with begun(3000) as process:
-        os.kill(a_worker(tmp_path), signal.SIGUSR2)
+        os.kill(at_work(tmp_path)[0], signal.SIGUSR2)
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 4
     assert "left with 1 waiting at a checkpoint of 4 trials" in errors
@@ -204,13 +228,13 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["fork"])
-def test_a_killed_coordinator_takes_forked_workers_along_and_the_same_command_goes_on(
+@pytest.mark.parametrize("name", ["fork", "joblib"])
+def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_on(
     launched: Launched, begun: Callable[[int], subprocess.Popen[str]], program: Program, tmp_path: Path, ledger: Ledger
 ) -> None:
     """Their locks are free at once; what they did stays charged, and is charged once more to be done again."""
     with begun(3000) as process:
-        workers = [int(json.loads(path.read_text())["pid"]) for path in tmp_path.glob("sweeps/*/*/trials/*/*.holder")]
+        workers = at_work(tmp_path)
         process.kill()
     assert len(workers) == 2
     wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)

@@ -187,38 +187,79 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
     assert ledger.statement("digits").charges == ()
 
 
-@pytest.mark.parametrize(
-    "bypass",
-    [
-        ("hydra.mode=RUN",),
-        ("hydra/sweeper=basic", "trainer.lr=1,2"),
-        ("hydra.mode=RUN", "block=abc", "plan.id=def"),
-    ],
-    ids=" ".join,
+OUTSIDE = (
+    "Nothing trains outside a charged sweep: start one with `python -m sweeper` (no hydra.mode=RUN, no other "
+    "hydra/sweeper)."
 )
-def test_ways_round_the_sweeper_train_nothing(program: Program, tmp_path: Path, bypass: tuple[str, ...]) -> None:
-    done = program("dataset=digits", *bypass)
+BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+BYPASSES = {
+    "hydra.mode=RUN": OUTSIDE,
+    "hydra.mode=null": OUTSIDE,
+    "hydra.mode=RUN hydra.job.chdir=true hydra.run.dir=here": OUTSIDE,
+    "hydra.mode=RUN block=abc plan.id=def": OUTSIDE,
+    "hydra/sweeper=basic": OUTSIDE,
+    "-m hydra/sweeper=basic": OUTSIDE,
+    "hydra/sweeper=basic hydra/launcher=fork trainer.lr=1,2": OUTSIDE,
+    f"hydra.sweeper._target_={BASIC}": OUTSIDE,
+    "--config-name=job hydra.mode=RUN block=abc": OUTSIDE,
+    "--config-name=job -m block=abc": OUTSIDE,
+    "block=abc": "Expected block=abc to be left out: the sweeper fills it in.",
+    "parts=2": "Expected parts=2 to be left out: the sweeper fills it in.",
+    "plan.id=abc": "Expected plan.id=abc to be left out: the sweeper fills it in.",
+    "--experimental-rerun=job.pickle": "Expected --experimental-rerun to be left out: nothing trains from a file that "
+    "Hydra has stored.",
+    "hydra.callbacks.door._target_=hydra.experimental.callback.Callback hydra.mode=RUN": "Expected "
+    "hydra.callbacks.door._target_ to be left out: it refuses jobs outside a charged sweep.",
+    "~hydra.callbacks.door": "Expected ~hydra.callbacks.door to be left out: it refuses jobs outside a charged sweep.",
+}
+
+
+@pytest.mark.parametrize("bypass", BYPASSES)
+def test_ways_round_the_sweeper_train_nothing_and_say_so_in_one_sentence(
+    program: Program, ledger: Ledger, tmp_path: Path, bypass: str
+) -> None:
+    words = bypass.split()
+    done = program(*words, *([] if words[0].startswith("--config-name") else ["dataset=digits"]))
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert list(tmp_path.rglob("result.json")) == []
-    assert list(tmp_path.rglob("train.log")) == []
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [BYPASSES[bypass], "(exit code 2: bad input, nothing was charged)"]
+    assert [path.name for path in tmp_path.rglob("*") if path.name != "multirun.yaml"] == []
+    assert ledger.accounts() == ()
 
 
-def test_a_finished_block_is_not_trained_again_by_hand(program: Program, ledger: Ledger) -> None:
+BY_HAND = """
+import sys
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from sweeper.app import CONF, one_sentence
+from sweeper.job import run_block
+block, folder = sys.argv[1:]
+with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    words = [f"block='{block}'", f"hydra.sweep.dir={folder}", "hydra.runtime.cwd=."]
+    config = compose("job", words, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    run_block(config)
+"""
+"""A job as our sweeper starts it."""
+
+
+def test_a_finished_block_is_not_trained_again_by_hand(program: Program, environment: dict[str, str]) -> None:
     """The receipt was used: neither the same block nor an edited point trains on it."""
     folder = folder_of(program(*TWO))
     plan = Plan.read(folder / "plan.json")
     before = results(folder)
-    by_hand = ("dataset=digits", "hydra.mode=RUN", f"block='{plan.blocks[0].id}'", f"plan.id='{plan.id}'")
-    done = program(*by_hand)
-    assert done.returncode == 2
-    assert "already used" in done.stderr
+
+    def by_hand() -> str:
+        command = [sys.executable, "-c", BY_HAND, plan.blocks[0].id, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 2
+        return done.stderr
+
+    assert "already used" in by_hand()
     form = json.loads((folder / "plan.json").read_text())
     form["blocks"][0][0]["config"]["trainer"]["lr"] = 99.0
     (folder / "plan.json").write_text(json.dumps(form))
-    edited = program(*by_hand)
-    assert edited.returncode == 2
-    assert "edited after planning" in edited.stderr
+    assert "edited after planning" in by_hand()
     assert {trial: result.ended for trial, result in before.items()} == {
         trial.id: TrialResult.read(folder / "trials" / trial.id).ended  # type: ignore[union-attr]
         for trial in plan.trials

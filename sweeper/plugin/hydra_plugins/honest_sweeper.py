@@ -44,13 +44,13 @@ class HonestSweeper(Sweeper):
         self.study = study
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
-        """Keeps what a launcher will need; nothing is instantiated before the plan is admitted."""
+        """Keeps what a launcher will need; the program's task is not run, since only `run_block` knows of receipts."""
         self.hydra_context = hydra_context
-        self.task_function = task_function
         self.config = config
 
     def sweep(self, arguments: list[str]) -> Any:
         """Runs the verb; the outcome's exit code reaches the shell through `sweeper.__main__`."""
+        from sweeper.job import run_block
         from sweeper.verbs import Command, run
 
         if self.hydra_context is None or self.config is None:
@@ -62,7 +62,7 @@ class HonestSweeper(Sweeper):
                 retry=self.retry,
                 study=self.study,
                 context=self.hydra_context,
-                task=self.task_function,
+                task=run_block,
                 config=self.config,
             ),
             arguments,

@@ -1,0 +1,65 @@
+"""A SQLite ledger that this process may read and not write: an archive, a snapshot, somebody else's file.
+
+A database with a write-ahead log needs two more files beside it, even to be read. Where they cannot be made, SQLite has
+to be told that nobody writes (`immutable=1`). It then ignores the log, so that is right under two conditions only: the
+log holds nothing, and the file stays as it is while it is read. The first is checked here before the file is opened,
+the second afterwards. Where the log holds something, SQLite reads it if it can, and the ledger is refused if it cannot:
+without its log it would show less than was charged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from accounting.errors import LedgerDamaged
+
+
+def is_still(file: Path) -> bool:
+    """Whether the database is to be opened as one that nobody writes: not writable here, and all in one file."""
+    return not _is_writable(file) and _log(file) is None
+
+
+def refuse_writing(file: Path) -> None:
+    """Raises `LedgerDamaged` where the database is there and this process may not write it."""
+    if file.exists() and not _is_writable(file):
+        raise LedgerDamaged(f"The ledger {file} can be read but not written here: its file or its folder is read-only.")
+
+
+@contextmanager
+def unchanged(file: Path) -> Iterator[None]:
+    """Raises `LedgerDamaged` where a read-only database cannot be read whole, or was written while it was read."""
+    before, still, log = _state(file), is_still(file), _log(file)
+    if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _beside(file, "shm")):
+        raise LedgerDamaged(
+            f"The ledger {file} has changes in {log.name} that cannot be read in a read-only folder; copy the two "
+            "files to a folder of your own and set DPSWEEP_LEDGER to the copy."
+        )
+    yield
+    if still and _state(file) != before:
+        raise LedgerDamaged(f"The ledger {file} was written while it was read; the same command reads it again.")
+
+
+def _is_writable(file: Path) -> bool:
+    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+
+
+def _is_readable(*files: Path) -> bool:
+    return all(os.access(file, os.R_OK) for file in files)
+
+
+def _log(file: Path) -> Path | None:
+    """The file beside the database that holds changes which are not in it yet, if there is one."""
+    logs = (_beside(file, kind) for kind in ("wal", "journal"))
+    return next((log for log in logs if log.exists() and log.stat().st_size), None)
+
+
+def _beside(file: Path, kind: str) -> Path:
+    return file.with_name(f"{file.name}-{kind}")
+
+
+def _state(file: Path) -> tuple[int, int, int]:
+    state = file.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
