@@ -16,6 +16,7 @@ from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
 from accounting.policy import DELTA, EPSILON, Amounts, Policy, add, exact, policy_from_config, policy_to_json, subtract
+from accounting.stored import stored
 
 
 class Kind(StrEnum):
@@ -91,6 +92,10 @@ class Balance:
             "reserved": {name: str(amount) for name, amount in self.reserved.items()},
             "closed": self.closed,
         }
+
+    def stands_in(self, form: Mapping[str, Any]) -> bool:
+        """Whether a stored balance is this one, also where its policy is named as in 0.1.0."""
+        return {**form, "policy": stored(form.get("policy"), "policy")} == self.to_json()
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Balance:

@@ -39,7 +39,7 @@ def count_whole(lines: Lines, name: str) -> int:
         if (known is None) != (entry.kind == Kind.OPEN):
             raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
         after = Balance.opened(entry.body) if known is None else known[1].after(entry.kind, entry.body)
-        if entry.balance != after.to_json():
+        if not after.stands_in(entry.balance):
             raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
         balances[entry.account] = (entry.balance, after)
     return count

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
 from accounting.result import MODEL_FILE
+from accounting.stored import fields_of, home_of
 from reports import table
 from reports.page import Page
 from reports.release import CONFIG_FILE, compose, write_release
@@ -56,12 +57,11 @@ def render_card(page: Page, call: str) -> str:
 
 def _call(config: Mapping[str, Any], sweep: Sweep) -> str:
     """Two lines of Python that make the model; shape and classes are the data set's public declaration."""
-    given = {key: value for key, value in config["model"].items() if key != "_target_"}
-    module, _, factory = config["model"]["_target_"].rpartition(".")
+    module, _, factory = home_of(config["model"]).rpartition(".")
     dataset = sweep.plan.trials[0].config["dataset"]
     parts = [
         str(tuple(dataset["shape"])),
         str(dataset["classes"]),
-        *(f"{key}={value!r}" for key, value in given.items()),
+        *(f"{key}={value!r}" for key, value in fields_of(config["model"]).items()),
     ]
     return f"from {module} import {factory}\n\nmodel = {factory}({', '.join(parts)})"

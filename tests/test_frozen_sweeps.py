@@ -46,6 +46,7 @@ def rule(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def folder(rule: str, tmp_path: Path) -> Path:
     shutil.copy(FROZEN / "fingerprint.key", tmp_path)
+    (tmp_path / "fingerprint.key").chmod(0o600)  # Git keeps no such modes
     return Path(shutil.copytree(FROZEN / rule, tmp_path / "sweeps" / "digits" / IDS[rule]))
 
 
