@@ -11,11 +11,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from accounting.errors import ContractBroken
+from accounting.errors import ContractBroken, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
 from accounting.policy import DELTA, EPSILON, Amounts, Policy, add, exact, policy_from_config, policy_to_json, subtract
+from accounting.reading import as_written
 from accounting.stored import stored
 
 
@@ -78,7 +79,7 @@ class Balance:
     def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
         """The balance that an entry leaves behind: charges only ever add."""
         if kind in SPENDING:
-            taken = {name: add(self._taken(name), exact(float(more))) for name, more in body["takes"].items()}
+            taken = {name: add(self._taken(name), _amount(name, more)) for name, more in body["takes"].items()}
             return replace(self, reserved={**self.reserved, **taken})
         if kind == Kind.RAISE:
             return replace(self, budget=budget_from_json(body))
@@ -103,8 +104,8 @@ class Balance:
         return cls(
             budget=budget_from_json(form["budget"]),
             policy=policy_from_config(form["policy"]),
-            reserved={name: Decimal(amount) for name, amount in form["reserved"].items()},
-            closed=form["closed"],
+            reserved={name: _amount(name, amount) for name, amount in form["reserved"].items()},
+            closed=bool(form["closed"]),
         )
 
     @classmethod
@@ -146,6 +147,7 @@ class Attempts:
     settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
 
     @classmethod
+    @as_written("the ledger", LedgerDamaged)
     def of(cls, entries: Sequence[Entry]) -> Attempts:
         """Collects them from a plan's entries."""
         charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
@@ -259,6 +261,14 @@ class Statement:
         for entry in self.entries:
             by_plan.setdefault(entry.plan, []).append(entry)
         return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+
+
+def _amount(name: str, value: object) -> Decimal:
+    """What a stored charge takes or a balance has reserved: never less than nothing, since no charge gives back."""
+    amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
+    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    return amount
 
 
 def budget_to_json(budget: Guarantee) -> dict[str, Any]:

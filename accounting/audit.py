@@ -22,6 +22,7 @@ from accounting.account import Balance, Kind
 from accounting.errors import LedgerDamaged
 from accounting.lines import End, Lines
 from accounting.plan import write_json
+from accounting.reading import as_written
 
 FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA)
 """What leaves a balance as it was."""
@@ -29,6 +30,11 @@ FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA)
 
 def count_whole(lines: Lines, name: str) -> int:
     """The number of lines, each whole and with the balance that follows from those before it."""
+    with as_written(f"the ledger {name}", LedgerDamaged):
+        return _count_whole(lines, name)
+
+
+def _count_whole(lines: Lines, name: str) -> int:
     balances: dict[str, tuple[Mapping[str, Any], Balance]] = {}
     count = 0
     for entry in lines.walk():

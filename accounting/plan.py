@@ -27,7 +27,8 @@ from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
 from accounting.paid import paid_for
-from accounting.stored import canonical, canonical_config, stored, stored_config
+from accounting.reading import as_written
+from accounting.stored import canonical, canonical_config, foreign_names, stored, stored_config
 from accounting.turns import Proposed
 
 SCHEMA = 4
@@ -138,6 +139,11 @@ class Plan:
         """All points, block after block."""
         return tuple(trial for block in self.blocks for trial in block.trials)
 
+    @cached_property
+    def foreign_names(self) -> frozenset[str]:
+        """The paths of all classes of the user's that its points name: none of them is imported unasked."""
+        return frozenset(name for trial in self.trials for name in foreign_names(trial.config))
+
     @property
     def shared(self) -> bool:
         """Whether all points are trained on the same subsamples; they are one block then."""
@@ -244,13 +250,13 @@ class Plan:
         Raises `OSError` where there is none: its disk may be gone, and the plan with it.
         """
         text = path.read_bytes()
-        try:
+        with as_written(f"plan={path}"):
             form = json.loads(text)
-        except ValueError as cause:
-            raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
-        plan = cls.from_json(form)
-        if plan.id != form["id"]:
-            raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
+            plan = cls.from_json(form)
+            if plan.id != form["id"]:
+                raise BadInput(
+                    f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged."
+                )
         return plan
 
 

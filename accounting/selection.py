@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent, worst
+from accounting.reading import whole
 from accounting.stored import build_own, written_name
 from accounting.tries import Tries, chance_of_best
 
@@ -108,8 +109,8 @@ class Draw:
     def from_json(cls, form: Mapping[str, Any]) -> Draw:
         """Reads `to_json`'s form."""
         return cls(
-            tries=tuple(form["tries"]),
-            threshold=form.get("threshold"),
+            tries=tuple(whole("tries", point) for point in form["tries"]),
+            threshold=None if form.get("threshold") is None else float(form["threshold"]),
             handicaps=tuple(form.get("handicaps", ())),
         )
 

@@ -9,6 +9,9 @@ from typing import Any
 from accounting.errors import BadInput
 from accounting.stored import canonical, class_name, stored
 
+MOST = 10**6
+"""Runs that a sampler may propose."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -34,6 +37,8 @@ class Proposed:
         object.__setattr__(self, "sampler", stored(self.sampler, "search"))
         if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
             raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
+        if self.trials > MOST:
+            raise BadInput(f"Expected search.trials={self.trials} <= {MOST}.")
         if self.phases and sum(phase.trials for phase in self.phases) != self.trials:
             raise BadInput(f"Expected search.trials={self.trials} to be those of its phases together.")
 

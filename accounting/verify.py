@@ -14,6 +14,7 @@ from accounting.ledger import Ledger
 from accounting.lines import End
 from accounting.plan import Plan, Trial
 from accounting.proposals import choices_of
+from accounting.reading import as_written
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import rule_from_config
@@ -27,6 +28,11 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     event, that every attempt with a result was started and paid for, and that what ran is what was declared. Where a
     secret draw or a sampler says what is tried, nothing else may have run.
     """
+    with as_written(f"the sweep in {root}"):
+        return _verify_folder(root, ledger)
+
+
+def _verify_folder(root: Path, ledger: Ledger) -> str:
     folder = SweepFolder(root=root)
     if not folder.plan.is_file():
         raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")

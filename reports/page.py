@@ -17,6 +17,7 @@ from markupsafe import Markup
 from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
+from accounting.reading import as_written, refuse_link
 from reports import facts as numbers
 from reports import sections, sheets, table
 from reports.audience import Audience
@@ -126,10 +127,16 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
 
     Raises `BadInput` where the folder is no sweep or the ledger did not charge it.
     """
+    refuse_link(folder / FOLDER)
+    with as_written(f"the sweep in {folder}"):
+        return write(_curators_page(folder, ledger), folder / FOLDER)
+
+
+def _curators_page(folder: Path, ledger: Ledger) -> Page:
     sweep = with_shares(table.read(folder, ledger))
     bill = read_bill(sweep)
     found = numbers.read_facts(sweep, bill)
-    page = Page(
+    return Page(
         audience=Audience.CURATOR,
         title=sweep.plan.account,
         headline=sections.headline(sweep, found),
@@ -153,7 +160,6 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         findings=(*findings(sweep), *_only(training_losses(sweep), bounding(sweep), course(sweep))),
         terms=_account_and_terms(sweep, bill),
     )
-    return write(page, folder / FOLDER)
 
 
 def findings(sweep: Sweep) -> tuple[Exhibit, ...]:

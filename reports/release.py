@@ -18,6 +18,7 @@ import yaml
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
+from accounting.reading import as_written, refuse_link, within
 from accounting.result import MODEL_FILE
 from accounting.selection import Disclosure
 from reports import facts as numbers
@@ -58,12 +59,13 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
     noise, a run that differs from what was declared or was never charged; where no run finished, unless the
     price covers that too; and where a secret draw has tries to come, since fewer tries are another search.
     """
-    sweep = table.read(folder, ledger)
-    page = compose(sweep)
-    target, partial = folder / FOLDER, folder / f".{FOLDER}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    pages.write(page, partial)
-    _write_winner(sweep, partial)
+    target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
+    with as_written(f"the sweep in {folder}"):
+        sweep = table.read(folder, ledger)
+        page = compose(sweep)
+        shutil.rmtree(partial, ignore_errors=True)
+        pages.write(page, partial)
+        _write_winner(sweep, partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / pages.FILE
@@ -79,8 +81,8 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
     model = sweep.folder / "trials" / winner.id / MODEL_FILE
-    if model.exists():
-        shutil.copyfile(model, target / MODEL_FILE)
+    if model.exists() or model.is_symlink():
+        shutil.copyfile(within(model, sweep.folder), target / MODEL_FILE)
 
 
 def compose(sweep: Sweep) -> Page:
