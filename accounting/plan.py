@@ -250,8 +250,11 @@ class Plan:
         Raises `OSError` where there is none: its disk may be gone, and the plan with it.
         """
         text = path.read_bytes()
-        with as_written(f"plan={path}"):
+        try:
             form = json.loads(text)
+        except (ValueError, RecursionError) as cause:
+            raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
+        with as_written(f"plan={path}"):
             plan = cls.from_json(form)
             if plan.id != form["id"]:
                 raise BadInput(
