@@ -11,11 +11,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from accounting.errors import ContractBroken
+from accounting.errors import ContractBroken, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
 from accounting.policy import DELTA, EPSILON, Amounts, Policy, add, exact, policy_from_config, policy_to_json, subtract
+from accounting.reading import as_written
+from accounting.stored import stored
 
 
 class Kind(StrEnum):
@@ -83,7 +85,7 @@ class Balance:
     def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
         """The balance that an entry leaves behind: charges only ever add."""
         if kind in SPENDING:
-            taken = {name: add(self._taken(name), exact(float(more))) for name, more in body["takes"].items()}
+            taken = {name: add(self._taken(name), _amount(name, more)) for name, more in body["takes"].items()}
             return replace(self, reserved={**self.reserved, **taken})
         if kind == Kind.RAISE:
             return replace(self, budget=budget_from_json(body))
@@ -98,14 +100,18 @@ class Balance:
             "closed": self.closed,
         }
 
+    def stands_in(self, form: Mapping[str, Any]) -> bool:
+        """Whether a stored balance is this one, also where its policy is named as in 0.1.0."""
+        return {**form, "policy": stored(form.get("policy"), "policy")} == self.to_json()
+
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Balance:
         """Reads `to_json`'s form."""
         return cls(
             budget=budget_from_json(form["budget"]),
             policy=policy_from_config(form["policy"]),
-            reserved={name: Decimal(amount) for name, amount in form["reserved"].items()},
-            closed=form["closed"],
+            reserved={name: _amount(name, amount) for name, amount in form["reserved"].items()},
+            closed=bool(form["closed"]),
         )
 
     @classmethod
@@ -151,6 +157,7 @@ class Attempts:
     released: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    @as_written("the ledger", LedgerDamaged)
     def of(cls, entries: Sequence[Entry]) -> Attempts:
         """Collects them from a plan's entries."""
         charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
@@ -277,6 +284,14 @@ class Statement:
         for entry in self.entries:
             by_plan.setdefault(entry.plan, []).append(entry)
         return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+
+
+def _amount(name: str, value: object) -> Decimal:
+    """What a stored charge takes or a balance has reserved: never less than nothing, since no charge gives back."""
+    amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
+    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    return amount
 
 
 def budget_to_json(budget: Guarantee) -> dict[str, Any]:

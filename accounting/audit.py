@@ -11,6 +11,7 @@ from typing import Any
 from accounting.account import Balance, Entry, Kind
 from accounting.errors import LedgerDamaged
 from accounting.lines import End, Lines
+from accounting.reading import as_written
 
 FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE)
 """What leaves a balance as it was."""
@@ -23,6 +24,11 @@ def count_whole(lines: Lines, name: str) -> int:
 
 def whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
     """All lines in order, each whole, with the balance that it leaves; raises `LedgerDamaged` at the first bad one."""
+    with as_written(f"the ledger {name}", LedgerDamaged):
+        yield from _whole(lines, name)
+
+
+def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
     balances: dict[str, tuple[Mapping[str, Any], Balance]] = {}
     for entry in lines.walk():
         known = balances.get(entry.account)
@@ -32,7 +38,7 @@ def whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
         if (known is None) != (entry.kind == Kind.OPEN):
             raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
         after = Balance.opened(entry.body) if known is None else known[1].after(entry.kind, entry.body)
-        if entry.balance != after.to_json():
+        if not after.stands_in(entry.balance):
             raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
         balances[entry.account] = (entry.balance, after)
         yield entry, after

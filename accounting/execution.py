@@ -25,6 +25,7 @@ from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent
 from accounting.plan import Plan, Trial, write_json
 from accounting.private_store import PRIVATE
+from accounting.reading import DAMAGE, in_short, text, whole
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.selection import THE_WINNER, Draw, Proposals, Search, SelectionRule, rule_from_config
@@ -126,7 +127,10 @@ class StoredDraw:
         return read_stored(
             path,
             lambda form: cls(
-                plan=form["plan"], attempt=form["attempt"], draw=Draw.from_json(form), salt=form.get("salt", "")
+                plan=text("plan", form["plan"]),
+                attempt=whole("attempt", form["attempt"]),
+                draw=Draw.from_json(form),
+                salt=text("salt", form.get("salt", "")),
             ),
         )
 
@@ -145,7 +149,13 @@ class Outcome:
     @classmethod
     def read(cls, path: Path) -> Outcome | None:
         """The stored outcome, None where the search goes on."""
-        return read_stored(path, lambda form: cls(attempt=form["attempt"], winner=form["winner"]))
+        return read_stored(
+            path,
+            lambda form: cls(
+                attempt=whole("attempt", form["attempt"]),
+                winner=None if form["winner"] is None else whole("winner", form["winner"]),
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +225,8 @@ def read_stored(path: Path, made: Callable[[Mapping[str, Any]], Stored]) -> Stor
         return made(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise BadInput(f"Expected {path} to be whole and readable, got {cause!r}.") from cause
+    except (OSError, *DAMAGE) as cause:
+        raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
 
 
 def _execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> Execution | None:

@@ -32,6 +32,7 @@ from accounting.guarantee import Guarantee
 from accounting.infinity import in_words
 from accounting.lines import End, Lines
 from accounting.policy import Addition, Policy, policy_to_json
+from accounting.reading import as_written
 from accounting.receipt import Receipt
 
 ADDITION = Addition()
@@ -352,6 +353,7 @@ def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> St
     return _statement(lines, account)
 
 
+@as_written("the ledger", LedgerDamaged)
 def _known(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
     return tuple((entry.account, Fingerprint.from_json(entry.body)) for entry in lines.of_kind(Kind.DATA))
 
@@ -365,6 +367,7 @@ def _summary(account: str, balance: Balance) -> Statement:
     return Statement(account=account, balance=balance, entries=())
 
 
+@as_written("the ledger", LedgerDamaged)
 def _statement(lines: Lines, account: str, plan: str | None = None) -> Statement:
     balance = _balance(lines, account)
     return Statement(account=account, balance=balance, entries=lines.of(account, plan))
@@ -377,6 +380,7 @@ def _balance(lines: Lines, account: str) -> Balance:
     return _balance_of(last)
 
 
+@as_written("the ledger", LedgerDamaged)
 def _balance_of(entry: Entry) -> Balance:
     return Balance.from_json(entry.balance)
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from accounting.account import Entry
 from accounting.errors import LedgerDamaged
+from accounting.reading import in_short
 
 GENESIS = "0" * 64
 PAGE = 2000
@@ -183,9 +184,13 @@ def digest(row: Row) -> str:
 
 def _entry(row: Row) -> Entry:
     names = ("seq", "account", "kind", "plan", "who", "at", "digest")
-    return Entry(
-        **{name: row[name] for name in names}, body=json.loads(row["body"]), balance=json.loads(row["balance"])
-    )
+    try:
+        body, balance = json.loads(row["body"]), json.loads(row["balance"])
+    except (ValueError, RecursionError) as cause:
+        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: {in_short(cause)}.") from cause
+    if not (isinstance(body, dict) and isinstance(balance, dict)):
+        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: its body and its balance are no objects.")
+    return Entry(**{name: row[name] for name in names}, body=body, balance=balance)
 
 
 def _who() -> str:

@@ -5,7 +5,8 @@ charged for, and a job trains only what its plan holds. Rules for changing this 
 
 * Whatever changes what touches the data belongs into a trial's config, since a trial's identity is the hash of it.
   Devices, paths and Hydra's own keys do not.
-* The JSON form is versioned; raise `SCHEMA` when a field changes its meaning, and refuse other versions.
+* The JSON form is versioned; raise `SCHEMA` when a field changes its meaning, and refuse versions that are not `READ`.
+* Classes are stored by their tags and hashed as `accounting/tags.py` says, so that moving a module changes no identity.
 * Prices are no part of the identity: a better accountant may lower a price, but not turn a plan into another one.
 """
 
@@ -26,9 +27,14 @@ from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
 from accounting.paid import paid_for
+from accounting.reading import as_written
+from accounting.stored import canonical, canonical_config, foreign_names, stored, stored_config
 from accounting.turns import Proposed
 
-SCHEMA = 3
+SCHEMA = 4
+READ = (3, 4)
+"""The versions that are read; until 3, classes of ours stood under their paths."""
+
 DIGEST_LENGTH = 12
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """What makes a plan the plan it is."""
@@ -40,8 +46,8 @@ Value = float | int | str | bool | None
 class Trial:
     """One point: a method with its hyperparameters on a data set, and the event that it will cost.
 
-    `config` is the resolved configuration without devices, paths and Hydra's keys; `id` is its hash. `axes` holds the
-    swept keys with this point's values.
+    `config` is the resolved configuration without devices, paths and Hydra's keys, its classes by their tags; `id` is
+    its hash. `axes` holds the swept keys with this point's values.
     """
 
     method: str
@@ -49,10 +55,17 @@ class Trial:
     config: Mapping[str, Any]
     event: PlanEvent
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", stored_config(self.config))
+
     @cached_property
     def id(self) -> str:
         """Identity of the point: equal configurations are one point."""
-        return digest({"config": self.config})
+        return digest({"config": canonical_config(self.config)})
+
+    def identity(self) -> dict[str, Any]:
+        """What a plan's identity is made of."""
+        return self.to_json() | {"config": canonical_config(self.config)}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
@@ -118,10 +131,18 @@ class Plan:
     spares: int = 0
     notes: tuple[str, ...] = field(default=(), compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", stored(self.rule, "rule"))
+
     @property
     def trials(self) -> tuple[Trial, ...]:
         """All points, block after block."""
         return tuple(trial for block in self.blocks for trial in block.trials)
+
+    @cached_property
+    def foreign_names(self) -> frozenset[str]:
+        """The paths of all classes of the user's that its points name: none of them is imported unasked."""
+        return frozenset(name for trial in self.trials for name in foreign_names(trial.config))
 
     @property
     def shared(self) -> bool:
@@ -159,7 +180,11 @@ class Plan:
     @cached_property
     def id(self) -> str:
         """Identity of the plan: the hash of everything that is run and charged, prices and notes left out."""
-        form = self.to_json()
+        form = self.to_json() | {
+            "rule": canonical(self.rule, "rule"),
+            "blocks": [[trial.identity() for trial in block.trials] for block in self.blocks],
+            "proposed": None if self.proposed is None else self.proposed.identity(),
+        }
         return digest({key: form[key] for key in IDENTITY})
 
     def block(self, block_id: str) -> Block:
@@ -190,8 +215,8 @@ class Plan:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
-        """Reads `to_json`'s form; another schema is refused."""
-        if form.get("schema") != SCHEMA:
+        """Reads `to_json`'s form, or that of an older version that is still read; another schema is refused."""
+        if form.get("schema") not in READ:
             raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
         return cls(
             account=form["account"],
@@ -227,11 +252,14 @@ class Plan:
         text = path.read_bytes()
         try:
             form = json.loads(text)
-        except ValueError as cause:
+        except (ValueError, RecursionError) as cause:
             raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
-        plan = cls.from_json(form)
-        if plan.id != form["id"]:
-            raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
+        with as_written(f"plan={path}"):
+            plan = cls.from_json(form)
+            if plan.id != form["id"]:
+                raise BadInput(
+                    f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged."
+                )
         return plan
 
 

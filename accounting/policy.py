@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
-from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import PlanEvent
 from accounting.guarantee import Guarantee
 from accounting.rdp import ORDERS, Rdp
+from accounting.stored import KIND, build_own, written_name
+from accounting.tags import tag_of_class
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
 """What an account counts: of (epsilon, delta) charges their sums, of a filter's charges their Renyi divergence."""
@@ -190,23 +191,22 @@ class RenyiFilter:
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
-    """`{"_target_": "module.Class", **parameters}`, as configurations name it."""
-    kind = type(policy)
-    parameters: dict[str, Any] = asdict(policy)  # type: ignore[call-overload]
-    return {"_target_": f"{kind.__module__}.{kind.__name__}"} | parameters
+    """`{"kind": tag, **fields}`, as ledgers store it."""
+    fields: dict[str, Any] = asdict(policy)  # type: ignore[call-overload]
+    return {KIND: tag_of_class(type(policy))} | fields
 
 
 def policy_from_config(config: Mapping[str, Any]) -> Policy:
-    """The policy of such a form; raises `BadInput` where it names none or its parameters make no sense."""
-    target = str(config.get("_target_", ""))
-    module, _, name = target.rpartition(".")
+    """The policy of such a form, or of a configuration; `BadInput` where it names none or its fields make no sense.
+
+    A ledger is read by others than wrote it: nothing but a policy of ours is imported or called.
+    """
     try:
-        kind = getattr(import_module(module), name)
-        if not (isinstance(kind, type) and is_dataclass(kind) and hasattr(kind, "takes")):
-            raise TypeError("it is none")  # a ledger is read by others than wrote it: call nothing but a policy
-        policy: Policy = cast(Any, kind)(**{key: value for key, value in config.items() if key != "_target_"})
-    except (ImportError, AttributeError, ValueError, TypeError) as cause:
-        raise BadInput(f"Expected policy={target} to name an account's policy: {str(cause).rstrip('.')}.") from cause
+        policy: Policy = build_own(config, "policy")
+    except (ValueError, TypeError) as cause:
+        raise BadInput(
+            f"Expected policy={written_name(config)} to name an account's policy: {str(cause).rstrip('.')}."
+        ) from cause
     return policy
 
 

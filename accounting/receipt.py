@@ -21,6 +21,7 @@ from pathlib import Path
 from accounting.errors import NoReceipt, ReceiptUsed
 from accounting.plan import flush_folder, write_json
 from accounting.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
+from accounting.reading import DAMAGE, text, whole
 
 RECEIPT_FILE = "receipt.json"
 
@@ -43,6 +44,12 @@ class Receipt:
     head: str
     resume: int = 0
     launch: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("account", "plan", "trial", "charge", "head", "launch"):
+            text(name, getattr(self, name))
+        for name in ("attempt", "entries", "resume"):
+            whole(name, getattr(self, name))
 
     def write(self, folder: Path) -> None:
         """Puts the receipt into the trial's folder."""
@@ -99,7 +106,7 @@ class Receipt:
             return cls(**json.loads((folder / RECEIPT_FILE).read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as cause:
+        except (OSError, *DAMAGE) as cause:
             raise NoReceipt(f"The receipt in {folder} is damaged, so nothing trains on it: {cause}.") from cause
 
     @staticmethod

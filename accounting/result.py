@@ -13,6 +13,7 @@ from typing import Any
 from accounting.errors import BadInput
 from accounting.plan import write_json
 from accounting.private_store import PRIVATE, new_nonce
+from accounting.reading import as_written, text, whole
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
@@ -55,6 +56,21 @@ class TrialResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("trial", "device", "randomness", "started", "ended"):
+            text(name, getattr(self, name))
+        whole("attempt", self.attempt)
+        whole("steps", self.steps)
+        text("salt", self.salt)
+        for name in ("error", "model"):
+            if getattr(self, name) is not None:
+                text(name, getattr(self, name))
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)) or not 0 <= self.seconds < 1e12:
+            raise ValueError(f"Expected seconds={self.seconds!r} to be a number >= 0.")
+        mappings = self.versions, self.curator, self.score or {}, self.event or {}
+        if not all(isinstance(one, Mapping) for one in mappings):
+            raise TypeError("Expected score, event, versions and curator to be objects.")
+
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, in one rename."""
         write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self), mode=PRIVATE)
@@ -75,13 +91,14 @@ class TrialResult:
             form = json.loads(path.read_text())
         except FileNotFoundError:
             return None
-        except (OSError, json.JSONDecodeError) as cause:
+        except (OSError, ValueError, RecursionError) as cause:
             raise BadInput(
                 f"Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as "
                 "killed."
             ) from cause
-        if form.pop("schema", None) != SCHEMA:
-            raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
-        known = {entry.name for entry in fields(cls)}
-        kept = {name: value for name, value in form.items() if name in known}
-        return cls(**{"salt": ""} | kept | {"status": Status(form["status"])})
+        with as_written(f"result={path}"):
+            if form.pop("schema", None) != SCHEMA:
+                raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
+            known = {entry.name for entry in fields(cls)}
+            kept = {name: value for name, value in form.items() if name in known}
+            return cls(**{"salt": ""} | kept | {"status": Status(form["status"])})

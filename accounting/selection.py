@@ -17,12 +17,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from random import Random
 from typing import Any, Protocol
 
 from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent, worst
+from accounting.reading import whole
+from accounting.stored import build_own, written_name
 from accounting.tries import Tries, chance_of_best
 
 
@@ -108,8 +109,8 @@ class Draw:
     def from_json(cls, form: Mapping[str, Any]) -> Draw:
         """Reads `to_json`'s form."""
         return cls(
-            tries=tuple(form["tries"]),
-            threshold=form.get("threshold"),
+            tries=tuple(whole("tries", point) for point in form["tries"]),
+            threshold=None if form.get("threshold") is None else float(form["threshold"]),
             handicaps=tuple(form.get("handicaps", ())),
         )
 
@@ -149,25 +150,16 @@ class SelectionRule(Protocol):
 
 
 def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
-    """The rule that a plan stores as `{"_target_": "module.Class", **parameters}`; a parameter may be a rule itself.
+    """The rule that a plan stores as `{"kind": tag, **fields}`, or a configuration names; a field may be a rule itself.
 
-    Raises `BadInput` where it names no rule or parameters that the rule does not have.
+    Raises `BadInput` where it names no rule of ours or fields that the rule does not have; nothing else is imported.
     """
     try:
-        return _built(config)
-    except (ImportError, AttributeError, ValueError, TypeError) as cause:
-        rule = config.get("_target_")
-        raise BadInput(f"Expected tuning={rule} to name a selection rule: {str(cause).rstrip('.')}.") from cause
-
-
-def _built(config: Mapping[str, Any]) -> SelectionRule:
-    module, _, name = str(config.get("_target_", "")).rpartition(".")
-    parameters = {
-        key: _built(value) if isinstance(value, Mapping) else value
-        for key, value in config.items()
-        if key != "_target_"
-    }
-    rule: SelectionRule = getattr(import_module(module), name)(**parameters)
+        rule: SelectionRule = build_own(config, "rule")
+    except (ValueError, TypeError) as cause:
+        raise BadInput(
+            f"Expected tuning={written_name(config)} to name a selection rule: {str(cause).rstrip('.')}."
+        ) from cause
     return rule
 
 

@@ -32,10 +32,14 @@ from accounting.errors import ContractBroken, NoReceipt
 from accounting.events import DpEvent, flatten, steps_of
 from accounting.plan import Trial, digest, flush_folder, write_json
 from accounting.private_store import PRIVATE, TrialPlace, made_folder
+from accounting.reading import DAMAGE, in_short, text, whole
 from accounting.receipt import Receipt
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """What is about to run, and how many steps were marked in all, so that a line that is gone or changed shows."""
+
+_TENSORS = re.compile(r"weights-[\w.-]+")
+"""The name of a file of tensors, which is in no other folder than its header."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,12 @@ class Header:
     tensors: str
     sha256: str
 
+    def __post_init__(self) -> None:
+        for name in ("attempt", "step", "steps", "spent", "marked"):
+            whole(name, getattr(self, name))
+        if not _TENSORS.fullmatch(text("tensors", self.tensors)):
+            raise ValueError(f"Expected tensors={self.tensors!r} to be the name of a file beside the checkpoint.")
+
     def write(self, place: Path) -> None:
         """Puts the header in the place of the one before it, for its owner alone."""
         form = asdict(self)
@@ -72,8 +82,8 @@ class Header:
             header = cls(**form)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as cause:
-            raise ContractBroken(f"Expected {path} to be whole and readable, got {cause!r}.") from cause
+        except (OSError, *DAMAGE) as cause:
+            raise ContractBroken(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
         if known != digest(form):
             raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
         return header

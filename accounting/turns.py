@@ -7,6 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from accounting.errors import BadInput
+from accounting.stored import canonical, class_name, stored
+
+MOST = 10**6
+"""Runs that a sampler may propose."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +25,8 @@ class Phase:
 class Proposed:
     """Runs whose points a sampler proposes, each from the scores of those before: their number, fixed beforehand.
 
-    `sampler` is its configuration, `{"_target_": "module.Class", **parameters}`. Without `phases`, every run may be of
-    any point.
+    `sampler` is its configuration, `{"kind": tag, **fields}`, or `{"_target_": "module.Class", **fields}` for one of
+    Optuna's or of the user's. Without `phases`, every run may be of any point.
     """
 
     trials: int
@@ -30,8 +34,11 @@ class Proposed:
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sampler", stored(self.sampler, "search"))
         if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
             raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
+        if self.trials > MOST:
+            raise BadInput(f"Expected search.trials={self.trials} <= {MOST}.")
         if self.phases and sum(phase.trials for phase in self.phases) != self.trials:
             raise BadInput(f"Expected search.trials={self.trials} to be those of its phases together.")
 
@@ -55,6 +62,10 @@ class Proposed:
         form = asdict(self)
         return form if self.phases else {key: value for key, value in form.items() if key != "phases"}
 
+    def identity(self) -> dict[str, Any]:
+        """What a plan's identity is made of."""
+        return self.to_json() | {"sampler": canonical(self.sampler, "search")}
+
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Proposed:
         """Reads `to_json`'s form."""
@@ -63,4 +74,4 @@ class Proposed:
     @property
     def sampler_name(self) -> str:
         """What the sampler is called."""
-        return str(self.sampler["_target_"]).rpartition(".")[2]
+        return class_name(self.sampler)

@@ -21,6 +21,7 @@ from accounting.lines import End
 from accounting.plan import Plan, Trial
 from accounting.private_store import PrivateStore
 from accounting.proposals import choices_of
+from accounting.reading import as_written
 from accounting.receipt import Receipt
 from accounting.released_winner import ReleasedWinner
 from accounting.result import MODEL_FILE, Status, TrialResult
@@ -37,6 +38,11 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     that no result was changed since its attempt ended, that what ran is what was declared, and that the release holds
     the winner that is in the ledger. Where a secret draw or a sampler says what is tried, nothing else may have run.
     """
+    with as_written(f"the sweep in {root}"):
+        return _verify_folder(root, ledger)
+
+
+def _verify_folder(root: Path, ledger: Ledger) -> str:
     folder = SweepFolder(root=root)
     if not folder.plan.is_file():
         raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")

@@ -14,6 +14,7 @@ from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
 from accounting.private_store import close_to_others
+from accounting.reading import as_written
 from reports import table
 from reports.audience import Audience
 from reports.bill import Bill, exact_sum, read_bill
@@ -46,8 +47,9 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
 
     Raises `BadInput` where a folder is no sweep or the ledger did not charge it.
     """
-    sweeps = [table.read(folder, ledger) for folder in folders]
-    bills = [read_bill(sweep) for sweep in sweeps]
+    with as_written("these sweeps"):
+        sweeps = [table.read(folder, ledger) for folder in folders]
+        bills = [read_bill(sweep) for sweep in sweeps]
     drawn = _pictures(sweeps, bills)
     page = Beside(
         audience=Audience.CURATOR,

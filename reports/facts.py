@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from accounting import events
 from accounting.steps import steps_priced
+from accounting.stored import class_name, fields_of
 from reports import notation
 from reports.bill import Bill
 from reports.table import Alone, State, Sweep
@@ -183,11 +184,11 @@ def _bounds(sweep: Sweep) -> tuple[str, ...]:
 def _schedule(config: Mapping[str, object]) -> str:
     """A bound schedule in words, from its configuration.
 
-    >>> _schedule({"_target_": "trainers.bound_schedules.Linear", "least": 0.5, "over": None, "noise": "absolute"})
+    >>> _schedule({"kind": "linear_clip_norm", "least": 0.5, "over": None, "noise": "absolute"})
     'linear: least 0.5, noise absolute'
     """
-    given = ", ".join(f"{key} {value}" for key, value in config.items() if key != "_target_" and value is not None)
-    return f"{str(config['_target_']).rpartition('.')[2].lower()}: {given}"
+    given = ", ".join(f"{key} {value}" for key, value in fields_of(config).items() if value is not None)
+    return f"{class_name(config).lower()}: {given}"
 
 
 def _whole(value: int, source: str) -> Fact:

@@ -63,11 +63,11 @@ def read_command(sweep: Sweep) -> str:
     """The command line, empty where Hydra left no record of it."""
     try:
         record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())
-    except (OSError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return ""
     node: object = record
     for key in ("hydra", "overrides", "task"):
         node = node.get(key) if isinstance(node, Mapping) else None
-    if not isinstance(node, list):
+    if not isinstance(node, list) or not all(isinstance(override, str) for override in node):
         return ""
-    return shlex.join(["python", "-m", "sweeper", *(str(override) for override in node)])
+    return shlex.join(["python", "-m", "sweeper", *node])

@@ -18,6 +18,7 @@ from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
 from accounting.private_store import close_to_others
+from accounting.reading import as_written, refuse_link
 from reports import facts as numbers
 from reports import sections, sheets, table
 from reports.audience import Audience
@@ -127,10 +128,18 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
 
     Raises `BadInput` where the folder is no sweep or the ledger did not charge it.
     """
+    refuse_link(folder / FOLDER)
+    with as_written(f"the sweep in {folder}"):
+        written = write(_curators_page(folder, ledger), folder / FOLDER)
+    close_to_others(written.parent)
+    return written
+
+
+def _curators_page(folder: Path, ledger: Ledger) -> Page:
     sweep = with_shares(table.read(folder, ledger))
     bill = read_bill(sweep)
     found = numbers.read_facts(sweep, bill)
-    page = Page(
+    return Page(
         audience=Audience.CURATOR,
         title=sweep.plan.account,
         headline=sections.headline(sweep, found),
@@ -154,9 +163,6 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
         findings=(*findings(sweep), *_only(training_losses(sweep), bounding(sweep), course(sweep))),
         terms=_account_and_terms(sweep, bill),
     )
-    written = write(page, folder / FOLDER)
-    close_to_others(written.parent)
-    return written
 
 
 def findings(sweep: Sweep) -> tuple[Exhibit, ...]:

@@ -19,6 +19,7 @@ import yaml
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
+from accounting.reading import as_written, refuse_link, within
 from accounting.released_winner import CONFIG_FILE, ReleasedWinner
 from accounting.result import MODEL_FILE
 from accounting.selection import Disclosure
@@ -60,13 +61,14 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
     noise, a run that differs from what was declared or was never charged; where no run finished, unless the
     price covers that too; and where a secret draw has tries to come, since fewer tries are another search.
     """
-    sweep = table.read(folder, ledger)
-    page = compose(sweep)
-    verify_results(sweep.plan, folder, ledger)
-    target, partial = folder / FOLDER, folder / f".{FOLDER}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    pages.write(page, partial)
-    _write_winner(sweep, partial)
+    target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
+    with as_written(f"the sweep in {folder}"):
+        sweep = table.read(folder, ledger)
+        page = compose(sweep)
+        verify_results(sweep.plan, folder, ledger)
+        shutil.rmtree(partial, ignore_errors=True)
+        pages.write(page, partial)
+        _write_winner(sweep, partial)
     _record_winner(sweep, partial, ledger)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
@@ -83,8 +85,8 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
     model = sweep.folder / "trials" / winner.id / MODEL_FILE
-    if model.exists():
-        shutil.copyfile(model, target / MODEL_FILE)
+    if model.exists() or model.is_symlink():
+        shutil.copyfile(within(model, sweep.folder), target / MODEL_FILE)
 
 
 def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:

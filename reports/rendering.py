@@ -32,6 +32,7 @@ def fill(template: str, **values: object) -> str:
 def store(path: Path, content: bytes) -> None:
     """Writes a file in one rename."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.unlink(missing_ok=True)  # it is made anew: a link in its place leads nowhere
     partial.write_bytes(content)
     partial.replace(path)
 

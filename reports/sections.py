@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from accounting.stored import class_name
 from reports import notation
 from reports.bill import Bill
 from reports.facts import Fact
@@ -138,7 +139,7 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     """What was searched, in one line."""
     plan = sweep.plan.trials
     methods = notation.listed([method_label(name) for name in dict.fromkeys(trial.method for trial in plan)])
-    models = dict.fromkeys(str(trial.config.get("model", {}).get("_target_", "")).rpartition(".")[2] for trial in plan)
+    models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in plan)
     known = [number(batch) for batch in batches if batch is not None]
     parts = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accounting.guarantee import Adjacency
+from accounting.stored import class_name
 from reports import notation
 from reports.audience import Audience
 from reports.conduct import charged, randomness, sampling
@@ -221,6 +222,6 @@ def _trust(context: Context) -> Line:
 
 
 def _last(config: Mapping[str, object], group: str) -> str:
-    """The last part of a group's target."""
+    """What the class of a group is called."""
     part = config.get(group)
-    return str(part.get("_target_", "")).rpartition(".")[2] if isinstance(part, Mapping) else str(part)
+    return class_name(part) if isinstance(part, Mapping) else str(part)

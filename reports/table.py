@@ -156,10 +156,7 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
     """
     if not (folder / "plan.json").is_file():
         raise BadInput(f"Expected output={folder} to be the folder of a sweep, with a plan.json.")
-    try:
-        plan = Plan.read(folder / "plan.json")
-    except (KeyError, TypeError, AttributeError) as cause:
-        raise BadInput(f"Expected plan={folder / 'plan.json'} to be a plan, got {cause!r}.") from cause
+    plan = Plan.read(folder / "plan.json")
     plan_id, rule = plan.id, rule_from_config(plan.rule)
     entries = ledger.verify()
     account = ledger.statement(plan.account)

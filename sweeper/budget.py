@@ -18,10 +18,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from accounting.account import Statement
-from accounting.errors import BadInput
+from accounting.errors import BadInput, LedgerDamaged
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 from accounting.policy import Policy, policy_from_config
+from accounting.reading import as_written
 from accounting.verify import remembered_ends, verify_copies, verify_folder
 from sweeper.app import CONF
 from sweeper.compose import read_budget
@@ -128,10 +129,12 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
     from sweeper import passbook
 
     if JSON in arguments:
-        print(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
+        with as_written("the ledger", LedgerDamaged):
+            print(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
         return
-    for statement in statements:
-        passbook.show(statement)
+    with as_written("the ledger", LedgerDamaged):
+        for statement in statements:
+            passbook.show(statement)
 
 
 def _spent(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -29,7 +29,7 @@ from sweeper.points import Point, Request
 from sweeper.solve import Terms, cheapest_rule, open_noises, positive, solve_for, trials_of
 from sweeper.spending import is_open, spend
 
-FINAL = "accounting.final.Final"
+FINAL = "final"
 SOLVED = ("noise", "steps", "points")
 
 
@@ -224,7 +224,7 @@ def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
     """The rule, followed by one more run of the winner where `final` says so."""
     if not isinstance(final, bool):
         raise BadInput(f"Expected final={final!r} to be true or false.")
-    return {"_target_": FINAL, "rule": dict(rule)} if final else rule
+    return {"kind": FINAL, "rule": dict(rule)} if final else rule
 
 
 def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Request, solve: object) -> float | None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import get_class, instantiate
+from hydra.utils import get_object
 
 from accounting import events
 from accounting.errors import BadInput, DpsweepError
 from accounting.events import DpEvent, PlanEvent
 from accounting.guarantee import Adjacency
+from accounting.stored import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
+from accounting.tags import own_class
 from trainers.bound_schedules import noise_factors
 from trainers.data.dataset import is_public, nominal_units, unit_column
 from trainers.method import check_run, is_noiseless
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from trainers.schedules import LearningRate
     from trainers.scores import Score
 
-CROSS_ENTROPY = "trainers.losses.CrossEntropy"
-FUSED = "trainers.engines.fused.Fused"
+CROSS_ENTROPY = "cross_entropy"
+FUSED = "fused"
 """The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
-SAME_BOUND = {"_target_": "trainers.bound_schedules.Constant"}
+SAME_BOUND = {"kind": "constant_clip_norm"}
 """The bounds of a configuration that names none: what never changes is no part of a trial's identity."""
 
 
@@ -166,25 +167,25 @@ def declare(config: Mapping[str, Any]) -> Declaration:
             fraction("ema", declaration.ema)
         looks = {"score.every": looks_every(declaration.score), "checkpoint.every": declaration.stretch}
         check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
-        if config.get("bounds", SAME_BOUND) != SAME_BOUND:
+        if stored(whole["bounds"], "bounds") != SAME_BOUND:
             declaration.trainer.transform.shrunk(0.5)
         steps = events.steps_of(declaration.training(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
     if steps != declaration.priced_steps:
-        raise BadInput(f"Expected sampler={config['sampler']['_target_']} to access the records once a step or epoch.")
+        raise BadInput(f"Expected sampler={name_of(config['sampler'])} to access the records once a step or epoch.")
     return declaration
 
 
 def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, once it is clear that the method suits all else."""
     given = (config.get("ema"), config.get("augmentation"), config["checkpoint"]["every"], config["score"].get("every"))
-    if any(given) or config.get("bounds", SAME_BOUND) != SAME_BOUND:
+    if any(given) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
         raise BadInput(
             "Expected ema, augmentation, checkpoint.every and score.every to be null, and bounds to be constant: "
             "output perturbation has no steps."
         )
-    if config["model"]["_target_"] != CONVEX or config["loss"]["_target_"] != CROSS_ENTROPY:
+    if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
         raise BadInput(
             "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a problem that "
             "is convex, with gradients that are bounded."
@@ -197,7 +198,7 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
 def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
     """Raises BadInput where an engine that is asked for by name would refuse what a unit is."""
     copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
-    if engine["_target_"] == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
+    if name_of(engine) == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
         raise BadInput("Expected engine=fused to be auto or opacus where a unit has several examples.")
 
 
@@ -238,23 +239,48 @@ def _declared(config: str, name: str) -> Any:
 
 
 def build(config: Mapping[str, Any], name: str) -> Any:
-    """The object that `_target_` names with its parameters, or one sentence that says what is wrong."""
+    """The object that a part of a configuration describes, or one sentence that says what is wrong.
+
+    It calls whatever class of the user's the configuration names: what was read from a folder is held against the
+    user's own word for these classes before (`sweeper/job.py`).
+    """
     try:
-        target = get_class(config["_target_"])
-        if is_dataclass(target):
-            _check_fields(config, name, target.__name__, {field.name for field in fields(target)})
-        return instantiate(dict(config), _convert_="all")
+        return build_own(config, name, _users)
     except DpsweepError:
         raise
-    except InstantiationException as cause:
-        reason = cause.__cause__
-        raise BadInput(f"{name}: {reason}" if isinstance(reason, (ValueError, TypeError)) else str(cause)) from cause
     except (ImportError, ValueError, TypeError, KeyError) as cause:
         raise BadInput(f"{name}: {cause}") from cause
 
 
-def _check_fields(config: Mapping[str, Any], name: str, target: str, known: set[str]) -> None:
-    for key in config:
-        if key not in known and not key.startswith("_"):
-            wanted = f"one of {', '.join(sorted(known))}" if known else f"left out: {target} has no such field"
-            raise BadInput(f"Expected {name}.{key} to be {wanted}.")
+def class_of(config: Mapping[str, Any], name: str) -> Any:
+    """The class of ours or the user's that a part of a configuration names, imported."""
+    node = stored(config, name)
+    try:
+        return get_object(node[TARGET]) if TARGET in node else own_class(node[KIND], name)
+    except ImportError as cause:
+        raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
+
+
+def _users(node: Mapping[str, Any], name: str) -> Any:
+    """An object of a class of the user's, with those that it is given, as Hydra makes them."""
+    return _made(at_home(node), name)
+
+
+def _made(value: Any, name: str, *, inner: bool = True) -> Any:
+    if isinstance(value, list):
+        return [_made(one, name) for one in value] if inner else value
+    if not isinstance(value, Mapping):
+        return value
+    if TARGET not in value:
+        return {key: _made(one, name) for key, one in value.items()} if inner else dict(value)
+    kind = get_object(str(value[TARGET]))
+    deeper = bool(value.get("_recursive_", True))
+    given = {key: _made(one, name, inner=deeper) for key, one in value.items() if key not in _WORDS}
+    if is_dataclass(kind):
+        check_fields(given, name, kind)
+    arguments = _made(list(value.get("_args_", ())), name, inner=deeper)
+    return partial(kind, *arguments, **given) if value.get("_partial_", False) else kind(*arguments, **given)
+
+
+_WORDS = frozenset({TARGET, "_recursive_", "_convert_", "_partial_", "_args_"})
+"""What Hydra's `instantiate` reads beside a class's own arguments."""

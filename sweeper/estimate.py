@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from accounting.plan import Plan
 from accounting.selection import rule_from_config
+from accounting.stored import name_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,7 +146,7 @@ def kind_of(config: Mapping[str, Any]) -> str:
     """What decides how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
     parts |= {"augmentation": config["augmentation"]} if config.get("augmentation") else {}
-    return json.dumps(parts | {"trainer": config["trainer"]["_target_"]}, sort_keys=True)
+    return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)
 
 
 if __name__ == "__main__":

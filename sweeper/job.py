@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,7 @@ def run_block(config: DictConfig) -> None:
         plan = Plan.read(folder.plan)
         workers = job.launcher.get("n_jobs", 1) or 1
         machine = machine_of(config, workers=workers if workers > 0 else os.cpu_count() or 1)
+        _refuse_untrusted(plan, config.get("trusted") or ())
         block = folder.block(plan, config.block)
         trials = part_of(block, config.part, config.parts)
         task = _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
@@ -116,6 +117,15 @@ def run_block(config: DictConfig) -> None:
             if should_stop():
                 return
             task.run(turn)
+
+
+def _refuse_untrusted(plan: Plan, trusted: Collection[str]) -> None:
+    """Raises `BadInput` where the plan names a class that is neither ours nor one that the command line named."""
+    for name in sorted(plan.foreign_names - set(trusted)):
+        raise BadInput(
+            f"Expected {name} in plan {plan.id} to be one of our classes or one that the sweep's own command named: a "
+            "folder is data, and nothing in it is imported."
+        )
 
 
 def _is_due(place: TrialPlace) -> bool:

@@ -14,7 +14,8 @@ from accounting.execution import is_try
 from accounting.guarantee import Adjacency
 from accounting.plan import Trial
 from accounting.receipt import Receipt
-from sweeper.declaration import build
+from accounting.stored import at_home, fields_of
+from sweeper.declaration import build, class_of
 from trainers.data.dataset import unit_column
 from trainers.data.vocabulary import vocabulary_of
 
@@ -50,15 +51,13 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
 
     Raises ValueError where it does not read what the configuration's data set gives.
     """
-    from hydra.utils import get_method
-
     from trainers.entropy import initial_seed
     from trainers.models.initialise import build as build_model
     from trainers.models.words import check_words
 
-    parameters = {key: value for key, value in config["model"].items() if key != "_target_"}
+    parameters = at_home(fields_of(config["model"]))
     shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
-    factory = get_method(config["model"]["_target_"])
+    factory = class_of(config["model"], "model")
     model = build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
     check_words(model, vocabulary_of(build(config["dataset"], "dataset")))
     return model

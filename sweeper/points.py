@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from accounting.errors import BadInput
+from accounting.stored import stored_config
 from sweeper.declaration import SAME_BOUND
 
 IDENTITY = (
@@ -172,6 +173,7 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
         node = config[key]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    resolved = stored_config(resolved)
     for group, key, value in UNLESS_SAID:
         if resolved[group].get(key, value) == value:
             resolved[group].pop(key, None)

@@ -36,6 +36,8 @@ from sweeper.pools import tame
 JOB = "job"
 """The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
 
+Value = str | int | list[str] | None
+
 ENVIRONMENT = "hydra.job.env_"
 """What of Hydra's own overrides jobs are told too: variables of their environment."""
 
@@ -138,12 +140,13 @@ class Runner:
     def _overrides(self, job: Job) -> list[str]:
         """What a job needs to find its part of a block; everything about the trials themselves stands in the plan."""
         data = self.config.data and str(Path(self.config.data).expanduser().absolute())
-        where: dict[str, str | int | None] = {
+        where: dict[str, Value] = {
             "hydra.sweep.dir": str(self.folder.root),
             "store": str(self.folder.private.root),
             "data": data,
         }
-        what: dict[str, str | int | None] = {"block": job.block.id, "part": job.part, "parts": job.parts}
+        what: dict[str, Value] = {"block": job.block.id, "part": job.part, "parts": job.parts}
+        what["trusted"] = sorted(self.plan.foreign_names)
         compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
         return overrides(what | where | compute | {"compute.threads": self.threads})
 
@@ -174,14 +177,16 @@ def _put_aside(place: Path, attempt: int) -> None:
         (place / RESULT_FILE).rename(place / f"result-{attempt}.json")
 
 
-def overrides(values: Mapping[str, str | int | None]) -> list[str]:
+def overrides(values: Mapping[str, Value]) -> list[str]:
     """Hydra overrides that give back exactly these values; text is quoted: 488993726622 and 12e45 are names."""
     return [f"{key}={_literal(value)}" for key, value in values.items()]
 
 
-def _literal(value: str | int | None) -> str:
+def _literal(value: Value) -> str:
     if value is None:
         return "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(_literal, value))}]"
     if isinstance(value, str):
         return QuotedString(text=value, quote=Quote.single).with_quotes()
     return str(value)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from accounting.errors import BadInput
 from accounting.plan import Plan, Value
+from accounting.stored import written_name
 from accounting.turns import Phase
 from sweeper.declaration import build
 from sweeper.points import Point
@@ -59,7 +60,7 @@ def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
         return ByOptuna(sampler=made)
     if isinstance(made, Chooser):
         return made
-    raise BadInput(f"Expected search._target_={sampler['_target_']} to be one of Optuna's samplers, or a Chooser.")
+    raise BadInput(f"Expected search._target_={written_name(sampler)} to be one of Optuna's samplers, or a Chooser.")
 
 
 def propose(plan: Plan, seen: Sequence[Seen]) -> int:

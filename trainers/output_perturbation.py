@@ -18,7 +18,7 @@ from trainers.validation import positive
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CONVEX = "trainers.models.logistic.logistic"
+CONVEX = "logistic"
 """The model whose cross-entropy is convex in its parameters, by its name: to import it is to import torch."""
 
 INEXACT = 1e-3

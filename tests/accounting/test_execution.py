@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import events
+from accounting import events, tags
 from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent
 from accounting.execution import Execution, StoredDraw, check_draw, execution_of, read_draw, tries_of
@@ -77,7 +77,9 @@ def claimed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     module = ModuleType("rules_of_these_plans")
     module.Claimed = Claimed  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return {"_target_": f"{module.__name__}.Claimed", "shows_all": False}
+    monkeypatch.setitem(tags.HOMES, "claimed", f"{module.__name__}.Claimed")
+    monkeypatch.setitem(tags.FAMILY_OF, "claimed", "rule")
+    return {"kind": "claimed", "shows_all": False}
 
 
 def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, scores: Any = THREE) -> PlanEvent:

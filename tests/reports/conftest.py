@@ -16,7 +16,7 @@ import pytest
 import yaml
 from hydra.utils import instantiate
 
-from accounting import events
+from accounting import events, tags
 from accounting.account import Ended
 from accounting.composition import Composition
 from accounting.events import DpEvent, PlanEvent
@@ -101,6 +101,13 @@ def make(root: Path, recipe: Recipe) -> Made:
     return Made(folder=folder, ledger=ledger, plan=plan)
 
 
+def _written(method: str) -> dict[str, str]:
+    """The method's class, as its file in conf/ names it; DP-SGD's where there is no such method."""
+    folder = Path(__file__).parent.parent.parent / "conf" / "trainer"
+    path = next((one for one in folder.glob("*.yaml") if one.stem == method), folder / "dpsgd.yaml")
+    return {"_target_": yaml.safe_load(path.read_text())["_target_"]}
+
+
 def _trials(recipe: Recipe) -> Iterable[Trial]:
     for method, axes in recipe.axes.items():
         for noise, *values in itertools.product(recipe.noises, *axes.values()):
@@ -115,7 +122,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                     "records": 1797,
                 },
                 "model": {"_target_": recipe.model},
-                "trainer": {"_target_": f"trainers.{method}.{method}"} | trainer,
+                "trainer": _written(method) | trainer,
                 "schedule": {"_target_": "trainers.schedules.Constant"},
                 "sampler": {"_target_": "trainers.sampling.Poisson", "batch_size": 180},
                 "score": {
@@ -235,7 +242,9 @@ def only_winner(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     module = ModuleType("rules_of_this_test")
     module.OnlyWinner = OnlyWinner  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return {"_target_": f"{module.__name__}.OnlyWinner"}
+    monkeypatch.setitem(tags.HOMES, "only_winner", f"{module.__name__}.OnlyWinner")
+    monkeypatch.setitem(tags.FAMILY_OF, "only_winner", "rule")
+    return {"kind": "only_winner"}
 
 
 @pytest.fixture(scope="session")

@@ -195,7 +195,6 @@ def test_hostile_strings_are_only_text(sweep_of: SweepOf) -> None:
             f'"{HOSTILE}': {LR: (0.1,)},
         },
         dataset=HOSTILE,
-        model=f"x.{HOSTILE}",
         error=f"ValueError: {HOSTILE}",
         fates={1: "failed"},
     )

@@ -22,11 +22,11 @@ LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "steps=3"
 def points(count: int, model: str = "trainers.models.logistic.logistic") -> tuple[Trial, ...]:
     event = PlanEvent(training=gaussian(noise_multiplier=1.0))
     config = {
-        "dataset": {"_target_": "trainers.data.digits.Digits"},
+        "dataset": {"_target_": "trainers.data.embedded.EmbeddedImages"},
         "model": {"_target_": model},
         "engine": {"_target_": "trainers.engines.opacus.Opacus"},
     }
-    trainers = [{"_target_": "dpsgd", "lr": float(place)} for place in range(count)]
+    trainers = [{"_target_": "trainers.dpsgd.DpSgd", "lr": float(place)} for place in range(count)]
     privacy = {"noise_multiplier": 1.0}
     return tuple(
         Trial(method="dpsgd", axes={}, config={**config, "trainer": trainer, "privacy": privacy}, event=event)

@@ -13,6 +13,7 @@ from accounting.errors import BadInput
 from accounting.events import flatten
 from accounting.guarantee import Adjacency
 from accounting.plan import Plan
+from accounting.stored import fields_of, home_of
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
 from sweeper.materials import make_model
@@ -69,8 +70,8 @@ def test_every_method_has_a_sweep_of_its_own_out_of_the_box(compose_priced: Comp
     few = ("auto_s", "sgd", "adam", "adadp", "output_perturbation")
     assert len(priced.plan.trials) == (4 if trainer in few else 16)
     for trial in priced.plan.trials:
-        assert set(trial.config["trainer"]) == set(written)
-        assert trial.config["trainer"]["_target_"] == written["_target_"]
+        assert fields_of(trial.config["trainer"]).keys() == fields_of(written).keys()
+        assert home_of(trial.config["trainer"]) == written["_target_"]
 
 
 def test_several_methods_models_and_noises_unite_in_one_plan(compose_priced: Compose) -> None:
@@ -197,6 +198,9 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["budget.epsilon=-1"], "budget.epsilon=-1 > 0"),
         (["model=nosuch,logistic"], "nosuch"),
         (["tuning._target_=accounting.composition.Kompozition"], "to name a selection rule"),
+        (["tuning._target_=os.system"], "tuning=os.system to name a selection rule"),
+        (["trainer._target_=trainers.dpsgd.NoSuch"], "trainer=trainers.dpsgd.NoSuch to be a class with a tag"),
+        (["sampler._target_=trainers.dpsgd.DpSgd"], "sampler=dp_sgd to be one of fixed_size, poisson, shuffle"),
     ],
 )
 def test_bad_input_is_one_sentence(compose_priced: Compose, overrides: list[str], sentence: str) -> None:
@@ -243,7 +247,7 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
     group, _, name = choice.partition("=")
     if group in plan.trials[0].config:
         written = OmegaConf.load(CONF / group / f"{name}.yaml")
-        assert plan.trials[0].config[group]["_target_"] == written["_target_"]
+        assert home_of(plan.trials[0].config[group]) == written["_target_"]
 
 
 def test_words_are_for_models_of_words_and_their_file_is_part_of_a_trial(compose_priced: Compose) -> None:

@@ -11,6 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
+from accounting.stored import home_of
 from reports.reproduction.finding import Computed, Trained, find, known
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
@@ -65,7 +66,7 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
     assert not hasattr(dataset, "files") or scale != "smoke", "a smoke run downloads nothing"
     if scale == FULL:
         score = "PublicTest" if dataset.test_records else "PrivateHoldout"
-        assert {trial.config["score"]["_target_"] for trial in priced.plan.trials} == {f"trainers.scores.{score}"}
+        assert {home_of(trial.config["score"]) for trial in priced.plan.trials} == {f"trainers.scores.{score}"}
 
 
 @pytest.mark.long
@@ -91,7 +92,7 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
     first = heatmaps.trials[0].config
     assert (first["steps"], first["sampler"]["batch_size"], first["dataset"]["records"]) == (5000, 1000, 50_000)
     assert first["schedule"]["milestones"] == [0.5, 0.75]
-    assert "resnet20" in first["model"]["_target_"]
+    assert "resnet20" in home_of(first["model"])
     sentences = compose_priced(["experiment=a_fig4", *PUBLISHED, *FAST]).plan
     first = sentences.trials[0].config
     assert (len(sentences.trials), first["privacy"]["noise_multiplier"]) == (2 * 6 * 5, 0.635)
@@ -105,10 +106,10 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
 
 def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(compose_priced: Compose) -> None:
     own = compose_priced(["experiment=d_fig3", *FAST]).plan.trials[-1].config
-    assert (own["steps"], own["model"]["_target_"]) == (2000, "trainers.models.cnn.cnn")
+    assert (own["steps"], home_of(own["model"])) == (2000, "trainers.models.cnn.cnn")
     typed = compose_priced(["experiment=d_fig3", "model=logistic", "steps=7", "dataset=fashion_mnist", *FAST]).plan
     assert {trial.config["steps"] for trial in typed.trials} == {7}
-    assert {trial.config["model"]["_target_"] for trial in typed.trials} == {"trainers.models.logistic.logistic"}
+    assert {home_of(trial.config["model"]) for trial in typed.trials} == {"trainers.models.logistic.logistic"}
     assert typed.account == "fashion_mnist"
 
 

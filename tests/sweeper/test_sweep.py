@@ -19,6 +19,7 @@ import pytest
 from accounting.events import from_json, same
 from accounting.ledger import Ledger
 from accounting.plan import Plan
+from accounting.private_store import PrivateStore
 from accounting.result import Status, TrialResult
 from accounting.verify import verify_folder
 from tests.databases import Server
@@ -233,9 +234,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from sweeper.app import CONF, one_sentence
 from sweeper.job import run_block
-block, folder = sys.argv[1:]
+block, folder, store = sys.argv[1:]
 with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-    words = [f"block='{block}'", f"hydra.sweep.dir={folder}", "hydra.runtime.cwd=."]
+    words = [f"block='{block}'", f"hydra.sweep.dir={folder}", f"store={store}", "hydra.runtime.cwd=."]
     config = compose("job", words, return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     run_block(config)
@@ -243,14 +244,17 @@ with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1
 """A job as our sweeper starts it."""
 
 
-def test_a_finished_block_is_not_trained_again_by_hand(program: Program, environment: dict[str, str]) -> None:
+def test_a_finished_block_is_not_trained_again_by_hand(
+    program: Program, environment: dict[str, str], ledger: Ledger
+) -> None:
     """The receipt was used: neither the same block nor an edited point trains on it."""
     folder = folder_of(program(*TWO))
     plan = Plan.read(folder / "plan.json")
     before = results(folder)
+    store = PrivateStore.of(ledger, plan.account, plan.id).root
 
     def by_hand() -> str:
-        command = [sys.executable, "-c", BY_HAND, plan.blocks[0].id, str(folder)]
+        command = [sys.executable, "-c", BY_HAND, plan.blocks[0].id, str(folder), str(store)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 2
         return done.stderr

@@ -25,6 +25,7 @@ from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from accounting.steps import can_resume, steps_spent
+from accounting.stored import canonical
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan
 from sweeper.job import run_block
@@ -300,7 +301,7 @@ def test_a_score_that_is_no_number_is_a_failure(
 ) -> None:
     (tmp_path / "brokenscores.py").write_text(SCORES)
     monkeypatch.syspath_prepend(tmp_path)
-    score = {"_target_": "brokenscores.Broken", "held": trial.config["score"]}
+    score = {"_target_": "brokenscores.Broken", "held": canonical(trial.config["score"], "score")}
     shown = {name: str(value) for name, value in wrong.items()}  # a configuration is JSON, which has no such numbers
     result = run(replace(trial, config={**trial.config, "score": score | shown}), tmp_path / "trial")
     assert result.status is Status.FAILED

@@ -17,6 +17,7 @@ from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
+from accounting.stored import canonical
 from accounting.verify import verify_folder
 from sweeper.compose import PricedPlan
 from sweeper.session import Machine, Session
@@ -167,9 +168,14 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     write_visits(tmp_path)
     (tmp_path / "forgetful.py").write_text(FORGETFUL)
     monkeypatch.syspath_prepend(tmp_path)
-    by_record = compose_priced(TABLE).plan.trials[0].config["dataset"]
+    by_record = canonical(compose_priced(TABLE).plan.trials[0].config["dataset"], "dataset")
     trial = compose_priced([*TABLE, *PATIENTS]).plan.trials[0]
-    declared = {**trial.config["dataset"], "_target_": "forgetful.Forgetful", "test_records": 0, "table": by_record}
+    declared = {
+        **canonical(trial.config["dataset"], "dataset"),
+        "_target_": "forgetful.Forgetful",
+        "test_records": 0,
+        "table": by_record,
+    }
     kept = {key: value for key, value in declared.items() if key not in ("file", "label", "labels", "bounds")}
     forgetful = replace(trial, config={**trial.config, "dataset": kept})
     place = tmp_path / "trial"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accounting.errors import BadInput
+from accounting.stored import at_home
 from trainers.data.bounded import bounded_records, check_features, check_labels, content_of
 from trainers.data.columns import public_pair
 from trainers.data.dataset import Declared
@@ -92,7 +93,7 @@ class TorchDataset(Declared):
         module, _, name = self._target.rpartition(".")
         try:
             kind = getattr(import_module(module), name)
-            source = kind(**{key: value for key, value in self.source.items() if key != "_target_"})
+            source = kind(**{key: value for key, value in at_home(self.source).items() if key != "_target_"})
             return source, len(source)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
