@@ -198,7 +198,7 @@ class Ledger:
                 charge = own.charge_of(trial, attempt).digest
                 body = {"trial": trial, "attempt": attempt, "charge": charge}
                 entry = _append(lines, balance, account, Kind.START, body, plan)
-                receipts.append(receipt_of(entry, charge))
+                receipts.append(Receipt.of(entry, charge))
         return tuple(receipts)
 
     def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
@@ -216,7 +216,7 @@ class Ledger:
                 body = {"trial": trial, "attempt": attempt, "resume": own.resumed[trial, attempt] + 1}
                 own.resumed[trial, attempt] += 1
                 entry = _append(lines, balance, account, Kind.RESUME, body, plan)
-                receipts.append(receipt_of(entry, own.charge_of(trial, attempt).digest))
+                receipts.append(Receipt.of(entry, own.charge_of(trial, attempt).digest))
         return tuple(receipts)
 
     def settle(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
@@ -383,20 +383,6 @@ def _balance(lines: Lines, account: str) -> Balance:
 @as_written("the ledger", LedgerDamaged)
 def _balance_of(entry: Entry) -> Balance:
     return Balance.from_json(entry.balance)
-
-
-def receipt_of(entry: Entry, charge: str) -> Receipt:
-    """The receipt that the entry of a start or a resume stands for, and the digest of the charge that pays for it."""
-    return Receipt(
-        account=entry.account,
-        plan=entry.plan,
-        trial=entry.body["trial"],
-        attempt=entry.body["attempt"],
-        resume=entry.body.get("resume", 0),
-        charge=charge,
-        entries=entry.seq,
-        head=entry.digest,
-    )
 
 
 def _event_to_json(event: PlanEvent) -> dict[str, Any]:

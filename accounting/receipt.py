@@ -18,6 +18,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from accounting.account import Entry
 from accounting.errors import NoReceipt, ReceiptUsed
 from accounting.plan import flush_folder, write_json
 from accounting.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
@@ -50,6 +51,20 @@ class Receipt:
             text(name, getattr(self, name))
         for name in ("attempt", "entries", "resume"):
             whole(name, getattr(self, name))
+
+    @classmethod
+    def of(cls, entry: Entry, charge: str) -> Receipt:
+        """The receipt that the ledger's entry of a start or a resume stands for; `charge` is the digest that pays."""
+        return cls(
+            account=entry.account,
+            plan=entry.plan,
+            trial=entry.body["trial"],
+            attempt=entry.body["attempt"],
+            resume=entry.body.get("resume", 0),
+            charge=charge,
+            entries=entry.seq,
+            head=entry.digest,
+        )
 
     def write(self, folder: Path) -> None:
         """Puts the receipt into the trial's folder."""

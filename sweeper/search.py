@@ -24,7 +24,7 @@ from accounting.account import Ended, Kind, Statement
 from accounting.errors import BadInput
 from accounting.execution import Outcome, StoredDraw, Try, check_draw, end_mark, read_draw, scores_of
 from accounting.folder import SweepFolder
-from accounting.ledger import Ledger, receipt_of
+from accounting.ledger import Ledger
 from accounting.plan import Plan, Trial
 from accounting.private_store import new_nonce
 from accounting.receipt import Receipt
@@ -224,7 +224,7 @@ def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
     statement = ledger.statement(plan.account, plan.id)
     charge = statement.attempts(plan.id).charge_of(plan.id, stored.attempt).digest
     starts = [entry for entry in statement.entries if entry.kind == Kind.START]
-    return receipt_of(starts[stored.attempt - 1], charge)
+    return Receipt.of(starts[stored.attempt - 1], charge)
 
 
 def _stranger(folder: SweepFolder, statement: Statement) -> BadInput:
