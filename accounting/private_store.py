@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from accounting.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
+HOME_VARIABLE = "DPSWEEP_PRIVATE"
+"""Names the folder of private stores."""
+
 NONCE_BYTES = 16
 PRIVATE = 0o600
 FOLDER = 0o700
@@ -66,7 +69,7 @@ class PrivateStore:
         It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
         names another folder, which all machines of a sweep have to share. Every ledger has stores of its own.
         """
-        given, name = os.environ.get("DPSWEEP_PRIVATE"), sha256(ledger.name.encode()).hexdigest()[:16]
+        given, name = os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
         if given:
             home = Path(given).expanduser().absolute() / name
         else:

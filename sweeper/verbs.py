@@ -6,6 +6,7 @@ before the charge.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from accounting.fingerprint import Content
 from accounting.folder import SweepFolder
 from accounting.ledger import Ledger
 from accounting.plan import Plan, write_json
-from accounting.private_store import PrivateStore
+from accounting.private_store import HOME_VARIABLE, PrivateStore
 from accounting.readonly import refuse_writing
 from sweeper import estimate, forked_jobs, pricelist, study
 from sweeper.admission import Retry, open_account, raised_since
@@ -266,6 +267,11 @@ def _preflight(priced: PricedPlan, command: Command) -> tuple[tuple[Content, ...
     """Everything that could fail by a mistake, tried before the charge: files, checksums, models, shapes."""
     from sweeper.job import machine_of
 
+    if _workers(command).elsewhere and not os.environ.get(HOME_VARIABLE):
+        raise BadInput(
+            f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
+            "this launcher: there every job claims its receipt."
+        )
     machine = replace(machine_of(command.config), threads=_threads(command))
     Plugins.instance().instantiate_launcher(
         hydra_context=command.context, task_function=command.task, config=command.config

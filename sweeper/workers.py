@@ -27,11 +27,15 @@ FORKED = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """`jobs` run at once with `threads` each; `batch` are handed over together."""
+    """`jobs` run at once with `threads` each; `batch` are handed over together.
+
+    `elsewhere` says that jobs may run on other machines than the coordinator.
+    """
 
     jobs: int
     threads: int
     batch: int
+    elsewhere: bool = False
 
     @classmethod
     def of(cls, launcher: DictConfig, cores: int) -> Workers:
@@ -39,7 +43,7 @@ class Workers:
 
         >>> from omegaconf import OmegaConf
         >>> Workers.of(OmegaConf.create({"n_jobs": 2}), cores=8)
-        Workers(jobs=2, threads=4, batch=128)
+        Workers(jobs=2, threads=4, batch=128, elsewhere=False)
         """
         for key, read in _READ.items():
             if OmegaConf.select(launcher, key, throw_on_missing=False) is not None:
@@ -75,7 +79,7 @@ def _queue(launcher: DictConfig, cores: int) -> Workers:
     """A queue that starts so many jobs, each on the cores that it was granted."""
     _one_process(launcher)
     jobs = launcher.array_parallelism
-    return Workers(jobs=jobs, threads=launcher.cpus_per_task or 1, batch=_batch(jobs))
+    return Workers(jobs=jobs, threads=launcher.cpus_per_task or 1, batch=_batch(jobs), elsewhere=True)
 
 
 def _at_once(launcher: DictConfig, cores: int) -> Workers:
@@ -90,7 +94,8 @@ def _cluster(launcher: DictConfig, cores: int) -> Workers:
     """A cluster that gives a job what it asks for; one of unknown size is taken to be as large as this machine."""
     threads = max(1, int(_setting(launcher, "ray.remote.num_cpus") or 1))
     jobs = max(1, (_setting(launcher, "ray.init.num_cpus") or cores) // threads)
-    return Workers(jobs=jobs, threads=threads, batch=_batch(jobs))
+    elsewhere = _setting(launcher, "ray.init.address") is not None
+    return Workers(jobs=jobs, threads=threads, batch=_batch(jobs), elsewhere=elsewhere)
 
 
 def _one_process(launcher: DictConfig) -> None:

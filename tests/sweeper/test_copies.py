@@ -14,6 +14,7 @@ import pytest
 from accounting.account import Kind
 from accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
 from accounting.execution import Outcome, StoredDraw
+from accounting.ledger import Ledger
 from accounting.plan import Trial
 from accounting.receipt import Receipt
 from accounting.result import RESULT_FILE, Status, TrialResult
@@ -385,3 +386,10 @@ def test_folders_are_closed_to_others_and_so_are_files_with_scores(program: Prog
     (store,) = Path(folder.root.parents[2]).glob("*.private")
     for path in (store, *store.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+
+
+def test_a_launcher_of_other_machines_needs_a_private_store_that_they_share(program: Program, ledger: Ledger) -> None:
+    done = program(*GRID, "hydra/launcher=submitit_slurm")
+    assert done.returncode == 2
+    assert "Expected DPSWEEP_PRIVATE to name a folder that all machines of this sweep share" in done.stderr
+    assert ledger.accounts() == ()

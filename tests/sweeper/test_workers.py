@@ -36,7 +36,22 @@ LOCAL = {"tasks_per_node": 1, "nodes": 1}
     ],
 )
 def test_a_launchers_settings_say_how_many(launcher: dict[str, Any], jobs: int, threads: int, batch: int) -> None:
-    assert Workers.of(OmegaConf.create(launcher), cores=8) == Workers(jobs=jobs, threads=threads, batch=batch)
+    workers = Workers.of(OmegaConf.create(launcher), cores=8)
+    assert (workers.jobs, workers.threads, workers.batch) == (jobs, threads, batch)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "elsewhere"),
+    [
+        ({"n_jobs": 2}, False),
+        (LOCAL | {"cpus_per_task": 1}, False),
+        (SLURM | {"cpus_per_task": 1}, True),
+        ({"ray": {"init": {"num_cpus": 6}, "remote": {}}}, False),
+        ({"ray": {"init": {"address": "auto"}, "remote": {}}}, True),
+    ],
+)
+def test_a_queue_and_a_running_cluster_may_use_other_machines(launcher: dict[str, Any], elsewhere: bool) -> None:
+    assert Workers.of(OmegaConf.create(launcher), cores=8).elsewhere is elsewhere
 
 
 @pytest.mark.parametrize("cores", [1, 2, 7, 64])
