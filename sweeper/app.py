@@ -55,7 +55,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
                 return
             error = error.code
         sentence, code = _explain(error)
-        if self._full or code is ExitCode.BUG:
+        if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
             traceback.print_exception(error)
         print(sentence, file=sys.stderr)
         _say(code)
