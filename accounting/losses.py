@@ -10,17 +10,15 @@ the dominating pairs of Poisson sampling.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from accounting.profiles import GaussianProfile
 
-REACH = 10.0
-"""Standard deviations of noise within which losses are kept apart; the 1e-23 beyond counts as a loss of infinity."""
+REACH = 13.0
+"""Standard deviations of noise within which losses are kept apart; the 1e-38 beyond counts as a loss of infinity."""
 
-LARGEST_EXPONENT = 700.0
 SMALLEST_EXPONENT = 600.0
 """Weights of exp(-600) and less are read as that: no probability becomes so small that dividing by it overflows."""
 
@@ -111,47 +109,3 @@ def _bends(deltas: np.ndarray, interval: float) -> np.ndarray:
     falls = -np.diff(np.minimum.accumulate(deltas))
     inner = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)
     return np.append(inner, falls[-1] / -math.expm1(-interval))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tails:
-    """Of losses on a grid, above each grid point: their mass, and their mass weighted by exp(-loss).
-
-    The library answers one epsilon at a time by a loop over its grid; these sums answer thousands at once.
-    """
-
-    lowest: int
-    interval: float
-    mass: np.ndarray
-    weighted: np.ndarray
-
-    @classmethod
-    def of(cls, *, lowest: int, interval: float, probabilities: np.ndarray, infinite: float) -> Tails:
-        """`probabilities[i]` is that of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss."""
-        losses = interval * (lowest + np.arange(len(probabilities)))
-        weights = probabilities * np.exp(-np.clip(losses, -LARGEST_EXPONENT, None))
-        return cls(
-            lowest=lowest,
-            interval=interval,
-            mass=np.append(np.cumsum(probabilities[::-1])[::-1], 0.0) + infinite,
-            weighted=np.append(np.cumsum(weights[::-1])[::-1], 0.0),
-        )
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The mass above epsilon less exp(epsilon) times the weighted mass; exact for these losses."""
-        first = np.floor(epsilons / self.interval).astype(np.int64) + 1 - self.lowest
-        above = np.clip(first, 0, len(self.mass) - 1)
-        beyond = np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * self.weighted[above]
-        return np.asarray(np.clip(self.mass[above] - beyond, 0.0, 1.0))
-
-    def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at which `delta` is enough; infinity where infinite losses alone exceed it."""
-        if self.mass[-1] > delta:
-            return math.inf
-        losses = self.interval * (self.lowest + np.arange(len(self.mass) - 1))
-        beyond = np.exp(np.minimum(losses, LARGEST_EXPONENT)) * self.weighted[1:]
-        short = np.flatnonzero(self.mass[1:] - beyond > delta)
-        above = int(short[-1]) + 1 if len(short) else 0
-        if self.weighted[above] <= 0:
-            return max(0.0, float(losses[min(above, len(losses) - 1)]))
-        return max(0.0, math.log(max(self.mass[above] - delta, 1e-300) / self.weighted[above]))
