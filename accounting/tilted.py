@@ -43,8 +43,8 @@ LEVEL = 16 * UNIT
 """Rounding of one level of a transform, relative."""
 
 ONE_STEP = 1e-13
-LOST = 1e-2
-"""The largest part of a delta that rounding may be; more is refused."""
+ENOUGH, LOST = 1e-5, 1e-2
+"""The part of a delta that rounding may be, and the largest where no better answer exists; more is refused."""
 
 FLOOR = 1e-40
 """A delta below this is not told from it."""
@@ -356,12 +356,13 @@ class Composition:
         weight = float(np.linalg.norm(-np.expm1(-grid) * np.exp(-theta * grid))) * math.exp(theta * self._interval)
         rounding, slack = unknown * weight, 4 * (len(masses) + 64) * UNIT
         scale = log - theta * self._interval * centre
-        known = np.maximum(0.0, mass - np.exp(ahead) * weighted)
-        doubt = slack * mass + rounding * np.exp(np.clip(-theta * ahead, None, LARGEST_EXPONENT))
+        known = np.maximum(0.0, mass - np.exp(np.minimum(ahead, LARGEST_EXPONENT)) * weighted)
+        doubt = slack * mass + rounding * np.exp(np.minimum(-theta * ahead, LARGEST_EXPONENT))
         past = math.exp(min(0.0, beyond + self._steps * ONE_STEP)) if beyond > -math.inf else 0.0
         doubt += math.exp(min(700.0, math.log(max(past, 1e-300)) - scale)) if past else 0.0
         outside = (theta + 1) * np.abs(ahead) > LARGEST_EXPONENT
-        low, high = _stretch((doubt <= LOST * known) & ~outside, centre - first)
+        good = (doubt <= ENOUGH * known) & ~outside
+        low, high = _stretch(good if good.any() else (doubt <= LOST * known) & ~outside, centre - first)
         return _Tilt(
             theta=theta,
             interval=self._interval,

@@ -65,7 +65,7 @@ def test_many_gaussians_are_one(mu: float, steps: int, delta: float) -> None:
     assert exact.epsilon(delta) * (1 - 1e-9) <= epsilon <= 1.002 * exact.epsilon(delta)
     at = np.linspace(0, epsilon, 40)
     assert (composed.delta(at) >= exact.delta(at) * (1 - 1e-9)).all()
-    assert (composed.delta(at) <= 1.1 * exact.delta(at) + 1e-30).all()
+    assert (composed.delta(at) <= 1.15 * exact.delta(at) + 1e-30).all()
 
 
 def test_unlike_gaussians_are_one() -> None:
@@ -148,7 +148,7 @@ def test_a_delta_of_1e_20_is_answered_below_renyi_and_under_replacement() -> Non
 
 
 def test_steps_on_batches_of_a_fixed_size_get_a_fine_grid() -> None:
-    """Composed with one step more, so that a grid is needed: its width follows their rate, and halving changes little."""
+    """Its width follows their rate, so that a tenth of it changes little."""
     batches = repeat(without_replacement_gaussian(records=100_000, batch_size=100, noise_multiplier=2.0), 2000)
     event = compose([batches])
     whole, fine = Pld().epsilon(event, 1e-5, REPLACE), Pld(interval=1e-5).epsilon(event, 1e-5, REPLACE)
