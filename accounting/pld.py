@@ -22,6 +22,7 @@ from accounting.accountant import Steps, check_delta, coarser, coarser_batches, 
 from accounting.claims import priced_apart
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
+from accounting.grids import Losses
 from accounting.guarantee import Adjacency
 from accounting.losses import (
     added,
@@ -46,7 +47,7 @@ from accounting.profiles import (
     invert,
 )
 from accounting.rdp import Rdp, noisy_max_epsilon
-from accounting.tilted import Composition, Losses
+from accounting.tilted import Composition
 from accounting.tries import NegativeBinomial
 from accounting.vocabulary import (
     BlackBoxDpEvent,
@@ -89,8 +90,8 @@ REMEMBERED = 8
 TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; what lies beyond counts as a loss of infinity."""
 
-LOG_TRUNCATED = -80.0
-"""The same for truncated steps, as a logarithm, at each of them."""
+LIBRARY_NOISE = 1e-17
+"""The last mass of the library's losses, which its rounding made: it counts as a loss of infinity."""
 
 _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
 
@@ -222,7 +223,8 @@ class Pld:
     def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
         if not isinstance(leaf.tries, NegativeBinomial) or leaf.limit is not None:
             raise UnsupportedEvent(f"{self.name} has no profile for {leaf.tries} with limit={leaf.limit}; use RDP.")
-        return Selected(inner=self.profile(leaf.event, adjacency), tries=leaf.tries)
+        inner: Any = self.profile(leaf.event, adjacency)
+        return _search(inner, leaf.tries)
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(one, adjacency) for one in leaf.events))
@@ -312,6 +314,12 @@ def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> _Part
     return _Part.of(interval, on_removal, on_addition, step.count)
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _search(inner: Profile, tries: NegativeBinomial) -> Selected:
+    """Kept, since hard stops ask for the same search at many deltas."""
+    return Selected(inner=inner, tries=tries)
+
+
 def _grid(highest: float, interval: float) -> np.ndarray:
     return np.asarray(interval * np.arange(max(1, math.ceil(highest / interval)) + 1))
 
@@ -335,7 +343,6 @@ def _truncated_step(
         truncated_batch_size=leaf.truncated_batch_size,
         noise_multiplier=leaf.noise_multiplier,
         value_discretization_interval=interval,
-        log_mass_truncation_bound=LOG_TRUNCATED,
         neighboring_relation=_RELATIONS[adjacency],
     )
     ahead, behind = distribution._pmf_remove, distribution._pmf_add
@@ -345,11 +352,14 @@ def _truncated_step(
 
 def _of_library(pmf: Any) -> Losses:
     dense = pmf.to_dense_pmf()
+    probabilities = np.asarray(dense._probs, dtype=float)
+    above = np.cumsum(probabilities[::-1])[::-1]
+    kept = max(1, int(np.count_nonzero(above > LIBRARY_NOISE)))
     return Losses(
         lowest=int(dense._lower_loss),
         interval=float(dense._discretization),
-        probabilities=np.asarray(dense._probs, dtype=float),
-        infinite=float(dense._infinity_mass),
+        probabilities=probabilities[:kept],
+        infinite=float(dense._infinity_mass) + LIBRARY_NOISE,
     )
 
 

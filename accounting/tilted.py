@@ -29,7 +29,7 @@ that are added to the computed delta:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -37,6 +37,7 @@ import numpy as np
 from scipy import fft
 
 from accounting.errors import UnsupportedEvent
+from accounting.grids import Losses, Outline
 
 UNIT = 2.0**-53
 LEVEL = 16 * UNIT
@@ -57,103 +58,18 @@ NEGLIGIBLE = 80.0
 
 LARGEST_WINDOW = 12_000_000
 SMALLEST_WINDOW = 256
-LARGEST_EXPONENT = 600.0
-_NEAR, _GROWTH = 64, 1.02
+LARGEST_EXPONENT = 300.0
+LARGEST_SUPPORT = 1000.0
+"""The largest loss that is ever an answer: nothing lies beyond it, but a composition's is absurd."""
+
+REMEMBERED = 3
+"""Tilts of one composition that are kept for the next delta."""
+
+_RATIO = 1.1
 _ATTEMPTS, _BISECTIONS = 30, 6
 
 STRIDE = 2.0
 """Standard deviations between the end of one tilt and the middle of the next."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Losses:
-    """`probabilities[i]` is that of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss."""
-
-    lowest: int
-    interval: float
-    probabilities: np.ndarray
-    infinite: float
-
-    @cached_property
-    def values(self) -> np.ndarray:
-        """The losses in nats."""
-        return np.asarray(self.interval * (self.lowest + np.arange(len(self.probabilities))))
-
-    @cached_property
-    def logs(self) -> np.ndarray:
-        """Logarithms of the probabilities."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.probabilities))
-
-    @property
-    def highest(self) -> int:
-        """The last grid point."""
-        return self.lowest + len(self.probabilities) - 1
-
-    def tilted(self, theta: float) -> tuple[np.ndarray, float]:
-        """Probabilities in proportion to exp(theta loss), and the logarithm of their sum before."""
-        exponents = theta * self.values
-        exponents += self.logs
-        most = float(exponents.max())
-        exponents -= most
-        weights = np.exp(exponents, out=exponents)
-        total = float(weights.sum())
-        weights /= total
-        return weights, most + math.log(total)
-
-    def log_moment(self, theta: float) -> float:
-        """ln of the mean of exp(theta loss) over finite losses."""
-        exponents = theta * self.values + self.logs
-        most = float(exponents.max())
-        return most + math.log(float(np.exp(exponents - most).sum()))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Outline:
-    """Groups of neighbouring losses, narrow near 0: enough to choose a tilt and a window by, proof of nothing."""
-
-    counts: np.ndarray
-    starts: np.ndarray
-    logs: np.ndarray
-    means: np.ndarray
-    variances: np.ndarray
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[Losses, int]]) -> _Outline:
-        groups = [_grouped(losses) for losses, _ in parts]
-        starts = np.cumsum([0, *(len(logs) for logs, _, _ in groups)])[:-1]
-        logs, means, variances = (np.concatenate(one) for one in zip(*groups, strict=True))
-        counts = np.array([float(count) for _, count in parts])
-        return cls(counts=counts, starts=starts, logs=logs, means=means, variances=variances)
-
-    def cumulants(self, theta: float) -> tuple[float, float, float]:
-        """The log-moment at theta with its first two derivatives, of the whole composition."""
-        exponents = self.logs + theta * self.means + np.minimum(theta**2 * self.variances / 2, 50.0)
-        sizes = np.diff(np.append(self.starts, len(exponents)))
-        most = np.maximum.reduceat(exponents, self.starts)
-        weights = np.exp(exponents - np.repeat(most, sizes))
-        total = np.add.reduceat(weights, self.starts)
-        mean = np.add.reduceat(weights * self.means, self.starts) / total
-        away = (self.means - np.repeat(mean, sizes)) ** 2 + self.variances
-        spread = np.add.reduceat(weights * away, self.starts) / total
-        log = most + np.log(total)
-        return float(self.counts @ log), float(self.counts @ mean), float(self.counts @ spread)
-
-
-def _grouped(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    far = max(abs(losses.lowest), abs(losses.highest), _NEAR) + 1
-    growing = _NEAR * _GROWTH ** np.arange(math.ceil(math.log(far / _NEAR) / math.log(_GROWTH)) + 1)
-    ahead = np.unique(np.concatenate([np.arange(_NEAR), growing.astype(np.int64)]))
-    edges = np.concatenate([-ahead[:0:-1], ahead]) - losses.lowest
-    edges = np.unique(np.concatenate([[0], edges[(edges > 0) & (edges < len(losses.probabilities))]]))
-    masses = np.add.reduceat(losses.probabilities, edges)
-    some = masses > 0
-    divisor = np.where(some, masses, 1.0)
-    means = np.add.reduceat(losses.probabilities * losses.values, edges) / divisor
-    sizes = np.diff(np.append(edges, len(losses.probabilities)))
-    away = (losses.values - np.repeat(means, sizes)) ** 2
-    variances = np.add.reduceat(losses.probabilities * away, edges) / divisor
-    return np.log(masses[some]), means[some], variances[some]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -227,10 +143,11 @@ class Composition:
         self._infinite = sum(count * losses.infinite for losses, count in parts)
         self._highest = sum(count * losses.highest for losses, count in parts)
         self._lowest = sum(count * losses.lowest for losses, count in parts)
-        self._outline = _Outline.of(self._parts)
+        self._outline = Outline.of(self._parts)
         self._steepest = 1 / self._interval
         self._ladder: list[_Tilt] = []
         self._known: dict[float, float] = {}
+        self._recent: dict[float, _Tilt] = {}
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 that is certified at `delta`; infinity where infinite losses alone exceed it.
@@ -279,25 +196,36 @@ class Composition:
     def _epsilon(self, delta: float) -> float:
         if self._infinite > delta:
             return math.inf
-        theta = self._theta_of_delta(delta)
-        for _ in range(_ATTEMPTS):
-            tilt = self._tilt(theta)
+        best = self._theta_of_delta(delta)
+        best = _RATIO ** round(math.log(best, _RATIO)) if best > 0 else 0.0
+        certified = self._interval * self._highest
+        certified = certified if certified < LARGEST_SUPPORT else math.inf
+        for theta in (best, *self._others(best)):
+            tilt = self._kept(theta)
             ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
-            if ends[1] > delta:
-                if theta >= self._steepest:
-                    return max(0.0, self._interval * self._highest)
-                theta = min(self._steepest, self._moved(theta, tilt.highest))
-            elif ends[0] > delta:
+            if ends[1] <= delta < ends[0]:
                 return max(0.0, tilt.epsilon(delta))
-            elif tilt.lowest <= 0:
-                return 0.0
-            else:
-                theta = self._moved(theta, tilt.lowest)
+            if ends[0] <= delta:
+                if tilt.lowest <= 0:
+                    return 0.0
+                certified = min(certified, tilt.lowest)
+        if certified < math.inf:
+            return certified
         raise UnsupportedEvent(f"PLD loses too many digits at delta={delta:.3g}; use RDP.")
 
-    def _moved(self, theta: float, epsilon: float) -> float:
-        other = self._theta_of_epsilon(epsilon)
-        return other if abs(other - theta) > 1e-2 * theta else theta * 1.1
+    def _others(self, theta: float) -> Iterator[float]:
+        """Where the tilt that an outline proposes does not reach a delta: neighbours first, then less and more."""
+        start = max(theta, 1e-3)
+        for factor in (0.9, 1.1, 0.75, 1.3, 0.6, 1.6, 0.45, 2.0, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 3.0, 6.0, 20.0):
+            yield min(self._steepest, start * factor)
+
+    def _kept(self, theta: float) -> _Tilt:
+        """The tilt, of which the latest few are kept: neighbouring deltas have the same."""
+        if theta not in self._recent:
+            if len(self._recent) == REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+            self._recent[theta] = self._tilt(theta)
+        return self._recent[theta]
 
     def _theta_of_delta(self, delta: float) -> float:
         def excess(theta: float) -> float:

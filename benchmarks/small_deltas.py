@@ -16,10 +16,10 @@ from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from accounting import pld
 from accounting.accountant import Steps
 from accounting.events import poisson_gaussian, repeat
+from accounting.grids import Losses
 from accounting.guarantee import Adjacency
 from accounting.pld import Pld
 from accounting.rdp import Rdp
-from accounting.tilted import Losses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10

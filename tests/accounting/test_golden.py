@@ -127,8 +127,7 @@ def test_the_sampler_is_the_one_that_is_charged(
 def test_shared_subsamples() -> None:
     shared = repeat(shared_subsample(sample_rate=0.02, noise_multipliers=[1.2] * 35), 5000)
     assert 1200 < Rdp().epsilon(shared, 1e-5, ADD) < 1587
-    with pytest.raises(UnsupportedEvent, match="too much memory"):
-        Pld().epsilon(shared, 1e-5, ADD)
+    assert 1100 < Pld().epsilon(shared, 1e-5, ADD) < Rdp().epsilon(shared, 1e-5, ADD)
 
 
 @pytest.mark.parametrize(("target", "more"), [(1.0, 1.012), (2.0, 1.034), (4.0, 1.10), (8.0, 1.25)])

@@ -10,11 +10,12 @@ from scipy import fft
 
 from accounting import losses
 from accounting.events import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
+from accounting.grids import Losses
 from accounting.guarantee import Adjacency
 from accounting.pld import Pld
 from accounting.profiles import GaussianProfile
 from accounting.rdp import Rdp
-from accounting.tilted import Composition, Losses
+from accounting.tilted import Composition
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
