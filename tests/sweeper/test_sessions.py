@@ -24,6 +24,9 @@ from sweeper.compose import PricedPlan
 from sweeper.job import run_block
 from sweeper.session import Machine, Session
 from sweeper.trial import check_company, run_sessions
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
