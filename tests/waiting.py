@@ -39,5 +39,8 @@ def strike_when(condition: Callable[[], bool], process: subprocess.Popen[str], n
 
 def _stopped(pid: int) -> bool:
     """Whether all threads of the process stand still."""
-    states = (path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat"))
-    return set(states) <= {"T", "t", "Z", "X"}
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread that has just ended
+        return False
+    return {stat.rpartition(")")[2].split()[0] for stat in stats} <= {"T", "t", "Z", "X"}
