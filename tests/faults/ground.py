@@ -62,7 +62,7 @@ SWEEP = (
     f"score.noise_std={NOISE_STD}",
     "accountant=rdp",
     "accountant.witnesses=[]",
-    "budget.epsilon=1e6",
+    "budget.epsilon=1e8",
     "budget.delta=0.1",
     "compute.threads=1",
 )
