@@ -10,10 +10,13 @@ the fixture `chance` follows from the seed in the variable DPSWEEP_TEST_SEED, wh
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
@@ -123,6 +126,7 @@ def secrets_are_marked(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     drawn: list[str] = []
+    begun = datetime.now(UTC).replace(microsecond=0)
     folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "randbits", _noted(secrets.randbits, drawn))
@@ -131,17 +135,18 @@ def secrets_are_marked(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     assert not drawn, f"Expected a test that draws by {drawn[0]} to have the mark {MARK}."
     if folder is not None:
-        results = list(trained_in_secret(folder))
+        results = list(trained_in_secret(folder, begun))
         assert not results, f"Expected a test that trains in secret ({results[0]}) to have the mark {MARK}."
 
 
-def trained_in_secret(folder: Path) -> Iterator[Path]:
-    """The results below the folder that a training left, not a test that plays one."""
+def trained_in_secret(folder: Path, since: datetime) -> Iterator[Path]:
+    """The results below the folder of trainings that began since then; a result that a test plays has no log."""
     for place, _, files in os.walk(folder):
         if {"result.json", "train.log"} <= set(files):
-            path = Path(place, "result.json")
-            if '"randomness": "secret"' in path.read_text():
-                yield path
+            with suppress(ValueError):  # a test may have cut the file
+                result = json.loads((path := Path(place, "result.json")).read_text())
+                if result["randomness"] == "secret" and datetime.fromisoformat(result["started"]) >= since:
+                    yield path
 
 
 def total(cases: Sequence[Case]) -> float:

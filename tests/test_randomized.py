@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -118,13 +120,20 @@ def test_a_draw_without_a_seed_is_seen(line: str, count: int) -> None:
 
 
 def test_results_that_were_trained_in_secret_are_seen(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("results")
-    for name, randomness, logged in (("a", "secret", True), ("b", "reproducible", True), ("c", "secret", False)):
+    folder, now, past = tmp_path_factory.mktemp("results"), datetime.now(UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    for name, randomness, started, logged in (
+        ("a", "secret", now, True),
+        ("b", "reproducible", now, True),
+        ("c", "secret", now, False),
+        ("d", "secret", past, True),
+        ("e", "secret", now, True),
+    ):
         (folder / name).mkdir()
-        (folder / name / "result.json").write_text(f'{{"randomness": "{randomness}"}}')
+        content = json.dumps({"randomness": randomness, "started": started.isoformat()})
+        (folder / name / "result.json").write_text(content[:-9] if name == "e" else content)
         if logged:
             (folder / name / "train.log").touch()
-    assert list(trained_in_secret(folder)) == [folder / "a" / "result.json"]
+    assert list(trained_in_secret(folder, now)) == [folder / "a" / "result.json"]
 
 
 def test_what_is_drawn_by_chance_follows_from_the_seed_and_the_test(
