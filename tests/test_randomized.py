@@ -35,6 +35,7 @@ KNOWN = {
     "randomized.py": "the seed of a run, which is printed",
     "trainers/test_canary.py": "the streams of attacks; every test that makes one without other streams has the mark",
     "sweeper/test_forked_jobs.py": "the streams that jobs draw from, for one test that has the mark",
+    "trainers/test_isolation.py": "a draw from the global generator that is found out, on purpose",
     "trainers/test_loop.py": "draws that change the global generators, on purpose",
     "trainers/test_models.py": "a draw that changes the global generator, on purpose",
 }
