@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tests.faults.instants import Fault, arm
+from tests.waiting import HANGS
 
 _SERVER = get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.faults.preload"])
@@ -74,7 +75,7 @@ class Run:
             time.sleep(_GLANCE_SECONDS)
         self.kill()
 
-    def wait(self, seconds: float = 180) -> Done:
+    def wait(self, seconds: float = HANGS) -> Done:
         """Reads what it says until it ends; orphans that it leaves behind may go on."""
         said: dict[Connection, list[bytes]] = {read: [] for read in self._reads}
         deadline = time.monotonic() + seconds

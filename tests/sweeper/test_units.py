@@ -22,6 +22,9 @@ from accounting.verify import verify_folder
 from sweeper.compose import PricedPlan
 from sweeper.session import Machine, Session
 from sweeper.trial import run_sessions
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
