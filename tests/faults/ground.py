@@ -118,11 +118,11 @@ class Ground:
         """Who looked at the records so far, by the witness."""
         return witness.looks(self.outside / "looks")
 
-    def begin(self, stroke: Stroke = Stroke.NONE, at: int = 0, place: Path = Path(), more: Sequence[str] = ()) -> Run:
-        """Types the command, with more words where there are any, and strikes at its `at`-th instant."""
+    def begin(self, stroke: Stroke = Stroke.NONE, at: int = 0, place: Path = Path()) -> Run:
+        """Types the command, and strikes at its `at`-th instant."""
         (self.outside / "instants").unlink(missing_ok=True)
         fault = Fault(root=self.root, log=self.outside / "instants", stroke=stroke, at=at, place=place)
-        return Run(("sweep", *self.words, *more), self.root, self.environment, fault)
+        return Run(("sweep", *self.words), self.root, self.environment, fault)
 
     def run(self, stroke: Stroke = Stroke.NONE, at: int = 0, place: Path = Path()) -> Done:
         """Types the command, strikes, and waits for its end."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -28,7 +28,6 @@ CLOCK = "FAULTS_CLOCK"
 """The variable that says by how many days the clock jumps."""
 
 _CHUNK = 1 << 16
-_GLANCE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +66,6 @@ class Run:
     def kill_after(self, seconds: float) -> None:
         """Kills the process by the clock, unless it has ended by then."""
         wait([self._process.sentinel], seconds)
-        self.kill()
-
-    def kill_once(self, condition: Callable[[], bool]) -> None:
-        """Kills the process as soon as the condition holds, unless it has ended by then."""
-        while self._process.is_alive() and not condition():
-            time.sleep(_GLANCE_SECONDS)
         self.kill()
 
     def wait(self, seconds: float = HANGS) -> Done:
