@@ -19,7 +19,7 @@ pytestmark = FAULTS
 
 Make = Callable[[tuple[str, ...]], Ground]
 
-INSTANTS = 270
+INSTANTS = 330
 """No fewer than an undisturbed sweep of two trials has, and no more than that by a fifth."""
 
 ENDS = (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES)
