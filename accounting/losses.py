@@ -10,10 +10,13 @@ the dominating pairs of Poisson sampling.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
+from accounting.guarantee import Adjacency
 from accounting.profiles import GaussianProfile
 
 REACH = 13.0
@@ -21,6 +24,62 @@ REACH = 13.0
 
 SMALLEST_EXPONENT = 600.0
 """Weights of exp(-600) and less are read as that: no probability becomes so small that dividing by it overflows."""
+
+
+ROUNDING = 1e-9
+"""Relative, what tail probabilities of binomial distributions may be off by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """One step compared with itself on a neighbouring data set: its hockey-stick curve at any real epsilons.
+
+    `reach` is the largest loss within reach of the noise.
+    """
+
+    curve: Callable[[np.ndarray], np.ndarray]
+    reach: float
+
+
+def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
+    """A Gaussian step on a Poisson sample: its dominating pair, and that of the exchanged data sets."""
+    if rate == 1:
+        mu = (2 if adjacency is Adjacency.REPLACE_ONE else 1) / noise
+        both = Direction(curve=GaussianProfile(mu=mu).delta, reach=reach_gaussian(mu))
+        return both, both
+    if adjacency is Adjacency.REPLACE_ONE:
+        both = Direction(curve=lambda at: replaced(rate, noise, at), reach=reach_replaced(rate, noise))
+        return both, both
+    return (
+        Direction(curve=lambda at: removed(rate, noise, at), reach=reach_removed(rate, noise)),
+        Direction(curve=lambda at: added(rate, noise, at), reach=reach_added(rate, noise)),
+    )
+
+
+def truncated_directions(
+    rate: float, noise: float, adjacency: Adjacency, *, records: int, largest_batch: int
+) -> tuple[Direction, Direction]:
+    """A Poisson sample of which a random part of `largest_batch` records stays where it is larger.
+
+    Whether it was larger is given away; if so, another record may give way to the one that differs, which then moves
+    the sum twice as far.
+
+    *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
+    """
+    full = float(stats.binom.sf(largest_batch - 1, records - 1, rate))
+    whole = directions(rate, noise, adjacency)
+    if full == 0:
+        return whole
+    drawn = float(stats.binom.sf(largest_batch, records, rate)) * largest_batch / records / full
+    cut, _ = directions(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
+    full = min(1.0, full * (1 + ROUNDING))
+
+    def mixed(one: Direction) -> Direction:
+        return Direction(
+            curve=lambda at: (1 - full) * one.curve(at) + full * cut.curve(at), reach=max(one.reach, cut.reach)
+        )
+
+    return mixed(whole[0]), mixed(whole[1])
 
 
 def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:

@@ -2,8 +2,7 @@
 
 *Source*: Koskela, Jaelkoe, Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), whose
 discretisation is pessimistic at every epsilon; `accounting/tilted.py` composes. What sampling and selection make of a
-distribution is `accounting/profiles.py`; a profile becomes a distribution again where more is composed with it. Of
-dp-accounting's PLD only the truncated steps are left.
+distribution is `accounting/profiles.py`; a profile becomes a distribution again where more is composed with it.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution
-from dp_accounting.privacy_accountant import NeighboringRelation
 
 from accounting.accountant import Steps, check_delta, coarser, coarser_batches, gaussian_part
 from accounting.claims import priced_apart
@@ -24,16 +21,7 @@ from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
 from accounting.grids import Losses
 from accounting.guarantee import Adjacency
-from accounting.losses import (
-    added,
-    connected,
-    reach_added,
-    reach_gaussian,
-    reach_removed,
-    reach_replaced,
-    removed,
-    replaced,
-)
+from accounting.losses import Direction, connected, directions, reach_gaussian, truncated_directions
 from accounting.profiles import (
     SMALLEST_DELTA,
     Claimed,
@@ -90,15 +78,7 @@ REMEMBERED = 8
 TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; what lies beyond counts as a loss of infinity."""
 
-LIBRARY_NOISE = 1e-17
-"""The last mass of the library's losses, which its rounding made: it counts as a loss of infinity."""
-
 _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
-
-_RELATIONS = {
-    Adjacency.ADD_OR_REMOVE_ONE: NeighboringRelation.ADD_OR_REMOVE_ONE,
-    Adjacency.REPLACE_ONE: NeighboringRelation.REPLACE_ONE,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +162,9 @@ class Pld:
         interval = self._grid_step((*steps, *_untruncated(others)), tops, _batches(others))
         parts = [_steps_together(step, interval, adjacency) for step in steps]
         parts += [
-            _Part.of(interval, one.delta(_grid(top, interval)), None, count)
+            _Part.of(interval, both, both, count)
             for (one, count), top in zip(profiles, tops, strict=True)
+            for both in (Direction(curve=one.delta, reach=top),)
         ]
         parts += [
             _truncated_step(leaf, count, interval, adjacency)
@@ -263,11 +244,14 @@ class _Part:
     count: int
 
     @classmethod
-    def of(cls, interval: float, ahead: np.ndarray, behind: np.ndarray | None, count: int) -> _Part:
-        """The losses through hockey-stick curves on `_grid`, one for each direction, or one for both."""
-        opposite = ahead if behind is None else behind
-        forth = _losses(interval, ahead, opposite)
-        return cls(ahead=forth, behind=forth if behind is None else _losses(interval, opposite, ahead), count=count)
+    def of(cls, interval: float, ahead: Direction, behind: Direction, count: int) -> _Part:
+        """The losses through both hockey-stick curves on a grid."""
+        forth = _on_grid(ahead, interval)
+        if behind is ahead:
+            both = _losses(interval, forth, forth)
+            return cls(ahead=both, behind=both, count=count)
+        back = _on_grid(behind, interval)
+        return cls(ahead=_losses(interval, forth, back), behind=_losses(interval, back, forth), count=count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,16 +286,9 @@ def _steps_profile(steps: tuple[Steps, ...], interval: float, adjacency: Adjacen
 def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> _Part:
     """All these steps; unsampled Gaussians collapse exactly into one with less noise."""
     rate, noise = step.sample_rate, step.noise_multiplier
-    replacing = adjacency is Adjacency.REPLACE_ONE
     if rate == 1:
-        mu = math.sqrt(step.count) / noise * (2 if replacing else 1)
-        return _Part.of(interval, GaussianProfile(mu=mu).delta(_grid(reach_gaussian(mu), interval)), None, 1)
-    if replacing:
-        both = replaced(rate, noise, _grid(reach_replaced(rate, noise), interval))
-        return _Part.of(interval, both, None, step.count)
-    on_removal = removed(rate, noise, _grid(reach_removed(rate, noise), interval))
-    on_addition = added(rate, noise, _grid(reach_added(rate, noise), interval))
-    return _Part.of(interval, on_removal, on_addition, step.count)
+        return _Part.of(interval, *directions(1.0, noise / math.sqrt(step.count), adjacency), 1)
+    return _Part.of(interval, *directions(rate, noise, adjacency), step.count)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -320,8 +297,8 @@ def _search(inner: Profile, tries: NegativeBinomial) -> Selected:
     return Selected(inner=inner, tries=tries)
 
 
-def _grid(highest: float, interval: float) -> np.ndarray:
-    return np.asarray(interval * np.arange(max(1, math.ceil(highest / interval)) + 1))
+def _on_grid(direction: Direction, interval: float) -> np.ndarray:
+    return direction.curve(interval * np.arange(max(1, math.ceil(direction.reach / interval)) + 1))
 
 
 def _losses(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
@@ -337,30 +314,14 @@ def _losses(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
 def _truncated_step(
     leaf: TruncatedSubsampledGaussianDpEvent, count: int, interval: float, adjacency: Adjacency
 ) -> _Part:
-    distribution = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
-        dataset_size=leaf.dataset_size,
-        sampling_probability=leaf.sampling_probability,
-        truncated_batch_size=leaf.truncated_batch_size,
-        noise_multiplier=leaf.noise_multiplier,
-        value_discretization_interval=interval,
-        neighboring_relation=_RELATIONS[adjacency],
+    both = truncated_directions(
+        leaf.sampling_probability,
+        leaf.noise_multiplier,
+        adjacency,
+        records=leaf.dataset_size,
+        largest_batch=leaf.truncated_batch_size,
     )
-    ahead, behind = distribution._pmf_remove, distribution._pmf_add
-    forth = _of_library(ahead)
-    return _Part(ahead=forth, behind=forth if behind is ahead else _of_library(behind), count=count)
-
-
-def _of_library(pmf: Any) -> Losses:
-    dense = pmf.to_dense_pmf()
-    probabilities = np.asarray(dense._probs, dtype=float)
-    above = np.cumsum(probabilities[::-1])[::-1]
-    kept = max(1, int(np.count_nonzero(above > LIBRARY_NOISE)))
-    return Losses(
-        lowest=int(dense._lower_loss),
-        interval=float(dense._discretization),
-        probabilities=probabilities[:kept],
-        infinite=float(dense._infinity_mass) + LIBRARY_NOISE,
-    )
+    return _Part.of(interval, *both, count)
 
 
 def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:

@@ -44,7 +44,7 @@ LEVEL = 16 * UNIT
 """Rounding of one level of a transform, relative."""
 
 ONE_STEP = 1e-13
-ENOUGH, LOST = 1e-5, 1e-2
+ENOUGH, LOST = 1e-4, 2e-2
 """The part of a delta that rounding may be, and the largest where no better answer exists; more is refused."""
 
 FLOOR = 1e-40
@@ -67,6 +67,9 @@ REMEMBERED = 3
 
 _RATIO = 1.1
 _ATTEMPTS, _BISECTIONS = 30, 6
+
+_MORE = 2
+"""Tilts that are tried after one whose answer is not precise enough."""
 
 STRIDE = 2.0
 """Standard deviations between the end of one tilt and the middle of the next."""
@@ -122,6 +125,12 @@ class _Tilt:
         if above <= 0 or weighted <= 0:
             return self.interval * self.centre + (step if above > 0 else float(points[at]))
         return self.interval * self.centre + min(step, max(float(points[at]), math.log(above / weighted)))
+
+    def doubt(self, epsilon: float) -> float:
+        """How much of the delta at `epsilon`, from `lowest` to `highest`, may be rounding."""
+        at = min(max(math.floor(epsilon / self.interval) - self.first, 0), len(self.mass) - 1)
+        unknown = self.rounding * math.exp(-self.theta * (epsilon - self.interval * self.centre))
+        return math.exp(self.scale) * (unknown + self.slack * float(self.mass[at]))
 
     @cached_property
     def _points(self) -> np.ndarray:
@@ -180,17 +189,19 @@ class Composition:
     def _rung(self, step: int) -> _Tilt:
         """Tilts from none on; each goes on before the last one ends, where one can be found that does."""
         while len(self._ladder) <= step:
-            self._ladder.append(self._next(self._ladder[-1]) if self._ladder else self._tilt(0.0))
+            self._ladder.append(self._next(self._ladder[-1]) if self._ladder else self._tilt(0.0, ENOUGH))
         return self._ladder[step]
 
     def _next(self, last: _Tilt) -> _Tilt:
         spread = math.sqrt(self._outline.cumulants(last.theta)[2])
-        theta = self._theta_of_epsilon(last.highest + STRIDE * spread)
-        for _ in range(_BISECTIONS):
-            tilt = self._tilt(theta)
-            if tilt.lowest <= last.highest < tilt.highest:
-                return tilt
-            theta = (theta + last.theta) / 2 if tilt.lowest > last.highest else 1.2 * theta
+        start = self._theta_of_epsilon(last.highest + STRIDE * spread)
+        for tolerance in (ENOUGH, LOST):
+            theta = start
+            for _ in range(_BISECTIONS):
+                tilt = self._tilt(theta, tolerance)
+                if tilt.lowest <= last.highest < tilt.highest:
+                    return tilt
+                theta = (theta + last.theta) / 2 if tilt.lowest > last.highest else 1.2 * theta
         return tilt
 
     def _epsilon(self, delta: float) -> float:
@@ -200,15 +211,22 @@ class Composition:
         best = _RATIO ** round(math.log(best, _RATIO)) if best > 0 else 0.0
         certified = self._interval * self._highest
         certified = certified if certified < LARGEST_SUPPORT else math.inf
-        for theta in (best, *self._others(best)):
+        thetas = (best, *self._others(best))
+        left = len(thetas)
+        for theta in thetas:
+            if certified <= 0 or left == 0:
+                break
+            left -= 1
             tilt = self._kept(theta)
             ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
-            if ends[1] <= delta < ends[0]:
-                return max(0.0, tilt.epsilon(delta))
             if ends[0] <= delta:
-                if tilt.lowest <= 0:
-                    return 0.0
-                certified = min(certified, tilt.lowest)
+                certified = min(certified, max(0.0, tilt.lowest))
+            elif ends[1] <= delta:
+                answer = max(0.0, tilt.epsilon(delta))
+                certified = min(certified, answer)
+                left = min(left, _MORE)
+                if tilt.doubt(answer) <= ENOUGH * delta:
+                    break
         if certified < math.inf:
             return certified
         raise UnsupportedEvent(f"PLD loses too many digits at delta={delta:.3g}; use RDP.")
@@ -224,7 +242,7 @@ class Composition:
         if theta not in self._recent:
             if len(self._recent) == REMEMBERED:
                 del self._recent[next(iter(self._recent))]
-            self._recent[theta] = self._tilt(theta)
+            self._recent[theta] = self._tilt(theta, LOST)
         return self._recent[theta]
 
     def _theta_of_delta(self, delta: float) -> float:
@@ -268,7 +286,7 @@ class Composition:
         last = max(last, first + SMALLEST_WINDOW)
         return first, last, further - (theta + move) * self._interval * (last + 1)
 
-    def _tilt(self, theta: float) -> _Tilt:
+    def _tilt(self, theta: float, tolerance: float) -> _Tilt:
         first, last, beyond = self._window(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
@@ -289,7 +307,7 @@ class Composition:
         past = math.exp(min(0.0, beyond + self._steps * ONE_STEP)) if beyond > -math.inf else 0.0
         doubt += math.exp(min(700.0, math.log(max(past, 1e-300)) - scale)) if past else 0.0
         outside = (theta + 1) * np.abs(ahead) > LARGEST_EXPONENT
-        good = (doubt <= ENOUGH * known) & ~outside
+        good = (doubt <= tolerance * known) & ~outside
         low, high = _stretch(good if good.any() else (doubt <= LOST * known) & ~outside, centre - first)
         return _Tilt(
             theta=theta,
