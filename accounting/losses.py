@@ -4,7 +4,8 @@ A step's two directions are told apart: `removed` compares a data set that holds
 `added` the other way round, and `replaced` is its own opposite. Each is a hockey-stick divergence at any real epsilon.
 
 *Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
-the dominating pairs of Poisson sampling.
+the dominating pairs of Poisson sampling where a record is added or removed; docs/accounting.md proves the pair for a
+replaced one.
 """
 
 from __future__ import annotations

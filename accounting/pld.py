@@ -35,6 +35,7 @@ from accounting.profiles import (
     invert,
 )
 from accounting.rdp import Rdp, noisy_max_epsilon
+from accounting.renyi import selected_poisson
 from accounting.tilted import Composition
 from accounting.tries import NegativeBinomial
 from accounting.vocabulary import (
@@ -202,10 +203,16 @@ class Pld:
         return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
     def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
-        if not isinstance(leaf.tries, NegativeBinomial) or leaf.limit is not None:
+        if leaf.limit is not None:
             raise UnsupportedEvent(f"{self.name} has no profile for {leaf.tries} with limit={leaf.limit}; use RDP.")
         inner: Any = self.profile(leaf.event, adjacency)
-        return _search(inner, leaf.tries)
+        if isinstance(leaf.tries, NegativeBinomial):
+            return _search(inner, leaf.tries)
+        moments = Rdp()
+        curve = moments.curve(leaf.event, adjacency)
+        if not curve.any():
+            return Nothing()
+        return _ByMoments(moments, selected_poisson(curve, np.array(moments.orders), leaf.tries, inner.delta))
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(one, adjacency) for one in leaf.events))
@@ -274,6 +281,20 @@ class _Discrete:
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         return max(one.epsilon(delta) for one in self.directions)
+
+
+@dataclass(frozen=True, eq=False)
+class _ByMoments:
+    """The profile that a Renyi curve implies, of a search whose own theorem needs one."""
+
+    accountant: Rdp
+    curve: np.ndarray
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        return self.accountant.deltas(self.curve, np.asarray(epsilons))
+
+    def epsilon(self, delta: float) -> float:
+        return self.accountant.convert(self.curve, delta)
 
 
 @lru_cache(maxsize=REMEMBERED)
