@@ -154,9 +154,9 @@ class Composition:
         self._lowest = sum(count * losses.lowest for losses, count in parts)
         self._outline = Outline.of(self._parts)
         self._steepest = 1 / self._interval
-        self._ladder: list[_Tilt] = []
+        self._ladder: list[_Tilt | None] = []
         self._known: dict[float, float] = {}
-        self._recent: dict[float, _Tilt] = {}
+        self._recent: dict[float, _Tilt | None] = {}
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 that is certified at `delta`; infinity where infinite losses alone exceed it.
@@ -177,6 +177,8 @@ class Composition:
             if not (ahead & (asked > reached)).any() or least < FLOOR + self._infinite:
                 break
             tilt = self._rung(step)
+            if tilt is None:
+                break
             here = ahead & (asked > reached) & (asked <= tilt.highest)
             inside = here & (asked >= tilt.lowest)
             deltas[here] = least
@@ -186,23 +188,27 @@ class Composition:
         deltas[ahead & (asked > reached)] = least
         return np.asarray(np.minimum(1.0, deltas))
 
-    def _rung(self, step: int) -> _Tilt:
-        """Tilts from none on; each goes on before the last one ends, where one can be found that does."""
+    def _rung(self, step: int) -> _Tilt | None:
+        """Tilts from none on; each goes on before the last one ends, where one can be found that does. None ends them."""
         while len(self._ladder) <= step:
-            self._ladder.append(self._next(self._ladder[-1]) if self._ladder else self._tilt(0.0, ENOUGH))
+            last = self._ladder[-1] if self._ladder else None
+            self._ladder.append(self._next(last) if last is not None else self._tilt(0.0, ENOUGH))
         return self._ladder[step]
 
-    def _next(self, last: _Tilt) -> _Tilt:
+    def _next(self, last: _Tilt) -> _Tilt | None:
         spread = math.sqrt(self._outline.cumulants(last.theta)[2])
         start = self._theta_of_epsilon(last.highest + STRIDE * spread)
+        apart = None
         for tolerance in (ENOUGH, LOST):
             theta = start
             for _ in range(_BISECTIONS):
                 tilt = self._tilt(theta, tolerance)
-                if tilt.lowest <= last.highest < tilt.highest:
+                if tilt is not None and tilt.lowest <= last.highest < tilt.highest:
                     return tilt
-                theta = (theta + last.theta) / 2 if tilt.lowest > last.highest else 1.2 * theta
-        return tilt
+                apart = tilt or apart
+                back = tilt is None or tilt.lowest > last.highest
+                theta = (theta + last.theta) / 2 if back else 1.2 * theta
+        return apart if apart is not None and apart.highest > last.highest else None
 
     def _epsilon(self, delta: float) -> float:
         if self._infinite > delta:
@@ -218,6 +224,8 @@ class Composition:
                 break
             left -= 1
             tilt = self._kept(theta)
+            if tilt is None:
+                continue
             ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
             if ends[0] <= delta:
                 certified = min(certified, max(0.0, tilt.lowest))
@@ -229,7 +237,7 @@ class Composition:
                     break
         if certified < math.inf:
             return certified
-        raise UnsupportedEvent(f"PLD loses too many digits at delta={delta:.3g}; use RDP.")
+        raise UnsupportedEvent(f"PLD loses too many digits at delta={delta:.3g}, or needs too much memory; use RDP.")
 
     def _others(self, theta: float) -> Iterator[float]:
         """Where the tilt that an outline proposes does not reach a delta: neighbours first, then less and more."""
@@ -237,7 +245,7 @@ class Composition:
         for factor in (0.9, 1.1, 0.75, 1.3, 0.6, 1.6, 0.45, 2.0, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 3.0, 6.0, 20.0):
             yield min(self._steepest, start * factor)
 
-    def _kept(self, theta: float) -> _Tilt:
+    def _kept(self, theta: float) -> _Tilt | None:
         """The tilt, of which the latest few are kept: neighbouring deltas have the same."""
         if theta not in self._recent:
             if len(self._recent) == REMEMBERED:
@@ -286,11 +294,12 @@ class Composition:
         last = max(last, first + SMALLEST_WINDOW)
         return first, last, further - (theta + move) * self._interval * (last + 1)
 
-    def _tilt(self, theta: float, tolerance: float) -> _Tilt:
+    def _tilt(self, theta: float, tolerance: float) -> _Tilt | None:
+        """None where the window has too many points."""
         first, last, beyond = self._window(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
-            raise UnsupportedEvent(f"PLD needs too much memory for {size} grid points; use RDP.")
+            return None
         masses, log, unknown = self._transformed(theta, size)
         masses = np.maximum(np.roll(masses, -(first % size)), 0.0)[: last - first + 1]
         centre = first + int(np.argmax(np.cumsum(masses) >= masses.sum() / 2))
