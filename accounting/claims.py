@@ -56,7 +56,9 @@ def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt)
     *Source*: Liu and Talwar 2019, Theorem 3.1, with constants of our own. Without the stop a try is output with
     probability A(o) = Q(o) / d, where d = gamma + (1 - gamma) p and p is the chance to reach the threshold. A neighbour
     has Q(E) <= exp(eps1) Q'(E) + delta1 and d' <= exp(eps1) d + delta1, and d >= gamma, so A(E) <= exp(eps1)
-    (exp(eps1) + delta1 / gamma) A'(E) + delta1 / gamma; the output "none" is one more such event.
+    (exp(eps1) + delta1 / gamma) A'(E) + delta1 / gamma; the output "none" is one more such event. After T tries the
+    stop makes 1 - (1 - d)^T of every A(o), and gives the rest, at most t = (1 - gamma)^T, to "none": so the stopped law
+    is at most A plus t, and at least (1 - t) A everywhere: epsilon grows by ln(1 / (1 - t)) and delta by t.
     """
     gamma = leaf.tries.gamma
 
@@ -64,7 +66,8 @@ def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt)
         inner = epsilon_at(leaf.event, share * gamma)
         return inner + float(_log_add(inner, share))
 
-    return _stopped(without_stop, delta, (1 - gamma) ** leaf.tries.limit)
+    tail = (1 - gamma) ** leaf.tries.limit
+    return without_stop(delta - tail) - math.log1p(-tail) if tail < delta else math.inf
 
 
 def hard_stop(leaf: SelectionDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:

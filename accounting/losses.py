@@ -4,25 +4,83 @@ A step's two directions are told apart: `removed` compares a data set that holds
 `added` the other way round, and `replaced` is its own opposite. Each is a hockey-stick divergence at any real epsilon.
 
 *Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
-the dominating pairs of Poisson sampling.
+the dominating pairs of Poisson sampling where a record is added or removed; docs/accounting.md proves the pair for a
+replaced one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
+from accounting.guarantee import Adjacency
 from accounting.profiles import GaussianProfile
 
-REACH = 10.0
-"""Standard deviations of noise within which losses are kept apart; the 1e-23 beyond counts as a loss of infinity."""
+REACH = 13.0
+"""Standard deviations of noise within which losses are kept apart; the 1e-38 beyond counts as a loss of infinity."""
 
-LARGEST_EXPONENT = 700.0
 SMALLEST_EXPONENT = 600.0
 """Weights of exp(-600) and less are read as that: no probability becomes so small that dividing by it overflows."""
+
+
+ROUNDING = 1e-9
+"""Relative, what tail probabilities of binomial distributions may be off by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """One step compared with itself on a neighbouring data set: its hockey-stick curve at any real epsilons.
+
+    `reach` is the largest loss within reach of the noise.
+    """
+
+    curve: Callable[[np.ndarray], np.ndarray]
+    reach: float
+
+
+def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
+    """A Gaussian step on a Poisson sample: its dominating pair, and that of the exchanged data sets."""
+    if rate == 1:
+        mu = (2 if adjacency is Adjacency.REPLACE_ONE else 1) / noise
+        both = Direction(curve=GaussianProfile(mu=mu).delta, reach=reach_gaussian(mu))
+        return both, both
+    if adjacency is Adjacency.REPLACE_ONE:
+        both = Direction(curve=lambda at: replaced(rate, noise, at), reach=reach_replaced(rate, noise))
+        return both, both
+    return (
+        Direction(curve=lambda at: removed(rate, noise, at), reach=reach_removed(rate, noise)),
+        Direction(curve=lambda at: added(rate, noise, at), reach=reach_added(rate, noise)),
+    )
+
+
+def truncated_directions(
+    rate: float, noise: float, adjacency: Adjacency, *, records: int, largest_batch: int
+) -> tuple[Direction, Direction]:
+    """A Poisson sample of which a random part of `largest_batch` records stays where it is larger.
+
+    Whether it was larger is given away; if so, another record may give way to the one that differs, which then moves
+    the sum twice as far.
+
+    *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
+    """
+    full = float(stats.binom.sf(largest_batch - 1, records - 1, rate))
+    whole = directions(rate, noise, adjacency)
+    if full == 0:
+        return whole
+    drawn = float(stats.binom.sf(largest_batch, records, rate)) * largest_batch / records / full
+    cut, _ = directions(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
+    full = min(1.0, full * (1 + ROUNDING))
+
+    def mixed(one: Direction) -> Direction:
+        return Direction(
+            curve=lambda at: (1 - full) * one.curve(at) + full * cut.curve(at), reach=max(one.reach, cut.reach)
+        )
+
+    return mixed(whole[0]), mixed(whole[1])
 
 
 def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
@@ -111,47 +169,3 @@ def _bends(deltas: np.ndarray, interval: float) -> np.ndarray:
     falls = -np.diff(np.minimum.accumulate(deltas))
     inner = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)
     return np.append(inner, falls[-1] / -math.expm1(-interval))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tails:
-    """Of losses on a grid, above each grid point: their mass, and their mass weighted by exp(-loss).
-
-    The library answers one epsilon at a time by a loop over its grid; these sums answer thousands at once.
-    """
-
-    lowest: int
-    interval: float
-    mass: np.ndarray
-    weighted: np.ndarray
-
-    @classmethod
-    def of(cls, *, lowest: int, interval: float, probabilities: np.ndarray, infinite: float) -> Tails:
-        """`probabilities[i]` is that of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss."""
-        losses = interval * (lowest + np.arange(len(probabilities)))
-        weights = probabilities * np.exp(-np.clip(losses, -LARGEST_EXPONENT, None))
-        return cls(
-            lowest=lowest,
-            interval=interval,
-            mass=np.append(np.cumsum(probabilities[::-1])[::-1], 0.0) + infinite,
-            weighted=np.append(np.cumsum(weights[::-1])[::-1], 0.0),
-        )
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The mass above epsilon less exp(epsilon) times the weighted mass; exact for these losses."""
-        first = np.floor(epsilons / self.interval).astype(np.int64) + 1 - self.lowest
-        above = np.clip(first, 0, len(self.mass) - 1)
-        beyond = np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * self.weighted[above]
-        return np.asarray(np.clip(self.mass[above] - beyond, 0.0, 1.0))
-
-    def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at which `delta` is enough; infinity where infinite losses alone exceed it."""
-        if self.mass[-1] > delta:
-            return math.inf
-        losses = self.interval * (self.lowest + np.arange(len(self.mass) - 1))
-        beyond = np.exp(np.minimum(losses, LARGEST_EXPONENT)) * self.weighted[1:]
-        short = np.flatnonzero(self.mass[1:] - beyond > delta)
-        above = int(short[-1]) + 1 if len(short) else 0
-        if self.weighted[above] <= 0:
-            return max(0.0, float(losses[min(above, len(losses) - 1)]))
-        return max(0.0, math.log(max(self.mass[above] - delta, 1e-300) / self.weighted[above]))

@@ -1,8 +1,8 @@
-"""Privacy-loss distributions: the tightest accountant for compositions, by the only door to dp-accounting's PLD.
+"""Privacy-loss distributions: the tightest accountant for compositions.
 
 *Source*: Koskela, Jaelkoe, Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), whose
-discretisation is pessimistic at every epsilon. What sampling and selection make of a distribution is
-`accounting/profiles.py`; a profile becomes a distribution again where more is composed with it.
+discretisation is pessimistic at every epsilon; `accounting/tilted.py` composes. What sampling and selection make of a
+distribution is `accounting/profiles.py`; a profile becomes a distribution again where more is composed with it.
 """
 
 from __future__ import annotations
@@ -10,29 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from dp_accounting.pld import pld_pmf, privacy_loss_distribution
-from dp_accounting.privacy_accountant import NeighboringRelation
 
 from accounting.accountant import Steps, check_delta, coarser, coarser_batches, gaussian_part
 from accounting.claims import priced_apart
 from accounting.errors import UnsupportedEvent
-from accounting.events import DpEvent, compose, poisson_gaussian, repeat
+from accounting.events import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
+from accounting.grids import Losses
 from accounting.guarantee import Adjacency
-from accounting.losses import (
-    Tails,
-    added,
-    connected,
-    reach_added,
-    reach_gaussian,
-    reach_removed,
-    reach_replaced,
-    removed,
-    replaced,
-)
+from accounting.losses import Direction, connected, directions, reach_gaussian, truncated_directions
 from accounting.profiles import (
     SMALLEST_DELTA,
     Claimed,
@@ -46,6 +35,8 @@ from accounting.profiles import (
     invert,
 )
 from accounting.rdp import Rdp, noisy_max_epsilon
+from accounting.renyi import selected_poisson
+from accounting.tilted import Composition
 from accounting.tries import NegativeBinomial
 from accounting.vocabulary import (
     BlackBoxDpEvent,
@@ -58,8 +49,14 @@ from accounting.vocabulary import (
     word,
 )
 
-LARGEST_EPSILON = 500.0
+FAR = 5000.0
+"""An epsilon beyond which a profile is taken to have only what is lost at any."""
+
 SMALLEST_NOISE = 0.02
+WIDTH = 16.0
+LARGEST_WINDOW = 2_000_000
+"""Standard deviations of a composition's losses that a transform covers, and its grid points."""
+
 LARGEST_GRID = 4_000_000
 """Points of one distribution. A coarser grid is still pessimistic; what would not fit even so is refused."""
 
@@ -69,32 +66,27 @@ KINDS_OF_STEP = 64
 FEW_KINDS, COARSER = 16, 4
 """Where there are more kinds than a few, grid steps are so much wider: .03 % more epsilon in a third of the time."""
 
-LARGEST_ERROR = 5e-3
-"""Relative and absolute slack of the cross-check: ten times what halving the interval ever changed."""
-
 ROUGH_DELTA = 1e-6
 ROUGH_KINDS = 10
 """Where, and of how many kinds of step at most, the Moments Accountant is asked how far losses reach."""
 
+ROUGH_REACH = 4.8
+"""Standard deviations between the mean of normal losses and their epsilon at that delta."""
+
 REMEMBERED = 8
 """Distributions that are kept for the next question; each may take some 100 MB."""
 
-TAIL = 1e-12
+TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; what lies beyond counts as a loss of infinity."""
 
 _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
-
-_RELATIONS = {
-    Adjacency.ADD_OR_REMOVE_ONE: NeighboringRelation.ADD_OR_REMOVE_ONE,
-    Adjacency.REPLACE_ONE: NeighboringRelation.REPLACE_ONE,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pld:
     """Accountant by discretised privacy-loss distributions.
 
-    *Guarantee*: an upper bound; refused below delta 1e-10, where the Fourier transform's rounding decides.
+    *Guarantee*: an upper bound, floating point included, at every delta from 1e-30 on; refused below that.
     `interval` is the widest grid step of the privacy loss (nats); leaves with little sampling get a finer one.
     """
 
@@ -118,16 +110,26 @@ class Pld:
         return apart if apart is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """Of Gaussian steps, the same number less the largest discretisation error seen against exact values.
+        """Of Gaussian steps, what their discretisation proves of the true losses; 0 of any other event.
 
-        Steps that were rounded down have none. Infinity says that no finite upper bound was found, and nothing of what
-        is lost at least.
+        A grid moves a loss X of one step to a neighbour Y = X + D on the grid, with E[exp(-D) | X] = 1 and D within an
+        interval of length h, so E[D] <= h^2 / 8 (Hoeffding's lemma), and n steps move by more than t = n h^2 / 8 +
+        h sqrt(n ln(1 / b) / 2) with probability at most b (Hoeffding's inequality), whatever the losses are. Hence
+        delta_Y(e) <= delta_X(e - t) + b, and the epsilon of X at delta is at least that of Y at delta + b, less t; b is
+        a hundredth of delta, and twice as much is left for the rounding in Y. Steps that were rounded down have no
+        lower bound; infinity says that no finite upper bound exists, and nothing of what is lost at least.
         """
         steps, others = gaussian_part(event, adjacency)
-        if others or len(coarser(steps, KINDS_OF_STEP)) < len(steps):
+        if others or len(coarser(steps, KINDS_OF_STEP)) < len(steps) or any(not one.noise_multiplier for one in steps):
             return 0.0
-        found = self.epsilon(event, delta, adjacency)
-        return max(0.0, found * (1 - LARGEST_ERROR) - LARGEST_ERROR) if math.isfinite(found) else 0.0
+        epsilon = self.epsilon(event, min(1.05 * delta, 0.999), adjacency)
+        if not math.isfinite(epsilon) or not steps:
+            return 0.0
+        moves = sum(step.count if step.sample_rate < 1 else 1 for step in steps)
+        exact = all(step.sample_rate == 1 for step in steps)
+        interval = 0.0 if exact else self._grid_step(coarser(steps, KINDS_OF_STEP), (), ())
+        moved = moves * interval**2 / 8 + interval * math.sqrt(moves / 2 * math.log(100 / delta))
+        return max(0.0, epsilon - moved - 1e-9)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event, one leaf's as it is, a composition's by convolution."""
@@ -151,45 +153,46 @@ class Pld:
         self, steps: tuple[Steps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
     ) -> Profile:
         if not others:
-            return _steps_profile(steps, self._grid_step(steps, ()), adjacency)
+            return _steps_profile(steps, self._grid_step(steps, (), ()), adjacency)
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
         if any(_least(one) >= 1 for one, _ in profiles):
             return Everything()
-        tops = [invert(one, _least(one) + TAIL / count) for one, count in profiles]
-        interval = self._grid_step((*steps, *_untruncated(others)), tops)
+        tops = [invert(one, _least(one) * (1 + 1e-9) + TAIL / count) for one, count in profiles]
+        interval = self._grid_step((*steps, *_untruncated(others)), tops, _batches(others))
         parts = [_steps_together(step, interval, adjacency) for step in steps]
         parts += [
-            _distribution(interval, one.delta(_grid(top, interval))).self_compose(count)
+            _Part.of(interval, both, both, count)
             for (one, count), top in zip(profiles, tops, strict=True)
+            for both in (Direction(curve=one.delta, reach=top),)
         ]
         parts += [
-            _truncated_step(leaf, interval, adjacency).self_compose(count)
+            _truncated_step(leaf, count, interval, adjacency)
             for leaf, count in others
             if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
         ]
-        return _Discrete(_convolved(parts))
+        return _Discrete.of(parts)
 
-    def _grid_step(self, steps: tuple[Steps, ...], tops: Sequence[float]) -> float:
+    def _grid_step(self, steps: tuple[Steps, ...], tops: Sequence[float], batches: Sequence[Steps]) -> float:
         """Fine enough for little sampling, coarse enough for memory; any step is pessimistic.
 
-        `tops` are the largest losses of what is no Gaussian step.
+        `tops` are the largest losses of what is no Gaussian step, `batches` of fixed size among them.
         """
-        span = max(tops, default=0.0)
+        span, wide = max(tops, default=0.0), 0.0
         if steps:
             least = min(step.noise_multiplier for step in steps)
-            rough = Rdp().epsilon(compose(map(_event, coarser(steps, ROUGH_KINDS))), ROUGH_DELTA, _ADD_OR_REMOVE)
             if least < SMALLEST_NOISE:
                 raise UnsupportedEvent(f"{self.name} needs too much memory at noise_multiplier={least:.3g}; use RDP.")
-            span = max(span, rough)
-        if span > LARGEST_EPSILON:
-            raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {span:.3g}; use RDP.")
+            rough = Rdp().epsilon(compose(map(_event, coarser(steps, ROUGH_KINDS))), ROUGH_DELTA, _ADD_OR_REMOVE)
+            if not math.isfinite(rough):
+                raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {rough:.3g}; use RDP.")
+            wide = WIDTH * (math.sqrt(ROUGH_REACH**2 + 2 * rough) - ROUGH_REACH)
         span = max([span, *(reach_gaussian(1 / step.noise_multiplier) for step in steps)])
-        sampled = [step for step in steps if step.sample_rate < 1]
+        sampled = [step for step in (*steps, *batches) if step.sample_rate < 1]
         widest = self.interval * (COARSER if len(steps) > FEW_KINDS else 1)
         finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=widest)
-        return max(min(widest, finest), 2 * span / LARGEST_GRID)
+        return max(min(widest, finest), 2 * span / LARGEST_GRID, wide / LARGEST_WINDOW)
 
     def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
         if leaf.adjacency is not adjacency:
@@ -200,9 +203,16 @@ class Pld:
         return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
     def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
-        if not isinstance(leaf.tries, NegativeBinomial) or leaf.limit is not None:
+        if leaf.limit is not None:
             raise UnsupportedEvent(f"{self.name} has no profile for {leaf.tries} with limit={leaf.limit}; use RDP.")
-        return Selected(inner=self.profile(leaf.event, adjacency), tries=leaf.tries)
+        inner: Any = self.profile(leaf.event, adjacency)
+        if isinstance(leaf.tries, NegativeBinomial):
+            return _search(inner, leaf.tries)
+        moments = Rdp()
+        curve = moments.curve(leaf.event, adjacency)
+        if not curve.any():
+            return Nothing()
+        return _ByMoments(moments, selected_poisson(curve, np.array(moments.orders), leaf.tries, inner.delta))
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(one, adjacency) for one in leaf.events))
@@ -232,99 +242,107 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """Equal mechanisms: the losses of one in each direction, and how many there are."""
+
+    ahead: Losses
+    behind: Losses
+    count: int
+
+    @classmethod
+    def of(cls, interval: float, ahead: Direction, behind: Direction, count: int) -> _Part:
+        """The losses through both hockey-stick curves on a grid."""
+        forth = _on_grid(ahead, interval)
+        if behind is ahead:
+            both = _losses(interval, forth, forth)
+            return cls(ahead=both, behind=both, count=count)
+        back = _on_grid(behind, interval)
+        return cls(ahead=_losses(interval, forth, back), behind=_losses(interval, back, forth), count=count)
+
+
 @dataclass(frozen=True, eq=False)
 class _Discrete:
-    """The profile of a distribution: the larger of both directions."""
+    """The profile of a composition: the larger of both directions, of which a symmetric one has one."""
 
-    distribution: Any
+    directions: tuple[Composition, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[_Part]) -> _Discrete:
+        ahead = Composition([(part.ahead, part.count) for part in parts])
+        if all(part.ahead is part.behind for part in parts):
+            return cls((ahead,))
+        return cls((ahead, Composition([(part.behind, part.count) for part in parts])))
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        return np.asarray(np.max([tails.delta(np.asarray(epsilons)) for tails in self._tails], axis=0))
+        return np.asarray(np.max([one.delta(epsilons) for one in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        return max(tails.epsilon(delta) for tails in self._tails)
-
-    @cached_property
-    def _tails(self) -> tuple[Tails, ...]:
-        """One direction's tails, or both where they differ."""
-        both = {id(pmf): pmf for pmf in (self.distribution._pmf_remove, self.distribution._pmf_add)}
-        dense = [pmf.to_dense_pmf() for pmf in both.values()]
-        return tuple(
-            Tails.of(
-                lowest=pmf._lower_loss,
-                interval=pmf._discretization,
-                probabilities=pmf._probs,
-                infinite=pmf._infinity_mass,
-            )
-            for pmf in dense
-        )
+        return max(one.epsilon(delta) for one in self.directions)
 
 
-def _convolved(parts: list[Any]) -> Any:
-    """All distributions together, neighbours in size first, so that few transforms are long."""
-    parts = sorted(parts, key=lambda part: part._pmf_remove.size)
-    while len(parts) > 1:
-        pairs = [left.compose(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
-        parts = pairs + parts[2 * len(pairs) :]
-    return parts[0]
+@dataclass(frozen=True, eq=False)
+class _ByMoments:
+    """The profile that a Renyi curve implies, of a search whose own theorem needs one."""
+
+    accountant: Rdp
+    curve: np.ndarray
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        return self.accountant.deltas(self.curve, np.asarray(epsilons))
+
+    def epsilon(self, delta: float) -> float:
+        return self.accountant.convert(self.curve, delta)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _steps_profile(steps: tuple[Steps, ...], interval: float, adjacency: Adjacency) -> _Discrete:
     """The profile of a composition of Gaussian steps, kept, since rules ask for the same run again and again."""
-    return _Discrete(_convolved([_steps_together(step, interval, adjacency) for step in steps]))
+    return _Discrete.of([_steps_together(step, interval, adjacency) for step in steps])
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> Any:
-    """The distribution of all these steps; unsampled Gaussians collapse exactly into one with less noise."""
+def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> _Part:
+    """All these steps; unsampled Gaussians collapse exactly into one with less noise."""
     rate, noise = step.sample_rate, step.noise_multiplier
-    replacing = adjacency is Adjacency.REPLACE_ONE
     if rate == 1:
-        mu = math.sqrt(step.count) / noise * (2 if replacing else 1)
-        both = GaussianProfile(mu=mu).delta(_grid(reach_gaussian(mu), interval))
-        return _distribution(interval, both)
-    if replacing:
-        both = replaced(rate, noise, _grid(reach_replaced(rate, noise), interval))
-        return _distribution(interval, both).self_compose(step.count)
-    on_removal = removed(rate, noise, _grid(reach_removed(rate, noise), interval))
-    on_addition = added(rate, noise, _grid(reach_added(rate, noise), interval))
-    return _distribution(interval, on_removal, on_addition).self_compose(step.count)
+        return _Part.of(interval, *directions(1.0, noise / math.sqrt(step.count), adjacency), 1)
+    return _Part.of(interval, *directions(rate, noise, adjacency), step.count)
 
 
-def _grid(highest: float, interval: float) -> np.ndarray:
-    return np.asarray(interval * np.arange(max(1, math.ceil(highest / interval)) + 1))
+@lru_cache(maxsize=REMEMBERED)
+def _search(inner: Profile, tries: NegativeBinomial) -> Selected:
+    """Kept, since hard stops ask for the same search at many deltas."""
+    return Selected(inner=inner, tries=tries)
 
 
-def _distribution(interval: float, ahead: np.ndarray, behind: np.ndarray | None = None) -> Any:
-    """The distribution through hockey-stick curves on `_grid`, one for each direction, or one for both."""
-    opposite = ahead if behind is None else behind
+def _on_grid(direction: Direction, interval: float) -> np.ndarray:
+    return direction.curve(interval * np.arange(max(1, math.ceil(direction.reach / interval)) + 1))
 
-    def along(curve: np.ndarray, other: np.ndarray) -> pld_pmf.PLDPmf:
-        return pld_pmf.DensePLDPmf(
-            discretization=interval,
-            lower_loss=1 - len(other),
-            probs=connected(curve, other, interval),
-            infinity_mass=float(curve[-1]),
-            pessimistic_estimate=True,
-        )
 
-    forth = along(ahead, opposite)
-    return privacy_loss_distribution.PrivacyLossDistribution(forth, None if behind is None else along(opposite, ahead))
+def _losses(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
+    return Losses(
+        lowest=1 - len(other),
+        interval=interval,
+        probabilities=connected(curve, other, interval),
+        infinite=float(curve[-1]),
+    )
 
 
 @lru_cache(maxsize=16)
-def _truncated_step(leaf: TruncatedSubsampledGaussianDpEvent, interval: float, adjacency: Adjacency) -> Any:
-    return privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
-        dataset_size=leaf.dataset_size,
-        sampling_probability=leaf.sampling_probability,
-        truncated_batch_size=leaf.truncated_batch_size,
-        noise_multiplier=leaf.noise_multiplier,
-        value_discretization_interval=interval,
-        neighboring_relation=_RELATIONS[adjacency],
+def _truncated_step(
+    leaf: TruncatedSubsampledGaussianDpEvent, count: int, interval: float, adjacency: Adjacency
+) -> _Part:
+    both = truncated_directions(
+        leaf.sampling_probability,
+        leaf.noise_multiplier,
+        adjacency,
+        records=leaf.dataset_size,
+        largest_batch=leaf.truncated_batch_size,
     )
+    return _Part.of(interval, *both, count)
 
 
 def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:
@@ -336,9 +354,18 @@ def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:
     ]
 
 
+def _batches(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:
+    """Steps on batches of a fixed size, as steps of that sample rate."""
+    batches = [(as_fixed_size_step(leaf), count) for leaf, count in leaves]
+    return [
+        Steps(sample_rate=size / records, noise_multiplier=noise, count=count)
+        for (size, records, noise), count in ((found, count) for found, count in batches if found is not None)
+    ]
+
+
 def _least(profile: Profile) -> float:
     """What a profile leaves beyond any loss."""
-    return float(profile.delta(np.array([LARGEST_EPSILON]))[0])
+    return float(profile.delta(np.array([FAR]))[0])
 
 
 def _event(step: Steps) -> DpEvent:

@@ -17,13 +17,11 @@ from scipy import optimize, special
 from accounting.errors import UnsupportedEvent
 from accounting.tries import NegativeBinomial
 
-SMALLEST_DELTA = 1e-10
-"""Below this the transforms' rounding is no longer small against delta: at 1e-12 answers can already be too small."""
-
-ROUNDING = 5e-12
-"""Added to the deltas that a search is bounded by: five times what transforms of 200000 steps were seen to round."""
+SMALLEST_DELTA = 1e-30
+"""Below this the tails that grids cut off are no longer small against delta."""
 
 _GRID = 400
+_LEAST = 1e-300
 _LARGEST_EPSILON = 1e4
 
 
@@ -164,7 +162,7 @@ class Selected:
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The bound at the best e2, which is the same for every epsilon."""
         inner = np.asarray(epsilons) - self._penalty
-        inside = self.tries.mean * (self.inner.delta(np.maximum(inner, 0.0)) + ROUNDING)
+        inside = self.tries.mean * self.inner.delta(np.maximum(inner, 0.0))
         return np.where(inner < 0, 1.0, np.minimum(1.0, inside))
 
     def epsilon(self, delta: float) -> float:
@@ -185,7 +183,7 @@ class Selected:
         odds = (1 - self.tries.gamma) / self.tries.gamma
 
         def penalty(at: np.ndarray) -> np.ndarray:
-            return np.asarray(np.logaddexp(at, np.log(odds) + np.log(self.inner.delta(at) + ROUNDING)))
+            return np.asarray(np.logaddexp(at, np.log(odds) + np.log(np.maximum(self.inner.delta(at), _LEAST))))
 
         most = float(penalty(np.zeros(1))[0])
         grid = np.linspace(0.0, most, _GRID)

@@ -27,6 +27,13 @@ SMALLEST_NOISE = 1e-2
 SMALLEST_INTEGRATED = 0.1
 """Below this the integral would need too many nodes: fractional orders take the chord between integers."""
 
+LARGEST_SUMMED = 1024
+"""Orders above are integrated or, where only sums over all orders below are known, infinite."""
+
+LARGEST_FIXED_SIZE = 65_536
+STEEPEST = 4000.0
+"""Orders above this times the squared noise are infinite: they decide no epsilon below 2000."""
+
 REACH = 9.0
 """Standard deviations to either side that an integral covers; beyond lies less than 1e-17 of it."""
 
@@ -61,9 +68,17 @@ def sampled(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Cu
     """
     if rate == 1:
         return curve_at(orders)
-    integers = np.arange(2, int(np.ceil(orders.max())) + 1)
+    near = orders <= LARGEST_SUMMED
+    integers = np.arange(2, int(np.ceil(orders[near].max())) + 1)
     inner = (integers - 1) * curve_at(integers.astype(float))
-    return _between_integers(orders, lambda order: _sampled_moment(rate, order, inner))
+    return _only(near, _between_integers(orders[near], lambda order: _sampled_moment(rate, order, inner)))
+
+
+def _only(near: np.ndarray, curve: Curve) -> Curve:
+    """A curve that is known at some orders; at others it is infinite."""
+    whole = np.full(len(near), np.inf)
+    whole[near] = curve
+    return whole
 
 
 def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
@@ -114,8 +129,9 @@ def without_replacement(rate: float, noise_multiplier: float, orders: tuple[floa
         return np.full(len(orders), np.inf)
     if rate == 1:
         return np.array(orders) / (2 * noise_multiplier**2)
-    noise = min(noise_multiplier, LARGEST_CENTRAL_NOISE)
-    return _between_integers(np.array(orders), lambda order: _fixed_size_moment(rate, noise, order))
+    noise, at = min(noise_multiplier, LARGEST_CENTRAL_NOISE), np.array(orders)
+    near = at <= max(LARGEST_SUMMED, min(LARGEST_FIXED_SIZE, STEEPEST * noise**2))
+    return _only(near, _between_integers(at[near], lambda order: _fixed_size_moment(rate, noise, order)))
 
 
 def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Curve:
@@ -172,17 +188,18 @@ def _sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> C
         return at / (2 * noise**2)
     if noise < SMALLEST_NOISE:
         return np.full(len(at), np.inf)
+    near = at <= LARGEST_SUMMED
     if noise < SMALLEST_INTEGRATED:
-        integers = tuple(float(order) for order in range(2, math.ceil(at.max()) + 1))
+        integers = tuple(float(order) for order in range(2, math.ceil(at[near].max()) + 1))
         moments = _binomial_moments(rate, noise, integers)
-        return _between_integers(at, lambda order: float(moments[order - 2]))
-    moments = np.empty(len(at))
-    whole = at == np.floor(at)
+        return _only(near, _between_integers(at[near], lambda order: float(moments[order - 2])))
+    moments = np.full(len(at), np.inf)
+    whole = near & (at == np.floor(at))
     if whole.any():
         moments[whole] = _binomial_moments(rate, noise, tuple(at[whole]))
-    if not whole.all():
-        groups = np.array_split(at[~whole], GROUPS)
-        moments[~whole] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups if len(group)])
+    for some in (near & ~whole, ~near & (at <= STEEPEST * noise**2)):
+        groups = np.array_split(at[some], GROUPS)
+        moments[some] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups])
     return np.asarray(moments / (at - 1))
 
 
@@ -234,6 +251,8 @@ def _integrated_moments(rate: float, noise: float, orders: np.ndarray) -> np.nda
     0 and right of the order the integrand falls at least as fast as the Gaussian.
     *Source*: Trefethen and Weideman 2014 (The Exponentially Convergent Trapezoidal Rule), Theorem 5.1.
     """
+    if len(orders) == 0:
+        return np.zeros(0)
     apart = 0.74 * noise if noise > 2.7 else 1 / (1.83 / noise**2 + 0.25)
     nodes = np.arange(-REACH * noise, orders.max() + REACH * noise + apart, apart)
     losses = np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * nodes - 1) / (2 * noise**2))

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from accounting.errors import UnsupportedEvent
-from accounting.events import above_threshold, black_box, compose, gaussian, random_stopping, repeat, select
+from accounting.events import PlanEvent, above_threshold, black_box, compose, gaussian, random_stopping, repeat, select
 from accounting.guarantee import Adjacency
 from accounting.pld import Pld
 from accounting.rdp import Rdp
+from accounting.threshold import Threshold
 from accounting.tries import NegativeBinomial, Poisson
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -24,9 +24,9 @@ def test_random_stopping_is_liu_and_talwars_theorem() -> None:
     delta1 = ((1e-5 - 1e-10) / limit) ** 2 / 2
     expected = 3 * Rdp().epsilon(RUN, delta1, ADD) + 3 * math.sqrt(2 * delta1)
     assert Rdp().epsilon(random_stopping(RUN, gamma=1 / 40, delta2=1e-10), 1e-5, ADD) == pytest.approx(expected)
-    assert delta1 < 1e-16, "where Fourier transforms know nothing"
-    with pytest.raises(UnsupportedEvent, match="not safe at delta"):
-        Pld().epsilon(random_stopping(RUN, gamma=1 / 40, delta2=1e-10), 1e-5, ADD)
+    exact = 3 * Pld().epsilon(RUN, delta1, ADD) + 3 * math.sqrt(2 * delta1)
+    assert Pld().epsilon(random_stopping(RUN, gamma=1 / 40, delta2=1e-10), 1e-5, ADD) == pytest.approx(exact)
+    assert 0.9 * expected < exact < expected
 
 
 def test_delta2_must_leave_something() -> None:
@@ -39,16 +39,24 @@ def test_random_stopping_costs_three_runs_even_where_it_tries_once() -> None:
 
 
 def test_a_known_threshold_costs_two_runs_and_the_hard_stop() -> None:
-    """Theorem 3.1: the stop's (1 + exp(epsilon)) (1 - gamma)^limit comes off delta; without delta it is 2 eps1."""
+    """Theorem 3.1: the stop's (1 - gamma)^limit comes off delta; without delta it is 2 eps1."""
     gamma = 0.1
     cheap = Pld().epsilon(above_threshold(PURE, gamma=gamma, limit=600), 1e-5, ADD)
     assert 0.99 < cheap < 1.0 + 1e-3
     early = above_threshold(RUN, gamma=gamma, limit=140)
     epsilon = Pld().epsilon(early, 1e-5, ADD)
-    left = 1e-5 - (1 + math.exp(epsilon)) * (1 - gamma) ** 140
+    left = 1e-5 - (1 - gamma) ** 140
     inner = Pld().epsilon(RUN, left * gamma, ADD)
     assert epsilon == pytest.approx(2 * inner, abs=1e-3)
     assert epsilon > Pld().epsilon(above_threshold(RUN, gamma=gamma, limit=600), 1e-5, ADD)
+    assert Pld().epsilon(above_threshold(RUN, gamma=gamma, limit=100), 1e-5, ADD) == math.inf
+
+
+def test_a_dear_threshold_is_finite() -> None:
+    """The stop's price does not grow with exp(epsilon)."""
+    search = Threshold(threshold=0.9, delta=1e-5).event([PlanEvent(training=gaussian(noise_multiplier=0.15))] * 10)
+    epsilon, run = Pld().epsilon(search.training, 1e-5, ADD), gaussian(noise_multiplier=0.15)
+    assert 100 < epsilon == pytest.approx(2 * Pld().epsilon(run, 1e-6, ADD), rel=1e-3)
 
 
 @pytest.mark.parametrize("law", [NegativeBinomial.with_mean(eta=1.0, mean=10.0), Poisson(mean=10.0)], ids=repr)

@@ -127,8 +127,7 @@ def test_the_sampler_is_the_one_that_is_charged(
 def test_shared_subsamples() -> None:
     shared = repeat(shared_subsample(sample_rate=0.02, noise_multipliers=[1.2] * 35), 5000)
     assert 1200 < Rdp().epsilon(shared, 1e-5, ADD) < 1587
-    with pytest.raises(UnsupportedEvent, match="too much memory"):
-        Pld().epsilon(shared, 1e-5, ADD)
+    assert 1100 < Pld().epsilon(shared, 1e-5, ADD) < Rdp().epsilon(shared, 1e-5, ADD)
 
 
 @pytest.mark.parametrize(("target", "more"), [(1.0, 1.012), (2.0, 1.034), (4.0, 1.10), (8.0, 1.25)])
@@ -248,9 +247,10 @@ class TestClassicMistakes:
         library = PLDAccountant(value_discretization_interval=1e-4)
         library.compose(dpsgd(1.2))
         assert library.get_epsilon(1e-16) == math.inf, "what a claim at that delta would say"
-        for accountant in (Pld(), Prv()):
-            with pytest.raises(UnsupportedEvent, match="not safe at delta"):
-                accountant.epsilon(dpsgd(1.2), 1e-16, ADD)
+        with pytest.raises(UnsupportedEvent, match="not safe at delta"):
+            Prv().epsilon(dpsgd(1.2), 1e-16, ADD)
+        tilted = Pld().epsilon(dpsgd(1.2), 1e-16, ADD)
+        assert 0.85 * Rdp().epsilon(dpsgd(1.2), 1e-16, ADD) < tilted < Rdp().epsilon(dpsgd(1.2), 1e-16, ADD)
 
     def test_a_poisson_search_without_its_delta(self) -> None:
         """Theorem 6 with delta_h = 0 would say 1 less."""

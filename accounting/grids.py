@@ -1,0 +1,105 @@
+"""Privacy losses of one step on a grid, and a short outline of a composition of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+_NEAR, _GROWTH = 64, 1.02
+"""Grid points around 0 that stand alone in an outline, and by how much groups grow beyond."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Losses:
+    """`probabilities[i]` is that of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss."""
+
+    lowest: int
+    interval: float
+    probabilities: np.ndarray
+    infinite: float
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The losses in nats."""
+        return np.asarray(self.interval * (self.lowest + np.arange(len(self.probabilities))))
+
+    @cached_property
+    def logs(self) -> np.ndarray:
+        """Logarithms of the probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.probabilities))
+
+    @property
+    def highest(self) -> int:
+        """The last grid point."""
+        return self.lowest + len(self.probabilities) - 1
+
+    def tilted(self, theta: float) -> tuple[np.ndarray, float]:
+        """Probabilities in proportion to exp(theta loss), and the logarithm of their sum before."""
+        exponents = theta * self.values
+        exponents += self.logs
+        most = float(exponents.max())
+        exponents -= most
+        weights = np.exp(exponents, out=exponents)
+        total = float(weights.sum())
+        weights /= total
+        return weights, most + math.log(total)
+
+    def log_moment(self, theta: float) -> float:
+        """ln of the mean of exp(theta loss) over finite losses."""
+        exponents = theta * self.values + self.logs
+        most = float(exponents.max())
+        return most + math.log(float(np.exp(exponents - most).sum()))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outline:
+    """Groups of neighbouring losses, narrow near 0: enough to choose a tilt and a window by, proof of nothing."""
+
+    counts: np.ndarray
+    starts: np.ndarray
+    logs: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Losses, int]]) -> Outline:
+        """Of a composition: its losses and how often they occur."""
+        groups = [_grouped(losses) for losses, _ in parts]
+        starts = np.cumsum([0, *(len(logs) for logs, _, _ in groups)])[:-1]
+        logs, means, variances = (np.concatenate(one) for one in zip(*groups, strict=True))
+        counts = np.array([float(count) for _, count in parts])
+        return cls(counts=counts, starts=starts, logs=logs, means=means, variances=variances)
+
+    def cumulants(self, theta: float) -> tuple[float, float, float]:
+        """The log-moment at theta with its first two derivatives, of the whole composition."""
+        exponents = self.logs + theta * self.means + np.minimum(theta**2 * self.variances / 2, 50.0)
+        sizes = np.diff(np.append(self.starts, len(exponents)))
+        most = np.maximum.reduceat(exponents, self.starts)
+        weights = np.exp(exponents - np.repeat(most, sizes))
+        total = np.add.reduceat(weights, self.starts)
+        mean = np.add.reduceat(weights * self.means, self.starts) / total
+        away = (self.means - np.repeat(mean, sizes)) ** 2 + self.variances
+        spread = np.add.reduceat(weights * away, self.starts) / total
+        log = most + np.log(total)
+        return float(self.counts @ log), float(self.counts @ mean), float(self.counts @ spread)
+
+
+def _grouped(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    far = max(abs(losses.lowest), abs(losses.highest), _NEAR) + 1
+    growing = _NEAR * _GROWTH ** np.arange(math.ceil(math.log(far / _NEAR) / math.log(_GROWTH)) + 1)
+    ahead = np.unique(np.concatenate([np.arange(_NEAR), growing.astype(np.int64)]))
+    edges = np.concatenate([-ahead[:0:-1], ahead]) - losses.lowest
+    edges = np.unique(np.concatenate([[0], edges[(edges > 0) & (edges < len(losses.probabilities))]]))
+    masses = np.add.reduceat(losses.probabilities, edges)
+    some = masses > 0
+    divisor = np.where(some, masses, 1.0)
+    means = np.add.reduceat(losses.probabilities * losses.values, edges) / divisor
+    sizes = np.diff(np.append(edges, len(losses.probabilities)))
+    away = (losses.values - np.repeat(means, sizes)) ** 2
+    variances = np.add.reduceat(losses.probabilities * away, edges) / divisor
+    return np.log(masses[some]), means[some], variances[some]

@@ -1,0 +1,88 @@
+"""What tilted transforms say at ordinary and at small deltas, and how long they take, beside dp-accounting's own.
+
+    python benchmarks/small_deltas.py
+
+The library composes the same one-step distributions on the same grids; its answers at small deltas are no bounds, and
+below 1e-10 it is not asked.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+from accounting import pld
+from accounting.accountant import Steps
+from accounting.events import poisson_gaussian, repeat
+from accounting.grids import Losses
+from accounting.guarantee import Adjacency
+from accounting.pld import Pld
+from accounting.rdp import Rdp
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+LIBRARY_FROM = 1e-10
+SETTINGS = [
+    (0.02, 3.6, 5_000, 1e-5, ADD),
+    (0.02, 2.0, 5_000, 1e-5, ADD),
+    (0.02, 1.2, 5_000, 1e-5, ADD),
+    (0.02, 1.2, 175_000, 1e-5, ADD),
+    (0.02, 1.2, 5_000_000, 1e-5, ADD),
+    (0.02, 2.0, 5_000, 1e-5, REPLACE),
+    (0.01, 0.7, 20_000, 1e-10, ADD),
+    (1e-3, 1.0, 100_000, 1e-10, REPLACE),
+    (1e-4, 0.6, 3_000_000, 1e-9, REPLACE),
+    (1e-4, 0.6, 3_000_000, 1e-10, REPLACE),
+    (0.02, 2.0, 5_000, 1e-20, ADD),
+    (0.02, 2.0, 5_000, 1e-20, REPLACE),
+]
+
+
+def library(step: Steps, interval: float, delta: float, adjacency: Adjacency) -> float:
+    """dp-accounting's self-composition of the same one-step distribution."""
+
+    def dense(losses: Losses) -> pld_pmf.DensePLDPmf:
+        return pld_pmf.DensePLDPmf(
+            discretization=losses.interval,
+            lower_loss=losses.lowest,
+            probs=losses.probabilities,
+            infinity_mass=losses.infinite,
+            pessimistic_estimate=True,
+        )
+
+    part = pld._steps_together(step, interval, adjacency)
+    ahead = dense(part.ahead)
+    behind = None if part.behind is part.ahead else dense(part.behind)
+    distribution = privacy_loss_distribution.PrivacyLossDistribution(ahead, behind)
+    return float(distribution.self_compose(step.count).get_epsilon_for_delta(delta))
+
+
+def main() -> None:
+    print("| q | noise | steps | delta | neighbours | dp-accounting | s | tilted | s | lower | RDP |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for rate, noise, count, delta, adjacency in SETTINGS:
+        step = Steps(sample_rate=rate, noise_multiplier=noise, count=count)
+        event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
+        pld._steps_profile.cache_clear()
+        pld._steps_together.cache_clear()
+        started = time.perf_counter()
+        ours = Pld().epsilon(event, delta, adjacency)
+        taken = time.perf_counter() - started
+        cells = ["-", "-"]
+        if delta >= LIBRARY_FROM:
+            pld._steps_together.cache_clear()
+            started = time.perf_counter()
+            cells[0] = f"{library(step, Pld()._grid_step((step,), (), ()), delta, adjacency):.4f}"
+            cells[1] = f"{time.perf_counter() - started:.2f}"
+        lower = Pld().lower(event, delta, adjacency)
+        renyi = Rdp().epsilon(event, delta, ADD) if adjacency is ADD else math.nan
+        print(
+            f"| {rate:g} | {noise:g} | {count} | {delta:g} | {adjacency.value} | {cells[0]} | {cells[1]} "
+            f"| {ours:.4f} | {taken:.2f} | {lower:.4f} | {renyi:.4f} |".replace("nan", "-"),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
