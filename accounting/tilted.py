@@ -189,7 +189,7 @@ class Composition:
         return np.asarray(np.minimum(1.0, deltas))
 
     def _rung(self, step: int) -> _Tilt | None:
-        """Tilts from none on; each goes on before the last one ends, where one can be found that does; None at the end."""
+        """Tilts from none on; each goes on before the last one ends, where one can be found that does. Then None."""
         while len(self._ladder) <= step:
             last = self._ladder[-1] if self._ladder else None
             self._ladder.append(self._next(last) if last is not None else self._tilt(0.0, ENOUGH))
