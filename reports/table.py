@@ -141,16 +141,16 @@ class Sweep:
         """What a score is called: its metric, or what it is the mean of, over records."""
         config = self.plan.trials[0].config
         if self.metric != ACCURACY:
-            return f"{metric_label(self.metric)}{self._positive}"
+            return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive)
         loss = config.get("loss", {})
         return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
 
     @property
-    def _positive(self) -> str:
-        """Which class is the positive one, where the metric has one."""
+    def positive(self) -> str:
+        """Of which class a sensitivity is, of two classes; else nothing."""
         config = self.plan.trials[0].config
-        dataset, place = config.get("dataset", {}), config["score"].get("positive", 1)
-        if self.metric == "balanced_accuracy" or dataset.get("classes") != 2:
+        dataset, place = config.get("dataset", {}), config.get("score", {}).get("positive", 1)
+        if dataset.get("classes") != 2:
             return ""
         labels = dataset.get("labels")
         return f" of {labels[place]!r}" if isinstance(labels, list) and place < len(labels) else f" of class {place}"

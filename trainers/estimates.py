@@ -9,7 +9,8 @@ that adds 1 to one of its cells at random with these shares as probabilities, si
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,11 +25,12 @@ DROWNED = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A score and its 95 % interval, all in [0, 1]."""
+    """A score and its 95 % interval, all in [0, 1], and by their names other numbers that the same counts tell."""
 
     value: float
     low: float
     high: float
+    also: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ To add a metric: a frozen dataclass here, and its name in accounting/tags.py. A 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -27,6 +27,9 @@ ACCURACY = "accuracy"
 
 POSITIVE, BINS = 1, 20
 """The positive class, and the number of bins, where nobody says otherwise."""
+
+
+SENSITIVITY, SPECIFICITY = "sensitivity", "specificity"
 
 
 class Metric(Protocol):
@@ -75,7 +78,10 @@ def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS)
 
 @dataclass(frozen=True, kw_only=True)
 class BalancedAccuracy:
-    """The mean over all classes of the share of a class's records that are predicted as that class."""
+    """The mean over all classes of the share of a class's records that are predicted as that class.
+
+    Of two classes the same counts tell sensitivity and specificity, whose mean it is.
+    """
 
     label: ClassVar[str] = "balanced accuracy"
 
@@ -94,9 +100,9 @@ class BalancedAccuracy:
         """The mean recall."""
         cell = np.arange(len(counts))
         right = (cell % 2).astype(np.float64)
-        return mean_of_ratios(
-            counts, Ratios(ratio=cell // 2, cell=cell, over=right, under=np.ones(len(cell))), noise_std
-        )
+        ratios = Ratios(ratio=cell // 2, cell=cell, over=right, under=np.ones(len(cell)))
+        estimate = mean_of_ratios(counts, ratios, noise_std)
+        return _with_recalls(estimate, counts[[1, 0, 2, 3]], POSITIVE, noise_std) if len(counts) == 4 else estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +141,15 @@ class F1:
             ratio, cell = np.zeros(int(own.sum()), dtype=np.int64), cell[own]
         over = np.where(right[cell], 2.0, 0.0)
         under = np.where(right[cell], 2.0, 1.0)
-        return mean_of_ratios(counts, Ratios(ratio=ratio, cell=cell, over=over, under=under), noise_std)
+        estimate = mean_of_ratios(counts, Ratios(ratio=ratio, cell=cell, over=over, under=under), noise_std)
+        return _with_recalls(estimate, counts, self.positive, noise_std) if classes == 2 else estimate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
     """The share of the positive records that are predicted as positive, for two classes."""
 
-    label: ClassVar[str] = "sensitivity"
+    label: ClassVar[str] = SENSITIVITY
     positive: int = POSITIVE
 
     def check(self, classes: int) -> None:
@@ -158,15 +165,17 @@ class Sensitivity:
         return _confused(outputs, targets)
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
-        """The share of the positive row."""
-        return _recall(counts, self.positive, noise_std)
+        """The share of the positive row, and beside it the specificity."""
+        return replace(
+            _recall(counts, self.positive, noise_std), also={SPECIFICITY: _recall(counts, 1 - self.positive, noise_std)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Specificity:
     """The share of the negative records that are predicted as negative, for two classes."""
 
-    label: ClassVar[str] = "specificity"
+    label: ClassVar[str] = SPECIFICITY
     positive: int = POSITIVE
 
     def check(self, classes: int) -> None:
@@ -182,8 +191,10 @@ class Specificity:
         return _confused(outputs, targets)
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
-        """The share of the negative row."""
-        return _recall(counts, 1 - self.positive, noise_std)
+        """The share of the negative row, and beside it the sensitivity."""
+        return replace(
+            _recall(counts, 1 - self.positive, noise_std), also={SENSITIVITY: _recall(counts, self.positive, noise_std)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +240,15 @@ def _require_one_of_two(name: str, positive: int, classes: int) -> None:
 def _confused(outputs: Tensor, targets: Tensor) -> Tensor:
     """The cell of the confusion table, row by row: true classes down, predicted ones across."""
     return outputs.shape[1] * targets + outputs.argmax(dim=1)
+
+
+def _with_recalls(estimate: Estimate, confusion: NDArray[np.float64], positive: int, noise_std: float) -> Estimate:
+    """The same, with what the confusion table of two classes tells of both."""
+    recalls = {
+        SENSITIVITY: _recall(confusion, positive, noise_std),
+        SPECIFICITY: _recall(confusion, 1 - positive, noise_std),
+    }
+    return replace(estimate, also=recalls)
 
 
 def _recall(counts: NDArray[np.float64], row: int, noise_std: float) -> Estimate:

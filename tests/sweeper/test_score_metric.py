@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -137,12 +138,30 @@ def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger
     assert len(ledger.statement("digits").charges) == 1
 
 
+def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
+    program: Program, ledger: Ledger, tmp_path: Path
+) -> None:
+    write_visits(tmp_path)
+    done = program(*TABLE, "score.metric=f1", "score.noise_std=2", "privacy.epsilon=5")
+    assert done.returncode == 0, done.stderr
+    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    assert "2 of 2 results" in verify_folder(folder, ledger)
+    exported = program("export", str(folder), module="sweeper.cli")
+    assert exported.returncode == 0, exported.stderr
+    page = (folder / "curator" / "report.html").read_text().replace("&#39;", "'")
+    assert "Best by noisy F1 of 'yes'" in page
+    card = (folder / "export" / "README.md").read_text()
+    for text in (page, card.replace("S", "s")):
+        for name in ("sensitivity", "specificity"):
+            assert re.search(rf"{name} of 'yes':? \d+\.\d % \(95 %: \d", text)
+
+
 @SEARCHES
 def test_a_search_that_hides_its_losers_by_patients_names_its_positive_class(
     program: Program, ledger: Ledger, tmp_path: Path
 ) -> None:
     write_visits(tmp_path)
-    search = ("tuning=private_selection", "tuning.mean=3", "privacy.noise_multiplier=3", "privacy.epsilon=null")
+    search = ("tuning=private_selection", "tuning.mean=3", "privacy.noise_multiplier=3")
     score = ("score.metric=auroc", "score.noise_std=3", "score.bins=5")
     done = program(*TABLE, *PATIENTS, *search, *score, "budget.epsilon=60")
     assert done.returncode == 0, done.stderr

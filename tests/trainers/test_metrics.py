@@ -73,6 +73,25 @@ def test_two_classes_in_closed_form(metric: Metric, value: float) -> None:
     assert estimate.low < estimate.value < estimate.high
 
 
+@pytest.mark.parametrize("name", ["balanced_accuracy", "f1", "sensitivity", "specificity"])
+def test_counts_of_two_classes_tell_sensitivity_and_specificity_besides(name: str) -> None:
+    metric = metric_of(name)
+    assert metric is not None
+    estimate = exact(metric, *confused(CONFUSION))
+    known = {name: estimate.value} | {other: one.value for other, one in estimate.also.items()}
+    assert known["sensitivity"] == pytest.approx(35 / 40)
+    assert known["specificity"] == pytest.approx(50 / 60)
+    assert all(one.low < one.value < one.high for one in estimate.also.values())
+    if name == "balanced_accuracy":
+        assert estimate.value == pytest.approx((known["sensitivity"] + known["specificity"]) / 2)
+    else:
+        turned = metric_of(name, positive=0)
+        assert turned is not None
+        also = exact(turned, *confused(CONFUSION)).also
+        expected = {"sensitivity": 50 / 60, "specificity": 35 / 40}
+        assert {key: one.value for key, one in also.items()} == pytest.approx({key: expected[key] for key in also})
+
+
 def test_more_classes_in_closed_form() -> None:
     confusion = np.array([[8, 1, 1], [2, 5, 3], [0, 4, 16]])
     recalls, precisions = (np.diag(confusion) / confusion.sum(axis=axis) for axis in (1, 0))
