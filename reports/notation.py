@@ -137,15 +137,6 @@ def metric_label(metric: str) -> str:
     return METRICS.get(metric, metric)
 
 
-def sentence(text: str) -> str:
-    """The text with a capital letter at its beginning, and no other letter changed.
-
-    >>> sentence("noisy AUROC")
-    'Noisy AUROC'
-    """
-    return text[:1].upper() + text[1:]
-
-
 def axis_label(key: str) -> str:
     """The last part of a dotted key: the quantity's one name.
 
