@@ -172,7 +172,7 @@ class Try:
         """What it is compared by; None, worse than any, unless it finished."""
         if self.result is None or self.result.status is not Status.FINISHED or self.result.score is None:
             return None
-        return self.result.score["value"]
+        return float(self.result.score["value"])
 
 
 def is_try(trial: Trial) -> bool:

@@ -32,7 +32,8 @@ class Status(StrEnum):
 class TrialResult:
     """One attempt's outcome: its score with a 95 % interval, the event that really ran, and what it took.
 
-    `score` is {"value", "low", "high"} in [0, 1], None where the attempt failed. `event` is the realised training event
+    `score` is {"value", "low", "high"} in [0, 1], None where the attempt failed; of some metrics also {"also": {name:
+    {"value", "low", "high"}}}, what the same counts tell besides. `event` is the realised training event
     in `events.to_json`'s form, None where the attempt failed before it could say. `curator` holds facts that no price
     covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, and `curve`, a list of what was
     measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
@@ -42,7 +43,7 @@ class TrialResult:
     trial: str
     attempt: int
     status: Status
-    score: Mapping[str, float] | None
+    score: Mapping[str, Any] | None
     event: Mapping[str, Any] | None
     steps: int
     seconds: float

@@ -85,6 +85,13 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "public_test": "trainers.scores.PublicTest",
         "training_score": "trainers.scores.OnTraining",
     },
+    "metric": {
+        "auroc": "trainers.metrics.Auroc",
+        "balanced_accuracy": "trainers.metrics.BalancedAccuracy",
+        "f1": "trainers.metrics.F1",
+        "sensitivity": "trainers.metrics.Sensitivity",
+        "specificity": "trainers.metrics.Specificity",
+    },
     "loss": {
         "cross_entropy": "trainers.losses.CrossEntropy",
         "squared_error": "trainers.losses.SquaredError",

@@ -20,7 +20,7 @@ from reports.audience import Audience
 from reports.bill import Bill, exact_sum, read_bill
 from reports.grid import arrange
 from reports.heatmap import Picture, pictures
-from reports.notation import delta_up, epsilon_up, interval, listed, method_label, percent
+from reports.notation import ACCURACY, delta_up, epsilon_up, interval, listed, method_label, percent
 from reports.page import Figure, figures, measure
 from reports.rendering import fill, store
 from reports.sheets import Item, Sheet
@@ -113,6 +113,7 @@ def _sheet(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Sheet:
 def _row(sweep: Sweep, bill: Bill) -> tuple[Item, ...]:
     methods = dict.fromkeys(trial.method for trial in sweep.plan.trials)
     best = None if sweep.winner is None else sweep.row(sweep.winner)
+    unit = "%" if sweep.metric == ACCURACY else f"% {sweep.quality}"
     return (
         Item(text=sweep.plan_id),
         Item(text=sweep.plan.account),
@@ -121,7 +122,7 @@ def _row(sweep: Sweep, bill: Bill) -> tuple[Item, ...]:
         Item(text=sweep.rule.name),
         Item(text=epsilon_up(bill.epsilon), key=bill.epsilon),
         Item(text=delta_up(bill.delta), key=bill.delta),
-        Item(text="none") if best is None else Item(text=f"{percent(best['accuracy'])} %", key=best["accuracy"]),
+        Item(text="none") if best is None else Item(text=f"{percent(best['accuracy'])} {unit}", key=best["accuracy"]),
         Item(text="" if best is None else method_label(str(best["method"]))),
         Item(text="" if best is None else interval(best["accuracy_low"], best["accuracy_high"])),
     )

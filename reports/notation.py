@@ -18,6 +18,9 @@ SPELLED = {
     "normalized_sgd": "normalized SGD",
 }
 """Methods whose names follow no rule."""
+ACCURACY = "accuracy"
+METRICS = {"balanced_accuracy": "balanced accuracy", "f1": "F1", "auroc": "AUROC"}
+"""Metrics that are not called as they are typed."""
 
 
 def epsilon_up(value: float) -> str:
@@ -123,6 +126,15 @@ def method_label(method: str) -> str:
         return SPELLED[method]
     private, rest = ("DP-", method[2:]) if method.startswith("dp") and len(method) > 2 else ("", method)
     return private + (rest.capitalize() if VOWELS & set(rest.lower()) else rest.upper())
+
+
+def metric_label(metric: str) -> str:
+    """How a score's metric is called.
+
+    >>> [metric_label(name) for name in ("accuracy", "balanced_accuracy", "auroc", "sensitivity")]
+    ['accuracy', 'balanced accuracy', 'AUROC', 'sensitivity']
+    """
+    return METRICS.get(metric, metric)
 
 
 def axis_label(key: str) -> str:

@@ -151,7 +151,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
-        records=sweep.table,
+        records=sweep.exported(sweep.table),
         budget=sections.budget(bill, found),
         charges=sheets.charges(bill),
         trouble=sections.trouble(found),
@@ -237,6 +237,7 @@ def to_json(page: Page) -> dict[str, Any]:
             "schema": SCHEMA,
             "audience": page.audience.value,
             "title": page.title,
+            "measure": page.measure,
             "facts": numbers.to_json(page.facts),
             "statement": [
                 {

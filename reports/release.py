@@ -143,7 +143,7 @@ def _with_all_scores(page: Page, sweep: Sweep) -> Page:
         page,
         pictures=pages.draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
-        records=records,
+        records=sweep.exported(records),
         runs=sweep.runs.nouns,
         findings=pages.findings(sweep),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -24,13 +24,17 @@ NOTHING = "The search gave nothing. Why is not told: its price does not cover th
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """A configuration that came out on top, of all or of its method; hidden texts are empty."""
+    """A configuration that came out on top, of all or of its method; hidden texts are empty.
+
+    `also` are other numbers that the counts of its score tell, with their intervals.
+    """
 
     method: str
     overall: bool
     settings: tuple[tuple[str, str], ...]
     score: str
     interval: str
+    also: tuple[tuple[str, str], ...] = ()
 
 
 class Tone(StrEnum):
@@ -63,9 +67,18 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
             settings=_settings(sweep, str(row["trial"])),
             score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
             interval=_interval(row) if with_score else "",
+            also=tuple(_also(sweep, str(row["trial"]))) if with_score else (),
         )
         for row in rows
     )
+
+
+def _also(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
+    """What the counts of a score tell besides."""
+    result = sweep.results.get(trial)
+    score: Mapping[str, Any] = {} if result is None or result.score is None else result.score
+    for name, other in score.get("also", {}).items():
+        yield f"{name}{sweep.positive}", f"{notation.percent(other['value'])} % ({_ends(other['low'], other['high'])})"
 
 
 def outcome(sweep: Sweep) -> str:
@@ -132,7 +145,11 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
 
 def _interval(row: Mapping[str, Any]) -> str:
     low, high = row["accuracy_low"], row["accuracy_high"]
-    return "" if low is None or high is None else f"95 %: {notation.interval(low, high)}"
+    return "" if low is None or high is None else _ends(low, high)
+
+
+def _ends(low: float, high: float) -> str:
+    return f"95 %: {notation.interval(low, high)}"
 
 
 def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:

@@ -8,6 +8,7 @@ violated line is no private release.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from accounting.guarantee import Adjacency
 from accounting.stored import class_name
@@ -110,9 +111,11 @@ def _accountants(context: Context) -> Line:
 
 def _scores(context: Context) -> Line:
     unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.quality
-    plain = quality == "accuracy"
+    plain = quality == notation.ACCURACY
     scores = "Accuracies" if plain else f"Scores, means of {quality} or of 0 where that is less,"
     sums = "counts of right and wrong answers" if plain else "sums of that and of what is missing to 1"
+    if context.sweep.metric != notation.ACCURACY:
+        scores, sums = f"Scores, each the {quality},", _counted(context.sweep.plan.trials[0].config)
     if not context.sweep.scored_privately:
         return Line(
             topic="Scores",
@@ -142,6 +145,14 @@ def _scores(context: Context) -> Line:
             LUCK,
         ),
     )
+
+
+def _counted(config: Mapping[str, Any]) -> str:
+    """What is counted for a metric."""
+    if config["score"]["metric"] == "auroc":
+        bins = config["score"].get("bins", 20)
+        return f"counts of both classes in {bins} bins of the predicted probability, whose width the interval covers,"
+    return "confusion counts"
 
 
 def _covered(context: Context) -> Line:

@@ -30,9 +30,10 @@ from accounting.rdp import Rdp
 from accounting.result import Status, TrialResult
 from accounting.selection import SelectionRule, rule_from_config
 from accounting.steps import is_charged, steps_priced
+from reports.notation import ACCURACY, metric_label
 from reports.runs import Run, Runs, read_runs
 
-_SCORES = {"accuracy": "value", "accuracy_low": "low", "accuracy_high": "high"}
+_SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
 
 
@@ -131,10 +132,32 @@ class Sweep:
         return any(trial.event.validation is not None for trial in self.plan.trials)
 
     @property
+    def metric(self) -> str:
+        """What a score is, as `score.metric` names it."""
+        return str(self.plan.trials[0].config.get("score", {}).get("metric", ACCURACY))
+
+    @property
     def quality(self) -> str:
-        """What a score is the mean of, over records."""
-        loss = self.plan.trials[0].config.get("loss", {})
-        return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else "accuracy"
+        """What a score is called: its metric, or what it is the mean of, over records."""
+        config = self.plan.trials[0].config
+        if self.metric != ACCURACY:
+            return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive)
+        loss = config.get("loss", {})
+        return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
+
+    @property
+    def positive(self) -> str:
+        """Of which class a sensitivity is, of two classes; else nothing."""
+        config = self.plan.trials[0].config
+        dataset, place = config.get("dataset", {}), config.get("score", {}).get("positive", 1)
+        if dataset.get("classes") != 2:
+            return ""
+        labels = dataset.get("labels")
+        return f" of {labels[place]!r}" if isinstance(labels, list) and place < len(labels) else f" of class {place}"
+
+    def exported(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the table for others to read: scores have the name of their metric, `f1`, `f1_low`, `f1_high` say."""
+        return rows.rename(columns={name: name.replace(ACCURACY, self.metric, 1) for name in _SCORES})
 
     @property
     def reproducible(self) -> bool:

@@ -25,7 +25,7 @@ from trainers.data.dataset import is_public, nominal_units, unit_column
 from trainers.method import check_run, is_noiseless
 from trainers.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from trainers.sampling import check_epochs, step_events
-from trainers.scores import looks_every
+from trainers.scores import check_metric, looks_every
 from trainers.validation import fraction
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     try:
         declaration.loss.check(declaration.dataset.classes)
         declaration.score.check(declaration.dataset.test_records, public=declaration.public)
+        check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
         if declaration.augmentation is not None:
             declaration.augmentation.check(declaration.dataset.shape)

@@ -43,7 +43,13 @@ IDENTITY = (
 WHERE_GIVEN = ("ema", "augmentation")
 """What does so besides, and leaves no trace where it is null or empty."""
 
-UNLESS_SAID = (("dataset", "public", False), ("score", "every", None))
+UNLESS_SAID = (
+    ("dataset", "public", False),
+    ("score", "every", None),
+    ("score", "metric", "accuracy"),
+    ("score", "positive", 1),
+    ("score", "bins", 20),
+)
 """Group, key and the value at which a key leaves no trace: what a data set or a score of a user's own need not know."""
 
 OFFERS = "offers"

@@ -18,6 +18,7 @@ from sweeper.compose import PricedPlan
 from sweeper.declaration import declare
 from sweeper.room import Room
 from sweeper.sharing import alternative
+from trainers.scores import metric_of_score
 
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",
@@ -163,12 +164,16 @@ def _voices(priced: PricedPlan) -> list[str]:
 
 
 def _scores(priced: PricedPlan) -> str:
+    score = declare(priced.plan.trials[0].config).score
     if priced.plan.public:
-        return declare(priced.plan.trials[0].config).score.statement
+        return score.statement
+    metric = metric_of_score(score)
+    name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
-        return "exact, on a test set declared public; not charged"
+        return f"{name}exact, on a test set declared public; not charged"
+    price = ceil(priced.quote.parts["validation"])
     return (
-        f"noisy counts on held-out private {priced.plan.unit}s, epsilon {ceil(priced.quote.parts['validation'])}; "
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, epsilon {price}; "
         "they are not trained on, so the larger part counts"
     )
 

@@ -31,6 +31,7 @@ def record(
     space = _space(plan)
     trials = {trial.id: trial for trial in runs}
     with _reached(folder, storage):
+        study.set_user_attr("objective", plan.trials[0].config.get("score", {}).get("metric", "accuracy"))
         known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
         for result in results:
             if (result.trial, result.attempt) not in known:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accounting import events
 from accounting.errors import ContractBroken
@@ -288,7 +288,8 @@ def _finish(
         check_scored(declaration.score.event(), charged.validation)
         if charged.validation is not None:
             one.journal.score()
-        score = asdict(declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss))
+        measured = declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss)
+        score = _filled(asdict(measured))
         _check_score(score)
     except ContractBroken as broken:
         return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
@@ -314,9 +315,18 @@ def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
         raise ContractBroken(f"Another score was to be measured than was charged: {measured}, not {declared}.")
 
 
-def _check_score(score: Mapping[str, float]) -> None:
+def _filled(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without what is empty, at any depth."""
+    return {
+        name: _filled(value) if isinstance(value, Mapping) else value for name, value in form.items() if value != {}
+    }
+
+
+def _check_score(score: Mapping[str, Any]) -> None:
     for name, value in score.items():
-        if not math.isfinite(value):
+        if isinstance(value, Mapping):
+            _check_score(value)
+        elif not math.isfinite(value):
             raise ContractBroken(f"Expected score.{name}={value} to be finite: it can be compared with nothing.")
 
 

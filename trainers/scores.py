@@ -2,44 +2,35 @@
 
 A score of private records is an access to private data and says so by its event; the records it reads are
 held out from training, so the two parts are disjoint populations. A score of a public test set costs nothing,
-because someone declared that set public. Every score is the mean of the records' qualities, each in [0, 1] as the loss
-has it, and of classes the accuracy, with a 95 % interval that covers the noise and the finite number of records.
+because someone declared that set public. A score is the mean of the records' qualities, each in [0, 1] as the loss has
+it, and of classes the accuracy; or where `metric` names another number (`trainers/metrics.py`), that one. Each has a
+95 % interval that covers the noise and the finite number of records.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
 
 from accounting.events import DpEvent, gaussian
 from accounting.guarantee import Adjacency
+from trainers.counts import qualities, right_and_wrong, table
+from trainers.estimates import Estimate, noisy_accuracy, wilson
 from trainers.losses import CROSS_ENTROPY
+from trainers.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
 from trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
-    from numpy.typing import NDArray
     from torch import nn
 
     from trainers.data.records import Records
     from trainers.data.split import Split
     from trainers.losses import Loss
 
-_Z95 = 1.959963984540054
-_CHUNK = 1024
-_DROWNED = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """A share of correct predictions, or a mean quality, and its 95 % interval, all in [0, 1]."""
-
-    value: float
-    low: float
-    high: float
+Accuracy = Estimate
+"""What an estimate was called while every score was an accuracy: scores of a user's own may return it."""
 
 
 class Score(Protocol):
@@ -82,14 +73,30 @@ class Score(Protocol):
         rng: np.random.Generator,
         device: torch.device | str,
         loss: Loss = CROSS_ENTROPY,
-    ) -> Accuracy:
-        """The model's accuracy on the records that this score reads."""
+    ) -> Estimate:
+        """How good the model is on the records that this score reads."""
         ...
 
 
 def looks_every(score: Score) -> int | None:
     """After how many steps each it is looked at how training goes; None where it is not."""
     return getattr(score, "every", None)
+
+
+def metric_of_score(score: Score) -> Metric | None:
+    """What a score measures besides accuracy; None for the accuracy, and for a class of the user's that names none."""
+    return getattr(score, "measured", None)
+
+
+def check_metric(score: Score, classes: int, loss: Loss) -> None:
+    """Raises ValueError where a data set with so many classes, 1 for a number, has no such metric."""
+    metric = metric_of_score(score)
+    if metric is None:
+        return
+    if classes < 2 or loss.labels != "int64":
+        name = getattr(score, "metric", metric.label)
+        raise ValueError(f"Expected score.metric={name} to be {ACCURACY} where the label is a number.")
+    metric.check(classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +107,18 @@ class PrivateHoldout:
     them that are right and wrong: s and 1 - s. So the pair has sensitivity 1 and one event covers it, and the
     accuracy is the units' mean; the number of held-out units itself is never used. `noise_std` is None until
     the plan has chosen it.
+
+    Any other `metric` has a table of counts in place of the pair, with the same noise on every cell. It has the same
+    sensitivity, 1 where a unit is added or removed and the square root of 2 where one is replaced, and the same event,
+    which is priced for 2 where one is replaced.
     """
 
     fraction: float
     noise_std: float | None = None
     every: int | None = None
+    metric: str = ACCURACY
+    positive: int = POSITIVE
+    bins: int = BINS
 
     def __post_init__(self) -> None:
         if self.every is not None:
@@ -112,14 +126,20 @@ class PrivateHoldout:
                 f"Expected score.every={self.every} to be null with score=private: each look would have to be charged."
             )
         fraction("fraction", self.fraction)
+        metric_of(self.metric, positive=self.positive, bins=self.bins)
         if self.noise_std is not None:
             positive("noise_std", self.noise_std)
+
+    @property
+    def measured(self) -> Metric | None:
+        """What is measured besides accuracy."""
+        return metric_of(self.metric, positive=self.positive, bins=self.bins)
 
     @property
     def statement(self) -> str:
         """Names the held-out fraction and the noise."""
         return (
-            f"Accuracy on {self.fraction:.0%} of the private records, held out from training; "
+            f"{_name(self.measured)} on {self.fraction:.0%} of the private records, held out from training; "
             f"counts carry Gaussian noise of standard deviation {self._std():.3g} and are charged."
         )
 
@@ -154,13 +174,19 @@ class PrivateHoldout:
         rng: np.random.Generator,
         device: torch.device | str,
         loss: Loss = CROSS_ENTROPY,
-    ) -> Accuracy:
-        """Releases the two noisy counts, and the accuracy that follows from them alone."""
+    ) -> Estimate:
+        """Releases the noisy counts, and the number that follows from them alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        counts = right_and_wrong(model, data.holdout, device, loss)
-        right, wrong = counts + self._std() * rng.standard_normal(2)
-        return noisy_accuracy(float(right), float(wrong), self._std())
+        metric = self.measured
+        if metric is None:
+            counts = right_and_wrong(model, data.holdout, device, loss)
+        else:
+            counts = table(model, data.holdout, device, metric)
+        noisy = counts + self._std() * rng.standard_normal(len(counts))
+        if metric is None:
+            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self._std())
+        return metric.estimate(noisy, self._std())
 
     def _std(self) -> float:
         if self.noise_std is None:
@@ -176,15 +202,25 @@ class PublicTest:
     """
 
     every: int | None = None
+    metric: str = ACCURACY
+    positive: int = POSITIVE
+    bins: int = BINS
 
     def __post_init__(self) -> None:
         if self.every is not None:
             positive_int("score.every", self.every)
+        metric_of(self.metric, positive=self.positive, bins=self.bins)
+
+    @property
+    def measured(self) -> Metric | None:
+        """What is measured besides accuracy."""
+        return metric_of(self.metric, positive=self.positive, bins=self.bins)
 
     @property
     def statement(self) -> str:
         """Names the exemption."""
-        return "Accuracy on a test set declared public: exact, not charged, and no guarantee covers its records."
+        name = _name(self.measured)
+        return f"{name} on a test set declared public: exact, not charged, and no guarantee covers its records."
 
     def event(self) -> None:
         """None: no private record is read."""
@@ -213,12 +249,11 @@ class PublicTest:
         rng: np.random.Generator,
         device: torch.device | str,
         loss: Loss = CROSS_ENTROPY,
-    ) -> Accuracy:
+    ) -> Estimate:
         """Counts right predictions; draws nothing from `rng`."""
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
-        qualities = _qualities(model, data.test, device, loss)
-        return wilson(float(qualities.sum()), len(qualities))
+        return _exact(model, data.test, device, loss, self.measured)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +263,8 @@ class OnTraining(PublicTest):
     @property
     def statement(self) -> str:
         """Names the exemption, and what such a score is worth."""
-        return "Accuracy on the training records, declared public: exact, not charged, and higher than on new records."
+        name = _name(self.measured)
+        return f"{name} on the training records, declared public: exact, not charged, and higher than on new records."
 
     def check(self, test_records: int, *, public: bool) -> None:
         """The training records must be public."""
@@ -244,60 +280,22 @@ class OnTraining(PublicTest):
         rng: np.random.Generator,
         device: torch.device | str,
         loss: Loss = CROSS_ENTROPY,
-    ) -> Accuracy:
+    ) -> Estimate:
         """Counts right predictions; draws nothing from `rng`."""
-        qualities = _qualities(model, data.train, device, loss)
-        return wilson(float(qualities.sum()), len(qualities))
+        return _exact(model, data.train, device, loss, self.measured)
 
 
-def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Accuracy:
-    """Accuracy from two counts that each carry noise: a function of the noisy counts alone, so free.
-
-    The interval adds the variance of the ratio to first order in the noise to the binomial variance, whose
-    rate is drawn towards 1/2 by two records of each kind (Agresti & Coull 1998). Units' shares in [0, 1] vary at
-    most as much as such a coin of their mean, so it covers them too. It is all of [0, 1] where noise drowns counts.
-    """
-    total = right + wrong
-    if total <= _DROWNED * math.sqrt(2) * noise_std:
-        value = min(max(right / total, 0.0), 1.0) if total > 0 else 0.0
-        return Accuracy(value=value, low=0.0, high=1.0)
-    value = min(max(right / total, 0.0), 1.0)
-    by_noise = noise_std**2 * (value**2 + (1 - value) ** 2) / total**2
-    rate = (value * total + 2) / (total + 4)
-    margin = _Z95 * math.sqrt(by_noise + rate * (1 - rate) / total)
-    return Accuracy(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin))
+def _exact(
+    model: nn.Module, records: Records, device: torch.device | str, loss: Loss, metric: Metric | None
+) -> Estimate:
+    """What public records say, counted one by one, also where several are of one unit."""
+    if metric is not None:
+        return metric.estimate(table(model, replace(records, units=None), device, metric), 0.0)
+    right = qualities(model, records, device, loss)
+    return wilson(float(right.sum()), len(right))
 
 
-def wilson(right: float, total: int) -> Accuracy:
-    """Accuracy from exact counts with the score interval. Source: Wilson 1927."""
-    value, z2 = right / total, _Z95**2
-    centre = (value + z2 / (2 * total)) / (1 + z2 / total)
-    margin = _Z95 / (1 + z2 / total) * math.sqrt(value * (1 - value) / total + z2 / (4 * total**2))
-    return Accuracy(value=value, low=min(value, max(0.0, centre - margin)), high=max(value, min(1.0, centre + margin)))
-
-
-def right_and_wrong(
-    model: nn.Module, records: Records, device: torch.device | str, loss: Loss = CROSS_ENTROPY
-) -> NDArray[np.float64]:
-    """How many units the model has right and wrong [2]: each by its quality, one of several records by their mean.
-
-    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has.
-    """
-    shares = records.shares(_qualities(model, records, device, loss))
-    return np.array([shares.sum(), (1 - shares).sum()])
-
-
-def _qualities(model: nn.Module, records: Records, device: torch.device | str, loss: Loss) -> NDArray[np.float64]:
-    """How good the model is on each record [n], each judged on its own."""
-    import torch
-
-    training = model.training
-    model.eval()
-    found = [np.zeros(0)]
-    with torch.no_grad():
-        for start in range(0, len(records), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            quality = loss.quality(model(records.inputs(part, device)), records.targets(part, device))
-            found.append(quality.cpu().numpy().astype(np.float64))
-    model.train(training)
-    return np.concatenate(found)
+def _name(metric: Metric | None) -> str:
+    """What begins a sentence about this metric."""
+    label = ACCURACY if metric is None else metric.label
+    return label[0].upper() + label[1:]

@@ -132,7 +132,7 @@ def test_every_trouble_is_told(troubled: Any) -> None:
         "1 never started",
         "1 charged again to be repeated",
         "Point 4: RuntimeError: out of memory",
-        "Best by noisy score",
+        "Best by noisy accuracy",
         "python -m sweeper dataset=digits trainer.lr=0.1,0.2",
         troubled.plan.id,
     ):

@@ -93,6 +93,11 @@ class Records:
         """The mean of each unit's records' `qualities` [n]."""
         return qualities if self.units is None else self.units.means(qualities)
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """What each record [n] is of its unit: those of a unit add up to 1."""
+        return np.ones(len(self)) if self.units is None else self.units.weights
+
     def select(self, index: Index) -> Records:
         """The records at `index`, in its order, with the units that they belong to."""
         native = _native(index)

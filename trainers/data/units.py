@@ -64,6 +64,11 @@ class Units:
         sizes = np.bincount(places, minlength=len(drawn))
         return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """1 over the number of records of each record's unit [n]."""
+        return 1 / np.bincount(self.of, minlength=len(self))[self.of]
+
     def means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `values` [n]."""
         return np.bincount(self.of, weights=values, minlength=len(self)) / np.bincount(self.of, minlength=len(self))
