@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,17 @@ from reports.preprocessing import FILE as PREPROCESSING
 _FEW = 16
 """Columns of a row that is written out."""
 
+_NUMBERS = '''
+def inputs(row):
+    """A row, with a value by the name of each column, as the model's inputs."""
+    numbers = []
+    for column in declared["columns"]:
+        low, high, number = column["low"], column["high"], float(row[column["name"]])
+        if not math.isfinite(number):
+            raise ValueError(f"Expected {column['name']}={number} to be finite.")
+        numbers.append((min(max(number, low), high) - low) / (high - low))
+    return torch.tensor([numbers])
+'''
 _COLUMNS = '''
 def inputs(row):
     """A row, with a value by the name of each column, as the model's inputs."""
@@ -82,9 +94,9 @@ def snippet(config: Mapping[str, Any], dataset: Mapping[str, Any], form: Mapping
         _inputs(form, dataset).strip("\n"),
         f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
         _answer(form, dataset),
-        f"print({_verb(dataset)}({_example(form, dataset)}))",
+        f"row = {_example(form, dataset)}  # put your own here\nprint({_verb(dataset)}(row))",
     ]
-    return "\n\n\n".join([parts[0], parts[1], f"{parts[2]}\n\n\n{parts[3]}", parts[4]])
+    return "\n\n\n".join(parts)
 
 
 def is_own(model: Mapping[str, Any]) -> bool:
@@ -129,7 +141,7 @@ def _inputs(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
         return _WORDS.replace("{encoding}", str(form["encoding"]))
     if form["kind"] == "tokens":
         return _TOKENS
-    return _COLUMNS
+    return _COLUMNS if any("values" in column for column in form["columns"]) else _NUMBERS
 
 
 def _steps(form: Mapping[str, Any]) -> Sequence[str]:
@@ -172,7 +184,7 @@ def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     columns = form["columns"]
     if len(columns) > _FEW:
         return '{column["name"]: column.get("low", 0) for column in declared["columns"]}'
-    cells = [f"    {column['name']!r}: {_middle(column)!r}," for column in columns]
+    cells = [f"    {json.dumps(column['name'])}: {json.dumps(_middle(column))}," for column in columns]
     return "\n".join(["{", *cells, "}"])
 
 

@@ -70,14 +70,14 @@ def line(folder: Path, name: str) -> tuple[str, ...]:
 def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = program(*line(folder, "Net"))
     assert done.returncode == 0, done.stderr
-    sweep = Path(done.stdout.strip().splitlines()[-1]).parent
+    sweep = Path(done.stdout.strip().splitlines()[-1]).parents[1]
     exported = program("export", str(sweep), module="sweeper.cli")
     assert exported.returncode == 0, exported.stderr
     card = Path(exported.stdout.strip().splitlines()[-1])
     assert {path.name for path in card.parent.iterdir()} == {
         *("README.md", "model.safetensors", "config.yaml", "preprocessing.json")
     }
-    for words in ("The model's class is the user's own", "from my_model import Net", "taken for public", "one patient"):
+    for words in ("The model's class is the user's own", "from my_model import Net", "count as public", "one patient"):
         assert words in card.read_text()
     with (folder / "visits.csv").open() as stream:
         rows = list(csv.DictReader(stream))[::7]
