@@ -47,7 +47,7 @@ def agrees(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample
     probes = draw_probes(model, generator, PROBES, *inputs.shape[1:], kind=inputs.dtype).to(inputs)
     parameters = trainable(model)
     with torch.no_grad():
-        targets = loss.unlikely(model(probes))
+        targets = loss.unlikely(torch.cat([model(probe[None]) for probe in probes]))
     alone = rows_alone(model, parameters, probes, targets, loss)
     return _same(per_example(model, parameters, probes, targets, loss), alone)
 

@@ -7,6 +7,7 @@ which way it is, is tried out on random inputs, never on data. Buffers and froze
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections.abc import Callable, Hashable, Iterator, MutableMapping
@@ -74,7 +75,7 @@ class Vmap:
 
 def _quickest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
     try:
-        if agrees(model, inputs, loss, rows_vectorised):
+        if agrees(copy.deepcopy(model), inputs, loss, rows_vectorised):
             return rows_vectorised
         reason = "other gradients"
     except Exception as error:  # noqa: BLE001 - the user's own code and torch may raise anything under vmap
