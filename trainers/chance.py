@@ -13,6 +13,7 @@ from torch import Tensor
 
 from accounting.events import as_gaussian_step
 from trainers.entropy import Streams
+from trainers.noise import standard_normal
 from trainers.run import Drawn, Run
 
 
@@ -80,11 +81,9 @@ class Chance:
                     yield Batch(units=units, sizes=sizes, common=False)
 
     def noise(self, like: Tensor) -> Tensor:
-        """Independent standard normal noise [K, P], drawn in float32 on the CPU."""
-        drawn = [
-            streams.noise.standard_normal((rows, like.shape[1]), dtype=np.float32) for streams, rows in self.streams
-        ]
-        return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(like)
+        """Independent standard normal noise [K, P] in float64, drawn on the CPU."""
+        drawn = [standard_normal(streams.noise, (rows, like.shape[1])) for streams, rows in self.streams]
+        return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(like.device)
 
     def _draw(self, streams: Streams, rows: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """The units and sizes of each step of a period."""

@@ -17,6 +17,7 @@ import numpy as np
 from accounting.events import DpEvent, gaussian
 from accounting.guarantee import Adjacency
 from trainers.losses import CROSS_ENTROPY
+from trainers.noise import add_noise
 from trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class PrivateHoldout:
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
         counts = right_and_wrong(model, data.holdout, device, loss)
-        right, wrong = counts + self._std() * rng.standard_normal(2)
+        right, wrong = add_noise(counts, self._std(), rng)
         return noisy_accuracy(float(right), float(wrong), self._std())
 
     def _std(self) -> float:

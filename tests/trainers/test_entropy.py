@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from randomgen import AESCounter
 
 from trainers.entropy import Streams, initial_seed, reproducible_streams, secret_streams
 
@@ -17,7 +18,7 @@ def words(streams: Streams) -> list[tuple[int, ...]]:
 
 def keys(streams: Streams) -> list[tuple[int, ...]]:
     return [
-        tuple(generator.bit_generator.state["state"]["key"].tolist())
+        tuple(generator.bit_generator.state["s"]["seed"][:2].tolist())
         for generator in (streams.subsampling, streams.noise, streams.score)
     ]
 
@@ -66,3 +67,11 @@ def test_initial_seeds_are_the_identitys() -> None:
     assert len(seeds) == 1000
     assert min(seeds) >= 0
     assert max(seeds) < 2**32
+
+
+def test_the_generator_is_aes_in_counter_mode() -> None:
+    """FIPS 197, Appendix C.1: the block of this counter under this key."""
+    key, counter = bytes(range(16)), bytes.fromhex("00112233445566778899aabbccddeeff")
+    generator = AESCounter(key=int.from_bytes(key, "little"), counter=int.from_bytes(counter, "little"))
+    assert generator.random_raw(2).tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
+    assert all(isinstance(one.bit_generator, AESCounter) for one in vars(secret_streams()).values())
