@@ -1,10 +1,10 @@
 """Where a trial's randomness comes from: generators of its own, never a library's global one.
 
-Subsampling, noise, the score's noise and augmentation each have a cryptographic generator: AES in counter mode with a
-128-bit key, so that nobody who sees some of its numbers can compute others. In normal use the keys come from the
-operating system and are never recorded: who knew them could subtract the noise. Reproducible streams are derived from a
-public seed and protect nobody who knows it; they are for tests and teaching. Initial weights are public and depend on
-the trial's identity alone.
+Subsampling, noise, the score's noise, augmentation and the order in batches each have a cryptographic generator: AES in
+counter mode with a 128-bit key, so that nobody who sees some of its numbers can compute others. In normal use the
+keys come from the operating system and are never recorded: who knew them could subtract the noise. Reproducible streams
+are derived from a public seed and protect nobody who knows it; they are for tests and teaching. Initial weights are
+public and depend on the trial's identity alone.
 
 Source: FIPS 197 (AES), NIST SP 800-38A (counter mode); `randomgen.AESCounter`, which this module alone imports.
 """
@@ -31,11 +31,12 @@ class Streams:
     noise: np.random.Generator
     score: np.random.Generator
     augmentation: np.random.Generator
+    order: np.random.Generator
 
 
 def secret_streams() -> Streams:
     """Fresh streams, each with a key of 128 bits and a starting point from the operating system's entropy."""
-    return Streams(subsampling=_secret(), noise=_secret(), score=_secret(), augmentation=_secret())
+    return Streams(subsampling=_secret(), noise=_secret(), score=_secret(), augmentation=_secret(), order=_secret())
 
 
 def reproducible_streams(seed: int, identity: str) -> Streams:
@@ -45,6 +46,7 @@ def reproducible_streams(seed: int, identity: str) -> Streams:
         noise=_derived(seed, identity, "noise"),
         score=_derived(seed, identity, "score"),
         augmentation=_derived(seed, identity, "augmentation"),
+        order=_derived(seed, identity, "order"),
     )
 
 

@@ -100,7 +100,7 @@ def test_noise_is_normal_in_the_body_and_in_the_tail() -> None:
     far = noise._tail(rng, 10**6)
     assert far.min() >= noise._R
     assert stats.kstest(far, lambda x: 1 - stats.norm.sf(x) / stats.norm.sf(noise._R)).pvalue > FALSE_ALARM
-    assert far.max() > 6.2, "numpy's own tail goes as far, but not as finely"
+    assert 5.7 < far.max() < 10
 
 
 def test_what_is_drawn_again_is_exponential_however_far_it_goes() -> None:

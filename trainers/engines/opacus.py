@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from trainers.engines.chunks import automatic_chunk
 from trainers.engines.engine import Minibatch, Task
 from trainers.engines.gradients import gradient_norms, require_exact_products, trainable
+from trainers.engines.held import Rows
 from trainers.engines.packs import packed
 from trainers.losses import Loss
 from trainers.transforms import GradientTransform
@@ -34,13 +35,13 @@ class Opacus:
         """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
         require_exact_products()
         parameters = trainable(model)
-        total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
+        total = torch.cat([torch.zeros_like(parameter, dtype=torch.float64).flatten() for parameter in parameters])
         if len(batch) == 0:
-            return total, total.new_zeros(0)
-        chunk = automatic_chunk(model, batch.inputs[0]) if task.chunk is None else task.chunk
+            return total, parameters[0].new_zeros(0)
+        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         norms = []
         with _hooked(model) as hooked:
-            each = partial(_each_example, hooked, parameters, task.loss, chunk)
+            each = partial(_each_example, hooked, parameters, task, chunk)
             parts = each(batch) if batch.sizes is None else _each_unit(each, parameters, chunk, batch, batch.sizes)
             for gradients in parts:
                 norms.append(gradient_norms(gradients))
@@ -49,11 +50,11 @@ class Opacus:
 
 
 def _each_example(
-    hooked: nn.Module, parameters: list[nn.Parameter], loss: Loss, chunk: int, batch: Minibatch
+    hooked: nn.Module, parameters: list[nn.Parameter], task: Task, chunk: int, batch: Minibatch
 ) -> Iterator[list[Tensor]]:
     """The examples' gradients, chunk by chunk."""
-    for part in batch.parts(chunk):
-        yield _per_example(hooked, parameters, *part, loss)
+    for inputs, targets, count in batch.parts(chunk, filled=task.block is not None):
+        yield [rows[:count] for rows in _per_example(hooked, parameters, inputs, targets, task.loss)]
 
 
 def _each_unit(
@@ -100,8 +101,11 @@ def _weighted(gradients: list[Tensor], norms: Tensor, transform: GradientTransfo
     if broken.any():
         for gradient in gradients:
             gradient[broken] = 0
-    factors = transform.factors(norms)
-    return torch.cat([factors @ gradient.flatten(1) for gradient in gradients])
+    factors, sums = transform.factors(norms), []
+    for gradient in gradients:
+        sums.append(torch.zeros(gradient[0].numel(), dtype=torch.float64, device=norms.device))
+        Rows(rows=gradient).add_to(sums[-1], factors)
+    return torch.cat(sums)
 
 
 @contextmanager

@@ -1,0 +1,130 @@
+"""What a record adds to a sum, bit by bit, whoever else is in the batch: float32 rounding tells nobody of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from tests.trainers.loops import RUN
+from trainers.chance import Batch, declared_block
+from trainers.data.records import Records
+from trainers.engines.fused import Fused
+from trainers.engines.opacus import Opacus
+from trainers.engines.stacked import Stack
+from trainers.entropy import reproducible_streams, secret_streams
+from trainers.models.initialise import build
+from trainers.models.logistic import logistic
+from trainers.models.one_hidden import one_hidden
+from trainers.sampling import FixedSize, Poisson, Shuffle
+from trainers.sums import EngineSums, StackedSums, Sums
+from trainers.transforms import Clip
+
+SHAPE, CLASSES, N = (1, 9, 9), 10, 200
+MODELS = {"logistic": lambda: logistic(SHAPE, CLASSES), "784-100-10": lambda: one_hidden(SHAPE, CLASSES, width=33)}
+EXACT = 1e-12
+
+
+def models(name: str) -> list[nn.Module]:
+    return [build(MODELS[name], seed) for seed in range(3)]
+
+
+def records(count: int) -> Records:
+    generator = torch.Generator().manual_seed(1)
+    features = torch.rand(N, *SHAPE, generator=generator)
+    return Records(features=features[:count], labels=(torch.arange(N) % CLASSES)[:count])
+
+
+def stacked(models: list[nn.Module], data: Records) -> Sums:
+    return StackedSums(stack=Stack.of(models[0]), records=data, device="cpu", chunk=None)
+
+
+def fused(models: list[nn.Module], data: Records) -> Sums:
+    return EngineSums(models=models, engine=Fused(), records=data, device="cpu", chunk=None)
+
+
+def opacus(models: list[nn.Module], data: Records) -> Sums:
+    return EngineSums(models=models, engine=Opacus(), records=data, device="cpu", chunk=None)
+
+
+def total(name: str, make: Callable[[list[nn.Module], Records], Sums], units: np.ndarray, **declared: object) -> Tensor:
+    """Each model's sum over the same units, each its own batch, or one batch of all."""
+    own, common = models(name), bool(declared.pop("common"))
+    weights = torch.stack([parameters_to_vector(model.parameters()).detach() for model in own])
+    data = records(int(declared.pop("available", N)))
+    sizes = np.full(len(own), len(units))
+    batch = Batch(units=units if common else np.tile(units, len(own)), sizes=sizes, common=common, **declared)
+    return make(own, data).over([*range(len(own))], [Clip(clip_norm=0.5)] * len(own))(weights, batch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("make", [stacked, fused, opacus])
+@pytest.mark.parametrize("common", [True, False], ids=["common", "own"])
+@pytest.mark.parametrize("block", [7, 20, 64])
+@pytest.mark.parametrize("nominal", [N, 10**6], ids=["crowded", "gathered"])
+def test_what_a_record_adds_depends_on_nobody_else(name, make, common, block, nominal) -> None:
+    """The last of 21, beside two companies: exactly the same, so nobody else adds anything else for it either."""
+    one, added = np.array([199]), []
+    for company in (np.arange(0, 60, 3), np.arange(1, 40, 2)[:20]):
+        with_it, without = (
+            total(name, make, chosen, common=common, block=block, nominal=nominal)
+            for chosen in (np.concatenate([company, one]), company)
+        )
+        assert with_it.dtype == torch.float64
+        added.append(with_it - without)
+    assert float((added[0] - added[1]).norm()) < EXACT
+    assert 0 < float(added[0].norm(dim=1).max()) <= 0.5
+
+
+@pytest.mark.parametrize("make", [stacked, fused])
+@pytest.mark.parametrize("common", [True, False], ids=["common", "own"])
+@pytest.mark.parametrize("nominal", [N, 10**6], ids=["crowded", "gathered"])
+def test_any_order_is_the_same_sum_up_to_rounding(make, common, nominal) -> None:
+    units, declared = np.arange(0, 63, 3), {"common": common, "block": 7, "nominal": nominal}
+    sorted_, random = (
+        total("784-100-10", make, units, order=order, **declared) for order in (None, secret_streams().order)
+    )
+    assert 0 <= float((sorted_ - random).norm()) < 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_record_more_in_the_data_leaves_sums_without_it_as_they_are(name) -> None:
+    units = np.arange(0, 60, 3)
+    declared = {"common": False, "block": 20, "nominal": N}
+    more, less = (total(name, stacked, units, available=count, **declared) for count in (N, N - 1))
+    assert float((more - less).norm()) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("sampler", "block"),
+    [
+        (Poisson(batch_size=100), 120),
+        (Poisson(batch_size=1000), 1000),
+        (FixedSize(batch_size=64), 64),
+        (Shuffle(batch_size=250), 282),
+    ],
+)
+def test_blocks_are_declared(sampler, block) -> None:
+    assert declared_block(sampler, 1000) == pytest.approx(block, abs=2)
+
+
+def test_orders_are_drawn_from_a_stream_of_their_own() -> None:
+    units = np.arange(50)
+    batch = Batch(units=units, sizes=np.array([50]), common=True, block=50, nominal=50)
+    assert np.array_equal(batch.ordered(slice(0, 50)), units)
+    one, two = (replace(batch, order=reproducible_streams(1, "a").order).ordered(slice(10, 40)) for _ in range(2))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, units[10:40])
+    assert np.array_equal(np.sort(one), units[10:40])
+    index, there = np.arange(12).reshape(2, 6), np.arange(6) < np.array([[6], [4]])
+    rows = replace(batch, order=secret_streams().order).reordered(index, there)
+    assert np.array_equal(np.sort(rows[0]), index[0])
+    assert np.array_equal(np.sort(rows[1, :4]), index[1, :4])
+    assert not rows[1, 4:].any()
+    assert len({tuple(replace(batch, order=secret_streams().order).ordered(slice(0, 5))) for _ in range(200)}) > 60
+    assert RUN.sampler.batch_size < declared_block(RUN.sampler, RUN.train_records) < RUN.train_records
