@@ -143,7 +143,7 @@ def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
 @cache
 def _versions() -> Mapping[str, str]:
     """What the numbers depend on, besides the configuration."""
-    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy")}
+    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
     return found | {"python": platform.python_version()}
 
 
@@ -277,6 +277,7 @@ def _finish(
         steps=outcome.steps,
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
+        parameters=sum(parameter.numel() for parameter in one.model.parameters() if parameter.requires_grad),
     )
     charged = session.trial.event
     try:

@@ -5,10 +5,10 @@ may take then depend on the sum (Mironov 2012). float32 noise tells neighbours a
 
 What always holds: whoever reads a noisy number reads a multiple of `spacing(noise_std)`, a power of two that depends on
 the declared noise alone. Each multiple stands for a cell, an interval of that width, and has a probability within
-exp(+-LOG_RATIO) of that with which exact Gaussian noise on the same sum falls into this cell. Rounding exact noise is
-post-processing, so releasing k such numbers costs what is proven for exact noise, plus what `excess` says.
+exp(+-2**-36) of that with which exact Gaussian noise on the same sum falls into this cell. Rounding exact noise is
+post-processing, so releasing k such numbers costs what is proven for exact noise, plus what `accounting.rounding.excess` says.
 
-The argument for LOG_RATIO, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
+The argument for LOG_RATIO of `accounting.rounding`, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
 
 * Adding in float64 and rounding to the lattice is one function of the exact sum of two float64 numbers, monotone, the
   same for neighbours: post-processing. What counts is how many values of the noise lie in an interval of width h.
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
-
-LOG_RATIO = 2.0**-36
-"""How far the logarithm of a cell's probability may be from that of exact noise."""
 
 _FINENESS = 10  # a cell is at most 2**-10 standard deviations wide: rounding adds less than 1e-7 of the variance
 _R = 3.6541528853610088  # where the tail of numpy's ziggurat begins
@@ -98,28 +95,6 @@ class Lattices:
         # dividing by a power of two is exact, so this is a function of the exact sum
         noisy = noise.mul_(self.stds / self.cells).add_(sums / self.cells).round_().mul_(self.cells)
         return noisy.where(self.stds > 0, sums.double()) if self.silent else noisy
-
-
-def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
-    """What releasing so many noisy numbers adds to epsilon and to delta, beside exact noise with (epsilon, delta).
-
-    Let x bound the log-ratio of all numbers' joint law to that of exact noise, but for a probability of d. Each
-    neighbour's law is changed once, so (epsilon + 2 x, exp(x) * delta + (1 + exp(epsilon + x)) * d) holds. The smaller
-    one of two bounds is taken: x = numbers * LOG_RATIO with d = 0; and LOG_RATIO * sqrt(2 * numbers * ln(1 / d)) +
-    numbers * LOG_RATIO**2, where d is such that it adds 1e-6 * delta.
-    Source: Dwork, Rothblum, Vadhan 2010, Lemma III.2 and Theorem III.3.
-
-    >>> f"{excess(270_000 * 5000 * 35, 8.0, 1e-5)[0]:.1e}"
-    '5.3e-05'
-    """
-    every = numbers * LOG_RATIO
-    if delta <= 0:
-        return 2 * every, 0.0
-    inverse = epsilon + 2 - math.log(1e-6 * delta)  # d = 1e-6 * delta / exp(epsilon + 2), and x <= 1 below
-    likely = LOG_RATIO * math.sqrt(2 * numbers * inverse) + every * LOG_RATIO
-    if likely < min(every, 1.0):
-        return 2 * likely, (math.expm1(likely) + 1e-6) * delta
-    return 2 * every, math.expm1(every) * delta
 
 
 def _tail(rng: np.random.Generator, count: int) -> NDArray[np.float64]:

@@ -228,9 +228,8 @@ class StackedSums:
         """Who of all records, in this order and whole passes, is in each run's batch, as ones and zeros [K, n]."""
         size = self._pass(batch)
         chosen = like.new_zeros(len(batch.sizes), -(-len(self.records) // size) * size)
-        places = np.argsort(everybody)[batch.units] + chosen.shape[1] * np.repeat(
-            np.arange(len(batch.sizes)), batch.sizes
-        )
+        runs = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
+        places = np.argsort(everybody)[batch.units] + chosen.shape[1] * runs
         chosen.view(-1)[torch.from_numpy(places).to(chosen.device)] = 1
         return chosen
 

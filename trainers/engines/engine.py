@@ -41,8 +41,8 @@ class Minibatch:
     def parts(self, chunk: int, *, filled: bool = False) -> Iterator[tuple[Tensor, Tensor, int]]:
         """All inputs and targets, at most so many at a time, and how many they are.
 
-        With `filled` the last ones are followed by zeros, so that all parts have one shape, and all are copied: products
-        of matrices round otherwise where numbers are aligned otherwise.
+        With `filled` the last ones are followed by zeros, so that all parts have one shape, and all are copied:
+        products of matrices round otherwise where numbers are aligned otherwise.
         """
         for inputs, targets in zip(torch.split(self.inputs, chunk), torch.split(self.targets, chunk), strict=True):
             part = (_filled(inputs, chunk), _filled(targets, chunk)) if filled else (inputs, targets)
