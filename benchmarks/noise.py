@@ -1,10 +1,10 @@
-"""What a whole step of training costs with noise on the lattice beside float32 noise: in turn, in one process, on one core.
+"""What a step of training costs with noise on the lattice beside float32 noise: in turn, in one process, on one core.
 
     python benchmarks/noise.py [ROUNDS]
 
-"draw" is the noise alone, "step" a whole step of `train_together` (draw, gradients, noise, update) on 5000 records. The
-other contender draws numpy's float32 noise from Philox and adds it in float32, as was done before. Milliseconds, medians
-over the rounds.
+"draw" is the noise alone, "step" a whole step of `train_together` (draw, gradients, noise, update) on 5000 records.
+The other contender draws numpy's float32 noise from Philox and adds it in float32, as was done before. Milliseconds,
+medians over the rounds.
 """
 
 from __future__ import annotations

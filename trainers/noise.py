@@ -6,9 +6,9 @@ may take then depend on the sum (Mironov 2012). float32 noise tells neighbours a
 What always holds: whoever reads a noisy number reads a multiple of `spacing(noise_std)`, a power of two that depends on
 the declared noise alone. Each multiple stands for a cell, an interval of that width, and has a probability within
 exp(+-2**-36) of that with which exact Gaussian noise on the same sum falls into this cell. Rounding exact noise is
-post-processing, so releasing k such numbers costs what is proven for exact noise, plus what `accounting.rounding.excess` says.
+post-processing, so releasing k such numbers costs what is proven for exact noise, plus what `accounting.rounding` says.
 
-The argument for LOG_RATIO of `accounting.rounding`, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
+The argument for 2**-36, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
 
 * Adding in float64 and rounding to the lattice is one function of the exact sum of two float64 numbers, monotone, the
   same for neighbours: post-processing. What counts is how many values of the noise lie in an interval of width h.
@@ -20,7 +20,7 @@ The argument for LOG_RATIO of `accounting.rounding`, in units of the standard de
   from exponentials with 53 random bits below their leading one. Up to 16 standard deviations all roundings together
   move an interval's ends by less than 2**-47, 2**-36 of it. Beyond, exact noise has a probability of 2**-188.
 
-LOG_RATIO is the larger of the two. Not covered: what is not Gaussian noise, such as the law of subsampling, whose
+2**-36 is the largest of these. Not covered: what is not Gaussian noise, such as the law of subsampling, whose
 probabilities are right to 2**-50; a processor that does not round as IEEE 754 says; how long a draw takes.
 """
 
