@@ -118,3 +118,19 @@ def test_outsiders_learn_no_counts_of_what_went_wrong(sweep_of: SweepOf) -> None
     assert quiet["Sampling and noise"].evidence == ()
     assert quiet["Charges"].evidence == ()
     assert quiet["Sampling and noise"].standing is Standing.CHECKED
+
+
+def test_noise_of_an_earlier_version_is_an_assumption(sweep_of: SweepOf) -> None:
+    line = lines_of(sweep_of(AXES))["Floating point"]
+    assert line.standing is Standing.ASSUMED
+    assert "taken for exact" in line.text
+
+
+def test_what_the_noise_adds_is_a_number(sweep_of: SweepOf) -> None:
+    """By hand: 4 runs, 7850 numbers a step, all steps that were priced, and two counts each."""
+    made = sweep_of(AXES)
+    for path in made.folder.glob("trials/*/result.json"):
+        path.write_text(path.read_text().replace('"parameters": null', '"parameters": 7850'))
+    line = lines_of(made)["Floating point"]
+    assert "adds at most" in line.text
+    assert line.evidence[0].startswith("7850 numbers a step")
