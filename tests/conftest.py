@@ -18,6 +18,7 @@ from sweeper.app import CONF
 from sweeper.compose import PricedPlan, compose_plan
 from sweeper.points import offered_rules, points, read_request
 from tests.databases import Place, Server, in_file, programs, served
+from tests.waiting import HANGS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -68,7 +69,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def program(tmp_path: Path, environment: dict[str, str]) -> Program:
     """Runs `python -m MODULE ARGUMENTS...` in the test's folder."""
 
-    def run(*arguments: str, module: str = "sweeper", timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, module: str = "sweeper", timeout: float = HANGS) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", module, *arguments],
             capture_output=True,

@@ -9,12 +9,13 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import wait
 
 _SERVE = """
 "$1/postgres" -D "$2/data" -k "$2" -c listen_addresses= -c fsync=off -c max_connections=40 >"$2/log" 2>&1 &
@@ -116,19 +117,15 @@ def served(programs: Path) -> Iterator[Server]:
     shell = ["sh", "-c", _SERVE, "sh", str(programs), str(folder)]
     with subprocess.Popen(shell, stdin=subprocess.PIPE, cwd=folder, start_new_session=True, **other):
         server = Server(folder, itertools.count())
-        _wait(server)
+        wait(lambda: _answers(server), "an answer of the server")
         yield server
 
 
-def _wait(server: Server, seconds: float = 30) -> None:
+def _answers(server: Server) -> bool:
     import psycopg
 
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            server.connect().close()
-            return
-        except psycopg.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+    try:
+        server.connect().close()
+    except psycopg.OperationalError:
+        return False
+    return True

@@ -45,7 +45,7 @@ def rule(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def folder(rule: str, tmp_path: Path) -> Path:
-    Path(shutil.copy(FROZEN / "fingerprint.key", tmp_path)).chmod(0o600)
+    Path(shutil.copy(FROZEN / "fingerprint.key", tmp_path)).chmod(0o600)  # a mode that no repository keeps
     return Path(shutil.copytree(FROZEN / rule, tmp_path / "sweeps" / "digits" / IDS[rule]))
 
 

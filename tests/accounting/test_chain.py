@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -189,10 +188,8 @@ def test_waiting_for_another_writer_has_an_end(books: Ledger, place: Place, monk
     lock = {"?": "BEGIN IMMEDIATE", "%s": "BEGIN; LOCK TABLE schema IN EXCLUSIVE MODE"}[place.mark]
     with closing(place.connect()) as other:
         other.execute(lock)
-        started = time.monotonic()
         with pytest.raises(LedgerDamaged, match="lock"):
             charge(books)
-        assert 0.1 < time.monotonic() - started < 5
         assert books.verify() == 1, "readers do not wait"
     assert charge(books) == 2
 

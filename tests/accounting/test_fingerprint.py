@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import pytest
 
 from accounting.errors import BadInput
 from accounting.fingerprint import KEY_BYTES, Content, Fingerprint, Key, Relation
+from tests.waiting import HANGS
 
 KEY, OTHER_KEY = Key(secret=bytes(range(KEY_BYTES))), Key(secret=bytes(KEY_BYTES))
 IMAGES, LABELS, MORE = b"images" * 1000, b"labels", b"images of somebody else"
@@ -149,7 +149,7 @@ def test_processes_that_ask_at_once_get_one_key(path: Path) -> None:
     assert [process.stdout and process.stdout.readline() for process in asking] == ["ready\n"] * 3
     for process in asking:
         print(file=process.stdin, flush=True)
-    assert {process.communicate(timeout=60)[0].strip() for process in asking} == {Key.open(path).id}
+    assert {process.communicate(timeout=HANGS)[0].strip() for process in asking} == {Key.open(path).id}
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601, 0o620, 0o666])
@@ -211,7 +211,7 @@ def test_a_folder_that_takes_no_file_is_one_sentence_with_the_next_step() -> Non
 @pytest.mark.parametrize("size", [0, 16, 31, 33])
 def test_a_short_secret_is_refused(size: int) -> None:
     with pytest.raises(ValueError, match=rf"^Expected secret={size} bytes to be 32\.$"):
-        Key(secret=os.urandom(size))
+        Key(secret=bytes(size))
 
 
 def test_the_key_lies_in_the_users_configuration_or_where_the_user_says(

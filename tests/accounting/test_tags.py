@@ -53,8 +53,10 @@ def of_conf() -> list[tuple[str, str]]:
     found = set()
     for path in sorted((ROOT / "conf").rglob("*.yaml")):
         group = path.relative_to(ROOT / "conf").parts[0]
-        text = path.read_text()
-        for target, _ in named(yaml.safe_load(text), group):
+        form = yaml.safe_load(path.read_text())
+        if path.parent.name == "conf":
+            form.pop("hydra", None)  # its callbacks are stored nowhere
+        for target, _ in named(form, group):
             found.add((target, GROUPS.get(group, group)))
     return sorted(found)
 

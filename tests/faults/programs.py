@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tests.faults.instants import Fault, arm
+from tests.waiting import HANGS
 
 _SERVER = get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.faults.preload"])
@@ -27,7 +28,6 @@ CLOCK = "FAULTS_CLOCK"
 """The variable that says by how many days the clock jumps."""
 
 _CHUNK = 1 << 16
-_GLANCE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +68,7 @@ class Run:
         wait([self._process.sentinel], seconds)
         self.kill()
 
-    def kill_once(self, condition: Callable[[], bool]) -> None:
-        """Kills the process as soon as the condition holds, unless it has ended by then."""
-        while self._process.is_alive() and not condition():
-            time.sleep(_GLANCE_SECONDS)
-        self.kill()
-
-    def wait(self, seconds: float = 180) -> Done:
+    def wait(self, seconds: float = HANGS) -> Done:
         """Reads what it says until it ends; orphans that it leaves behind may go on."""
         said: dict[Connection, list[bytes]] = {read: [] for read in self._reads}
         deadline = time.monotonic() + seconds

@@ -10,8 +10,10 @@ import pytest
 
 from accounting.errors import ExitCode
 from accounting.plan import Plan
-from tests.faults.ground import CHECKPOINTS, SWEEP, Ground, agree, alike, sentence, studied
+from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, alike, sentence, studied
 from tests.faults.instants import Stroke
+
+pytestmark = FAULTS
 
 Make = Callable[[tuple[str, ...]], Ground]
 

@@ -6,12 +6,15 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from accounting.errors import ExitCode
-from tests.faults.ground import CHECKPOINTS, SHARDS, SWEEP, Ground, agree, sentence, spread
+from tests.faults.ground import CHECKPOINTS, FAULTS, SHARDS, SWEEP, Ground, agree, sentence, spread
 from tests.faults.instants import Stroke
+
+pytestmark = FAULTS
 
 Make = Callable[[tuple[str, ...]], Ground]
 
@@ -30,9 +33,9 @@ def test_a_disk_that_is_full_from_here_on(ground: Make, undisturbed: Ground, nam
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_disk_that_is_full_from_instants_all_over_the_sweep_on(
-    tmp_path: Path, undisturbed: Ground, shard: int
+    tmp_path: Path, undisturbed: Ground, chance: Random, shard: int
 ) -> None:
-    for at in spread(1, len(undisturbed.instants()), 8, shard):
+    for at in spread(chance, 1, len(undisturbed.instants()), 8, shard):
         struck = Ground.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
         fill(struck, at)
         agree(struck, undisturbed)
@@ -95,9 +98,11 @@ def test_a_mount_that_vanishes_and_comes_back(ground: Make, undisturbed: Ground,
 
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_a_mount_that_vanishes_at_instants_all_over_the_runs(tmp_path: Path, undisturbed: Ground, shard: int) -> None:
+def test_a_mount_that_vanishes_at_instants_all_over_the_runs(
+    tmp_path: Path, undisturbed: Ground, chance: Random, shard: int
+) -> None:
     first, last = undisturbed.when("claim-1"), undisturbed.when("os.rename .*result", 2)
-    for at in spread(first, last, 4, shard):
+    for at in spread(chance, first, last, 4, shard):
         struck = Ground.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
         vanish(struck, at)
         agree(struck, undisturbed)

@@ -7,6 +7,8 @@ alone, since the folders are what was tampered with.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +21,10 @@ from accounting.execution import Execution, execution_of
 from accounting.plan import Plan
 from tests.faults.ground import CHECKPOINTS, EVERY, HIDING, RESUMES, STEPS, SWEEP, Ground
 from tests.faults.witness import Look
+from tests.randomized import SEARCHES
+from tests.waiting import HANGS, wait
+
+pytestmark = SEARCHES
 
 POISSON = ("tuning=poisson_selection", "tuning.mean=3")
 RULES = {"points": (), "selection": HIDING, "poisson": POISSON}
@@ -61,21 +67,28 @@ _PAID: Mapping[Execution, Callable[[Plan, Attempts, set[tuple[str, int]]], None]
 }
 
 
+def typed(ground: Ground, *more: str) -> subprocess.Popen[str]:
+    """The command in a process that imports all of it anew: pools of workers do not begin in a forked one."""
+    words = [sys.executable, "-m", "sweeper.cli", "sweep", *ground.words, *more]
+    environment, pipe = dict(ground.environment), subprocess.PIPE
+    return subprocess.Popen(words, cwd=ground.root, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
+
+
 def interrupted(ground: Ground) -> tuple[Plan, Path]:
     """Types the command and kills it once a job has begun; the plan, and its folder as it was left."""
-    run = ground.begin()
-    run.kill_once(lambda: any(ground.root.glob("sweeps/*/*/trials/*/claim-1")))
-    run.wait()
+    with typed(ground) as process:
+        wait(lambda: any(ground.root.glob("sweeps/*/*/trials/*/claim-1")) or process.poll() is not None)
+        process.kill()
     return Plan.read(ground.folder.plan), ground.folder.root
 
 
-def command(ground: Ground, plan: Plan, folder: Path) -> ExitCode:
+def command(ground: Ground, plan: Plan, folder: Path) -> None:
     """The command, in this folder."""
-    done = ground.begin(more=(f"hydra.sweep.dir={folder}",)).wait()
-    assert done.code in ANSWERS, done.err
-    assert "Traceback" not in done.err
+    with typed(ground, f"hydra.sweep.dir={folder}") as process:
+        _, errors = process.communicate(timeout=HANGS)
+    assert process.returncode in ANSWERS, errors
+    assert "Traceback" not in errors
     refuse_unpaid(ground, plan)
-    return ExitCode(done.code)
 
 
 def in_two_copies(ground: Ground) -> None:

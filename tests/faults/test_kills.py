@@ -6,17 +6,20 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from accounting.errors import ExitCode
 from accounting.plan import Plan
-from tests.faults.ground import CHANCE, CHECKPOINTS, HIDING, SHARDS, SWEEP, Ground, agree, spread
+from tests.faults.ground import CHECKPOINTS, FAULTS, HIDING, SHARDS, SWEEP, Ground, agree, spread
 from tests.faults.instants import Stroke
+
+pytestmark = FAULTS
 
 Make = Callable[[tuple[str, ...]], Ground]
 
-INSTANTS = 270
+INSTANTS = 330
 """No fewer than an undisturbed sweep of two trials has, and no more than that by a fifth."""
 
 ENDS = (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES)
@@ -36,11 +39,11 @@ def strike(ground: Ground, at: int) -> bool:
     return killed
 
 
-def strike_at_random(ground: Ground, kills: int) -> None:
+def strike_at_random(ground: Ground, kills: int, chance: Random) -> None:
     """Kills the command so often, each time where the one before it had left it."""
     latest = INSTANTS
     while kills:
-        if strike(ground, CHANCE.randrange(1, latest)):
+        if strike(ground, chance.randrange(1, latest)):
             kills -= 1
         else:
             latest = 1 + len(ground.instants())
@@ -75,18 +78,20 @@ def test_an_undisturbed_sweep_looks_exactly_as_often_as_it_was_charged_for_witho
     ],
 )
 def test_random_kills_lose_no_charge_and_change_no_report(
-    ground: Make, reference: Make, words: tuple[str, ...], kills: int
+    ground: Make, reference: Make, chance: Random, words: tuple[str, ...], kills: int
 ) -> None:
     struck = ground((*SWEEP, *words))
-    strike_at_random(struck, kills)
+    strike_at_random(struck, kills, chance)
     struck.finish()
     verbs_agree(struck)
     agree(struck, reference((*SWEEP, *(CHECKPOINTS if words else ()))))
 
 
-def test_random_kills_of_a_hiding_search_replace_no_try_and_let_out_the_winner_alone(ground: Make) -> None:
+def test_random_kills_of_a_hiding_search_replace_no_try_and_let_out_the_winner_alone(
+    ground: Make, chance: Random
+) -> None:
     struck = ground((*SWEEP, *CHECKPOINTS, *HIDING))
-    strike_at_random(struck, 6)
+    strike_at_random(struck, 6, chance)
     finish_search(struck)
 
 
@@ -134,10 +139,10 @@ def _score(place: Path) -> float | None:
     [pytest.param(CHECKPOINTS, 2, id="points"), pytest.param((*CHECKPOINTS, *HIDING), 4, id="search")],
 )
 def test_a_kill_at_instants_all_over_the_sweep(
-    tmp_path: Path, undisturbed: Ground, words: tuple[str, ...], every: int, shard: int
+    tmp_path: Path, undisturbed: Ground, chance: Random, words: tuple[str, ...], every: int, shard: int
 ) -> None:
     """About every other one of a sweep, and every fourth of a search; another choice each time."""
-    for at in spread(1, INSTANTS, every, shard):
+    for at in spread(chance, 1, INSTANTS, every, shard):
         struck = Ground.at(tmp_path / str(at), (*SWEEP, *words))
         strike(struck, at)
         if HIDING[0] in words:
@@ -149,12 +154,14 @@ def test_a_kill_at_instants_all_over_the_sweep(
 
 @pytest.mark.long
 @pytest.mark.parametrize("session", range(6))
-def test_many_kills_of_one_sweep_at_random_times(ground: Make, undisturbed: Ground, session: int) -> None:
+def test_many_kills_of_one_sweep_at_random_times(
+    ground: Make, undisturbed: Ground, chance: Random, session: int
+) -> None:
     """By the clock, which also strikes where nothing is written."""
     struck = ground((*SWEEP, *CHECKPOINTS))
     for _ in range(10):
         run = struck.begin()
-        run.kill_after(CHANCE.uniform(0.1, 4))
+        run.kill_after(chance.uniform(0.1, 4))
         assert run.wait().code in (-signal.SIGKILL, 0)
         struck.check()
     struck.finish()

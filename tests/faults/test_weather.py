@@ -10,9 +10,11 @@ import pytest
 
 from accounting.errors import ExitCode
 from accounting.result import Status
-from tests.faults.ground import CHECKPOINTS, SWEEP, Ground, agree, sentence
+from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, sentence
 from tests.faults.instants import Stroke
 from tests.faults.programs import CLOCK
+
+pytestmark = FAULTS
 
 Make = Callable[[tuple[str, ...]], Ground]
 

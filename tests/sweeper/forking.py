@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOON = 20
-"""Seconds within which all is over that does not hang."""
+SOON = 120
+"""Seconds within which all is over that does not hang, on a loaded machine too."""
+
+LONG = 10 * SOON
+"""Seconds for which a worker sleeps that shall be ended before."""
 
 
 def alive() -> set[str]:
@@ -29,13 +31,6 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,9 @@ from accounting.guarantee import Adjacency
 from accounting.plan import Plan
 from accounting.rdp import Rdp
 from sweeper.compose import PricedPlan
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]

@@ -12,6 +12,7 @@ import pytest
 
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
+from tests.randomized import TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 TRAINERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "trainer").glob("*.yaml"))
@@ -125,6 +126,7 @@ def test_a_budget_is_raised_on_the_record_only(program: Program, charged: Ledger
     assert charged.statement("digits").budget.epsilon == 30
 
 
+@TRAINS
 def test_a_command_that_names_an_earlier_budget_runs_and_says_so(program: Program, ledger: Ledger) -> None:
     old = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2", "steps=3", "budget.epsilon=24")
     quick = ("privacy.noise_multiplier=30", "accountant=rdp", "accountant.witnesses=[]")

@@ -23,6 +23,7 @@ from accounting.verify import verify_copies, verify_folder
 from reports.release import write_release
 from sweeper.admission import Retry, admit, open_account
 from sweeper.books import Work, every_point
+from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
     ONCE,
@@ -34,6 +35,8 @@ from tests.sweeper.searches import (
     result_of,
     work,
 )
+
+pytestmark = SEARCHES
 
 Places = Callable[..., Place]
 

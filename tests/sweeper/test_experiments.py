@@ -17,6 +17,9 @@ from sweeper.app import CONF
 from sweeper.compose import PricedPlan
 from sweeper.declaration import declare
 from sweeper.scales import FULL, REDUCED, scaled
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]

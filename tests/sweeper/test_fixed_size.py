@@ -11,6 +11,9 @@ import pytest
 from accounting.events import flatten, from_json, same
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 

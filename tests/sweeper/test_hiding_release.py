@@ -17,6 +17,7 @@ from accounting.selection import Draw
 from accounting.verify import verify_folder
 from reports.page import write_report
 from reports.release import write_release
+from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     ONCE,
     POISSON,
@@ -29,6 +30,8 @@ from tests.sweeper.searches import (
     result_of,
     work,
 )
+
+pytestmark = SEARCHES
 
 
 def test_no_file_that_leaves_tells_the_number_of_tries_or_anything_of_losers(

@@ -20,7 +20,11 @@ from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
 from sweeper.stopping import SAME_SECONDS
+from tests.randomized import TRAINS
 from tests.sweeper.searches import Program, folder_of
+from tests.waiting import HANGS, wait
+
+pytestmark = TRAINS
 
 QUICK = (
     "dataset=digits",
@@ -89,16 +93,9 @@ def the_folder(place: Path) -> SweepFolder:
     return folder
 
 
-def wait(condition: Callable[[], bool], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("name", ["submitit", "fork", *(pytest.param(one, marks=LONG) for one in ("joblib", "ray"))])
 def test_trials_come_back_through_every_launcher(launched: Launched, program: Program, ledger: Ledger) -> None:
-    folder = folder_of(program(*TWO, *launched.overrides, timeout=300))
+    folder = folder_of(program(*TWO, *launched.overrides))
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 2
     plan = Plan.read(folder.plan)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
@@ -146,7 +143,7 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
     """A terminal sends it to the coordinator and to its workers alike."""
     with begun(20000) as process:
         os.killpg(process.pid, signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert "2 not begun, 2 waiting at a checkpoint of 4 trials" in said
     assert f"python -m sweeper {QUICK[0]}" in said
@@ -193,7 +190,7 @@ def test_a_killed_worker_costs_what_ran_and_nothing_else(
     """Where the pool ends with it, its neighbour is killed too; what waited runs as if nothing had happened."""
     with begun(3000) as process:
         os.kill(at_work(tmp_path)[0], signal.SIGKILL)
-        _, errors = process.communicate(timeout=240)
+        _, errors = process.communicate(timeout=HANGS)
     assert process.returncode == 4
     assert ("The launcher lost jobs" in errors) == (launched.complaint is not None)
     assert (launched.complaint or "") in errors
@@ -216,7 +213,7 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
     """Slurm's word, two minutes before it ends a job, comes by submitit's signal."""
     with begun(3000) as process:
         os.kill(at_work(tmp_path)[0], signal.SIGUSR2)
-        _, errors = process.communicate(timeout=240)
+        _, errors = process.communicate(timeout=HANGS)
     assert process.returncode == 4
     assert "left with 1 waiting at a checkpoint of 4 trials" in errors
     folder = the_folder(tmp_path)
@@ -237,7 +234,7 @@ def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_
         workers = at_work(tmp_path)
         process.kill()
     assert len(workers) == 2
-    wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
+    wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     folder = the_folder(tmp_path)
     assert results(folder) == []
     assert folder_of(program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root

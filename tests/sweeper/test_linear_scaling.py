@@ -119,6 +119,9 @@ def test_without_any_score_the_last_run_is_at_some_rate_of_its_phase(plan: Plan)
     assert chosen in points_at(plan, last_noise(plan)).values()
 
 
+@pytest.mark.randomized(
+    draws="8 choices of 3 of 7 rates, for two phases", bound="all are the same", false_alarm=(7 * 6 * 5) ** -14.0
+)
 def test_cheap_runs_try_different_rates_and_the_seed_says_which(compose_priced: Compose) -> None:
     def chosen(arguments: Sequence[str]) -> tuple[list[int], ...]:
         plan = compose_priced([*LINE, *arguments]).plan

@@ -17,7 +17,7 @@ from accounting.errors import BadInput
 from sweeper.locks import WORK, at_work, held, working
 
 HOLD = "import sys, time; from pathlib import Path; from sweeper.locks import held\n"
-HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(60)"
+HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(3600)"
 
 
 def holder(path: Path) -> subprocess.Popen[str]:

@@ -29,7 +29,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     folder = tmp_path_factory.mktemp("plan")
     environment = os.environ | {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "COLUMNS": "120"}
     command = [sys.executable, "-m", "sweeper.cli", "plan", *LIGHT, "budget.epsilon=5", "privacy.epsilon=6", "fit=true"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     return done, folder
 
 

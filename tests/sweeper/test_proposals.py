@@ -18,6 +18,7 @@ from reports.page import write_report
 from reports.release import write_release
 from reports.table import read
 from sweeper.admission import Retry
+from tests.randomized import TRAINS
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
 from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released
 
@@ -247,6 +248,7 @@ def test_a_release_shows_every_run_and_no_more(place: Callable[..., Place]) -> N
     assert "Their number, 6, was fixed beforehand" in files["report.html"].decode()
 
 
+@TRAINS
 @pytest.mark.long
 def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger) -> None:
     """Two workers, so proposals come in pairs."""

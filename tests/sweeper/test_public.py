@@ -18,6 +18,9 @@ from reports.export import write_export
 from sweeper import passbook
 from sweeper.admission import open_account
 from sweeper.compose import PricedPlan
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]

@@ -19,6 +19,7 @@ from accounting.errors import LedgerDamaged
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger
 from accounting.readonly import unchanged
+from tests.randomized import TRAINS
 from tests.sweeper.searches import folder_of
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -110,6 +111,7 @@ def test_a_read_only_ledger_is_shown_and_left_alone(bound: Program, ledger: Ledg
     assert {path.name for path in ledger.path.parent.iterdir()} == {"ledger.sqlite"}
 
 
+@TRAINS
 def test_a_sweep_of_a_read_only_ledger_is_verified_and_reported(
     bound: Program, program: Program, ledger: Ledger
 ) -> None:

@@ -46,8 +46,8 @@ def results(program: Program, dataset: str, *line: str) -> list[TrialResult]:
 def test_private_training_learns_at_the_default_budget(
     program: Program, ledger: Ledger, dataset: str, grid: tuple[str, ...], accuracy: float
 ) -> None:
-    """Thresholds several points below what single runs reached, so that the noise decides one in many thousands."""
-    found = results(program, dataset, *grid)
+    """Thresholds several points below what single runs reached, with a seed so that the noise decides nothing."""
+    found = results(program, dataset, *grid, "seed=1")
     assert {result.status for result in found} == {Status.FINISHED}
     assert max(result.score["value"] for result in found if result.score) > accuracy
     assert ledger.statement(dataset).reserved[0] <= 8.0
@@ -55,7 +55,7 @@ def test_private_training_learns_at_the_default_budget(
 
 def test_resnet20_on_cifar10_to_the_end(program: Program, ledger: Ledger) -> None:
     """2 x 2 points, a few steps: the path of the papers' experiment, not its accuracy."""
-    grid = ("trainer=dpnsgd", "trainer.lr=0.4,1.6", "trainer.regularizer=0.01,1", "steps=2")
+    grid = ("trainer=dpnsgd", "trainer.lr=0.4,1.6", "trainer.regularizer=0.01,1", "steps=2", "seed=1")
     found = results(program, "cifar10", *grid)
     assert [result.status for result in found] == [Status.FINISHED] * 4
     assert all(result.steps == 2 for result in found)

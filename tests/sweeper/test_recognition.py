@@ -18,7 +18,10 @@ from accounting.ledger import Ledger
 from accounting.plan import Plan
 from sweeper.compose import PricedPlan
 from sweeper.recognition import changed_since, fingerprint_of, foresee, news, read_contents
+from tests.randomized import TRAINS
 from trainers.data.contents import verify_contents
+
+pytestmark = TRAINS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -20,7 +20,10 @@ from reports.release import write_release
 from sweeper.budget import budget
 from sweeper.passbook import PANEL
 from tests.conftest import Program
+from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place, folder_of, work
+
+pytestmark = SEARCHES
 
 BUDGET = Guarantee(epsilon=24.0, delta=1e-4)
 SWEEP = (
@@ -40,7 +43,8 @@ def emptied(ledger: Ledger) -> None:
 def deleted(ledger: Ledger) -> None:
     assert ledger.path is not None
     for part in ledger.path.parent.glob(f"{ledger.path.name}*"):
-        part.unlink()
+        if part.is_file():
+            part.unlink()
 
 
 @pytest.fixture

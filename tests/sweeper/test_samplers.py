@@ -28,7 +28,7 @@ def test_every_sampler_of_the_configuration_runs_whatever_becomes_of_its_runs(
     place: Callable[..., Place], sampler: str
 ) -> None:
     line = ["dataset=digits", "model=logistic,one_hidden", "steps=3", "accountant=rdp", "accountant.witnesses=[]"]
-    here = place([*line, f"search={sampler}", "search.trials=14"])
+    here = place([*line, f"search={sampler}", "search.trials=14", "seed=1"])
     fates = iter([0.3, "failed", None, "diverged", 0.8, 0.5, 0.4] * 2)
     assert go_on(here, begin(here, Retry.NONE), many=3, fates=fates) == 14
     known = attempts(here)
@@ -85,7 +85,16 @@ def test_with_a_seed_the_same_scores_give_the_same_proposals(compose_priced: Com
     first = proposed("1")
     assert proposed("1") == first
     assert proposed("2") != first
-    assert proposed("null") != proposed("null")
+
+
+@pytest.mark.randomized(
+    draws="12 proposals, 10 of them uniform among 16 points", bound="all are the same", false_alarm=16.0**-10
+)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_without_a_seed_proposals_differ(compose_priced: Compose, sampler: str) -> None:
+    plan = compose_priced([*WIDE, f"search={sampler}", "search.trials=12"]).plan
+    one, other = (learn(plan, 12, score=lambda trial: 0.1 * distance(trial)) for _ in range(2))
+    assert one != other
 
 
 class Spy(optuna.samplers.RandomSampler):

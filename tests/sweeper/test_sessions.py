@@ -26,6 +26,9 @@ from sweeper.job import run_block
 from sweeper.session import Machine, Session
 from sweeper.trial import check_company, run_sessions
 from tests.places import NONCE, both, launched
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 

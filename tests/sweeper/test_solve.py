@@ -14,6 +14,7 @@ from accounting.errors import BadInput
 from accounting.events import compose, repeat, same
 from accounting.execution import can_run
 from accounting.selection import rule_from_config
+from accounting.stored import stored
 from sweeper.app import CONF
 from sweeper.compose import PricedPlan, compose_plan
 from sweeper.points import offered_rules, points, read_request
@@ -115,7 +116,7 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
         for label, priced in costs.items()
         if {"winner", "winner_score"} <= set(priced.rule.discloses) and can_run(priced.rule)
     }
-    assert winner.plan.rule == rules[min(able, key=able.__getitem__)]
+    assert winner.plan.rule == stored(rules[min(able, key=able.__getitem__)], "rule")
     assert "tuning=auto" in winner.plan.notes[-1]
 
 
@@ -125,7 +126,7 @@ def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(off
     assert "public" not in rules, "it needs the name of the public data"
     assert rules["private_selection"]["mean"] == 7, "the chosen rule is offered as it was chosen"
     assert rules["random_stopping"]["delta"] == 2e-6
-    assert priced.plan.rule == rules["private_selection"]
+    assert priced.plan.rule == stored(rules["private_selection"], "rule")
 
 
 def test_a_search_over_unequal_points_charges_the_worst_and_says_so(compose_priced: Compose) -> None:

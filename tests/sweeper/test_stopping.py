@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from sweeper import stopping
 from sweeper.stopping import SIGNALS, graceful, same_command
+from tests.waiting import HANGS
 
 ALONE = """
 import os, signal, sys, time
@@ -22,7 +23,9 @@ from pathlib import Path
 from sweeper.stopping import graceful
 with graceful(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(0.3)
+    deadline = time.monotonic() + 120
+    while not Path(sys.argv[1]).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
     print(Path(sys.argv[1]).exists())
 """
 IS_DEAF = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
@@ -43,9 +46,17 @@ def handlers() -> Iterator[None]:
 
 
 def send(number: signal.Signals) -> None:
-    """As a terminal does: to the process, not to one of its threads."""
-    os.kill(os.getpid(), number)
-    time.sleep(0.05)
+    """As a terminal does, to the process and not to one of its threads; returns when it is about to be handled."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        ours.settimeout(HANGS)
+        before = signal.set_wakeup_fd(theirs.fileno())
+        try:
+            os.kill(os.getpid(), number)
+            assert ours.recv(1) == bytes([number])
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -67,7 +78,7 @@ def test_twice_is_out(stop: Path, number: signal.Signals, monkeypatch: pytest.Mo
 
 
 def test_signals_that_come_together_are_one_request(stop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "SAME_SECONDS", 60.0)
+    monkeypatch.setattr(stopping, "SAME_SECONDS", 1e9)
     with graceful(stop):
         send(signal.SIGTERM)
         send(signal.SIGTERM)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from socket import gethostname
@@ -20,9 +19,13 @@ from accounting.events import from_json, same
 from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.private_store import PrivateStore
-from accounting.result import Status, TrialResult
+from accounting.result import MODEL_FILE, Status, TrialResult
 from accounting.verify import verify_folder
 from tests.databases import Server
+from tests.randomized import TRAINS
+from tests.waiting import HANGS, strike_when, wait
+
+pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -104,9 +107,7 @@ def test_kill_minus_nine_and_resume(
     line = [*SMALL, "trainer.lr=1,2,4,8", "steps=400", "privacy.noise_multiplier=20", "compute.together=1"]
     command = [sys.executable, "-m", "sweeper", *line]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
-        _wait(lambda: len(list(tmp_path.glob("sweeps/*/*/trials/*/result.json"))) >= 2)
-        _wait(lambda: _open_claims(tmp_path) == 1)
-        process.send_signal(signal.SIGKILL)
+        strike_when(lambda: _results(tmp_path) >= 2 and _open_claims(tmp_path) == 1, process, signal.SIGKILL)
     folder = next(tmp_path.glob("sweeps/digits/*"))
     before = ledger.statement("digits")
     finished = {trial: result.ended for trial, result in results(folder).items()}
@@ -130,11 +131,8 @@ def test_kill_minus_nine_and_resume(
     ledger.verify()
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the sweep did not come that far"
-        time.sleep(0.02)
+def _results(root: Path) -> int:
+    return len(list(root.glob("sweeps/*/*/trials/*/result.json")))
 
 
 def _open_claims(root: Path) -> int:
@@ -375,16 +373,20 @@ def test_reproducible_sweeps_repeat_and_are_no_release(program: Program, tmp_pat
     assert "reproducible" in page
 
 
+@pytest.mark.randomized(
+    draws="secret noise of two sweeps", bound="keys of 128 bits are the same, of 6 pairs", false_alarm=6 * 2.0**-128
+)
 def test_secret_sweeps_do_not_repeat(program: Program, ledger: Ledger) -> None:
-    """The same seedless command twice: another draw of noise, hence another score."""
+    """The same seedless command twice: another draw of noise, hence other weights."""
     line = (*SMALL, "trainer.lr=2,4,8", "privacy.epsilon=11")
-    scores = []
+    models = []
     for _ in range(2):
         folder = folder_of(program(*line))
-        scores.append({trial: result.score for trial, result in results(folder).items()})
+        models.append({trial: (folder / "trials" / trial / MODEL_FILE).read_bytes() for trial in results(folder)})
         shutil.rmtree(folder)
-    assert scores[0].keys() == scores[1].keys()
-    assert all(scores[0][trial] != scores[1][trial] for trial in scores[0])
+    assert models[0].keys() == models[1].keys()
+    assert len(models[0]) == 6
+    assert all(models[0][trial] != models[1][trial] for trial in models[0])
 
 
 def test_two_workers(program: Program) -> None:
@@ -406,7 +408,7 @@ def test_a_second_coordinator_is_refused_in_whichever_folder(
     line = [*TWO, "steps=100000", "privacy.noise_multiplier=200"]
     command = [sys.executable, "-m", "sweeper", *line]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
-        _wait(lambda: _open_claims(tmp_path) >= 1)
+        wait(lambda: _open_claims(tmp_path) >= 1)
         second = program(*line, f"hydra.sweep.dir={tmp_path / 'elsewhere'}")
         os.kill(first.pid, signal.SIGKILL)
     assert second.returncode == 2
@@ -428,9 +430,9 @@ def test_ctrl_c_is_130_and_says_how_to_go_on(environment: dict[str, str], tmp_pa
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        _wait(lambda: _open_claims(tmp_path) >= 1)
+        wait(lambda: _open_claims(tmp_path) >= 1)
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert "2 waiting at a checkpoint of 2 trials" in said
     assert f"the same command goes on: python -m sweeper {TWO[0]}" in said

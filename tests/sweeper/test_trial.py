@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from accounting.events import DpEvent, PlanEvent, compose, flatten, from_json, p
 from accounting.folder import SweepFolder
 from accounting.plan import Trial
 from accounting.receipt import Receipt
-from accounting.result import Status, TrialResult
+from accounting.result import MODEL_FILE, Status, TrialResult
 from accounting.steps import can_resume, steps_spent
 from accounting.stored import canonical
 from sweeper.app import CONF
@@ -34,6 +33,10 @@ from sweeper.materials import make_model, make_streams
 from sweeper.session import Machine, Session
 from sweeper.trial import check_realised, check_scored, run_sessions
 from tests.places import NONCE, both, launched
+from tests.randomized import TRAINS
+from tests.waiting import wait
+
+pytestmark = TRAINS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -150,7 +153,8 @@ def test_a_trial_uses_nobody_elses_generator_and_leaves_them_alone(trial: Trial,
     assert torch.equal(torch.get_rng_state(), state)
     assert not torch.equal(before, state)
     assert first.status is second.status is Status.FINISHED
-    assert first.score != second.score, "the noise is drawn afresh, whatever the global seed"
+    models = [(tmp_path / place / MODEL_FILE).read_bytes() for place in ("a", "b")]
+    assert models[0] != models[1], "the noise is drawn afresh, whatever the global seed"
 
 
 def test_initial_weights_depend_on_the_trial_alone(trial: Trial) -> None:
@@ -313,10 +317,14 @@ def test_a_score_that_is_no_number_is_a_failure(
     assert (tmp_path / "trial" / "steps-1").read_text().endswith("score 3\n"), "it was measured, and is paid for"
 
 
+STEPS = 200_000
+"""More than a job takes before it hears of a stop, however late that comes."""
+
+
 @pytest.fixture
 def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, Trial, Callable[[], None]]]:
     """A folder with a charged plan of one long trial, the trial, and the job that Hydra would start for it."""
-    plan = compose_priced([*LINE, *VALUES, "steps=1500", "privacy.noise_multiplier=3", "score.noise_std=3"]).plan
+    plan = compose_priced([*LINE, *VALUES, f"steps={STEPS}", "privacy.noise_multiplier=3", "score.noise_std=3"]).plan
     (trial,) = plan.trials
     folder = SweepFolder(root=tmp_path / "sweep", store=launched(tmp_path / "private"))
     plan.write(folder.plan)
@@ -346,8 +354,7 @@ def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
     place = folder.trial(trial.id)
 
     def ask() -> None:
-        while not (place / "progress").exists():
-            time.sleep(0.01)
+        wait((place / "progress").exists, "the first step")
         folder.stop.touch() if asked_by == "file" else os.kill(os.getpid(), signal.SIGTERM)
 
     asking = threading.Thread(target=ask)
@@ -356,7 +363,7 @@ def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
     asking.join()
     assert TrialResult.read(place) is None
     assert can_resume(folder.place(trial.id), trial, 1)
-    assert 0 < steps_spent(folder.place(trial.id), trial, 1) < 1500
+    assert 0 < steps_spent(folder.place(trial.id), trial, 1) < STEPS
 
 
 def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:

@@ -13,6 +13,9 @@ from accounting.plan import Block, Plan
 from sweeper.job import _refuse_untrusted
 from sweeper.runner import overrides
 from tests.conftest import Program
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 FROZEN = Path(__file__).parent.parent / "frozen" / "e41da95" / "composition" / "plan.json"
 

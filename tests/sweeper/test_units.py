@@ -22,6 +22,10 @@ from accounting.verify import verify_folder
 from sweeper.compose import PricedPlan
 from sweeper.session import Machine, Session
 from sweeper.trial import run_sessions
+from tests.places import both
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -182,7 +186,7 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     place.mkdir()
     receipt = Receipt(account="visits", plan="p", trial=forgetful.id, attempt=1, charge="c", entries=3, head="h")
     machine = Machine(device="cpu", threads=1, chunk=None, data=tmp_path)
-    run_sessions([Session(trial=forgetful, receipt=receipt, place=place)], machine)
+    run_sessions([Session(trial=forgetful, receipt=receipt, place=both(place))], machine)
     result = TrialResult.read(place)
     assert result is not None
     assert result.status is Status.FAILED

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,10 @@ from accounting.ledger import Ledger
 from accounting.plan import Plan
 from accounting.result import Status, TrialResult
 from accounting.verify import verify_folder
+from tests.randomized import TRAINS
+from tests.waiting import HANGS, strike_when
+
+pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -44,13 +47,8 @@ def struck(root: Path, environment: dict[str, str], line: tuple[str, ...], by: s
     """Starts the sweep, strikes once all of its points are at work, and says how it ended."""
     command = [sys.executable, "-m", "sweeper", *line]
     with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not begun(root):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(by)
-        return process.wait(120)
+        strike_when(lambda: begun(root), process, by)
+        return process.wait(HANGS)
 
 
 @pytest.mark.parametrize("subsample", ["independent", pytest.param("shared", marks=pytest.mark.long)])

@@ -20,7 +20,7 @@ from trainers.data.records import Records
 from trainers.dpadam import DpAdam
 from trainers.engines.engine import Engine, Minibatch, Task
 from trainers.engines.opacus import Opacus
-from trainers.entropy import Streams, secret_streams
+from trainers.entropy import Streams, reproducible_streams
 from trainers.loop import train
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
@@ -94,7 +94,7 @@ class Attempt:
             model,
             engine or Opacus(),
             some_records(self.records),
-            streams or secret_streams(),
+            streams or reproducible_streams(1, f"session {resume}"),
             device="cpu",
             journal=TrialJournal(receipt=receipt, run=self.run, every=self.every, steps=steps),
             since=read_checkpoint(steps, self.run, "cpu") if resume else None,

@@ -19,7 +19,7 @@ from trainers.data.records import Records
 from trainers.dpadamwosm import DpAdamWosm
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
-from trainers.entropy import reproducible_streams, secret_streams
+from trainers.entropy import reproducible_streams
 from trainers.loop import train, train_together
 from trainers.noise import standard_normal
 from trainers.run import Progress, Run
@@ -150,7 +150,7 @@ def test_an_update_is_told_the_deviation_of_its_own_step(noise) -> None:
 @each_schedule
 def test_what_ran_is_told_step_by_step(bounds) -> None:
     run = replace(RUN, bounds=bounds)
-    outcome = train(run, fresh_model(), Opacus(), some_records(), secret_streams(), device="cpu")
+    outcome = train(run, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "one"), device="cpu")
     steps = [
         poisson_gaussian(sample_rate=0.25, noise_multiplier=0.7 * (1 / bounds.factor(step, 5))) for step in range(5)
     ]
@@ -161,7 +161,7 @@ def test_what_ran_is_told_step_by_step(bounds) -> None:
 
 def test_a_run_that_diverges_did_a_part_of_what_was_declared() -> None:
     wild = replace(RUN, trainer=DpSgd(lr=1e38, clip_norm=1e3), steps=50)
-    outcome = train(wild, fresh_model(), Opacus(), some_records(), secret_streams(), device="cpu")
+    outcome = train(wild, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "another"), device="cpu")
     assert outcome.diverged
     assert outcome.steps < 50
     assert is_charged(outcome.event, wild.event, least=0)
@@ -183,11 +183,19 @@ def test_a_run_that_was_stopped_goes_on_at_the_right_step(sampler) -> None:
     ends = iter([False, True])
     options = {"device": "cpu", "journal": Notes()}
     first = train(
-        run, fresh_model(), Opacus(), some_records(), secret_streams(), should_stop=lambda: next(ends), **options
+        run,
+        fresh_model(),
+        Opacus(),
+        some_records(),
+        reproducible_streams(1, "a third"),
+        should_stop=lambda: next(ends),
+        **options,
     )
     assert (first.stopped, first.steps) == (True, 2)
     assert is_charged(first.event, run.event, least=2)
-    last = train(run, fresh_model(), Opacus(), some_records(), secret_streams(), since=kept[0], **options)
+    last = train(
+        run, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "a fourth"), since=kept[0], **options
+    )
     assert last.steps == 5
     assert same(last.event, run.event)
 
@@ -197,4 +205,4 @@ def test_runs_with_other_bounds_do_not_take_their_steps_together() -> None:
     runs, records = [RUN, replace(RUN, bounds=CONSTANT)], some_records()
     sums = EngineSums(models=models, engine=Opacus(), records=records, device="cpu", chunk=None)
     with pytest.raises(ValueError, match="Expected bounds of runs that are trained together to be alike"):
-        train_together(runs, models, sums, records, [secret_streams()] * 2, device="cpu")
+        train_together(runs, models, sums, records, [reproducible_streams(1, "a fifth")] * 2, device="cpu")

@@ -26,7 +26,7 @@ from trainers.data.split import Split
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import reproducible_streams, secret_streams
+from trainers.entropy import reproducible_streams
 from trainers.loop import train, train_together
 from trainers.models.initialise import build
 from trainers.models.one_hidden import one_hidden
@@ -198,7 +198,7 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
             fresh(),
             Opacus(),
             TRAIN,
-            secret_streams(),
+            reproducible_streams(1, "one"),
             device="cpu",
             journal=TrialJournal(receipt=receipt, run=RUN, every=None, steps=steps),
             since=read_checkpoint(steps, RUN, "cpu") if resume else None,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
+from tests.margins import FALSE_ALARM, count_range
 from trainers.entropy import Streams, initial_seed, reproducible_streams, secret_streams
 
 
@@ -23,18 +24,32 @@ def keys(streams: Streams) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.randomized(
+    draws="60 keys", bound="two of 60 draws of 4 x 63 bits are the same", false_alarm=60 * 59 / 2 * 2.0**-128
+)
 def test_secret_streams_differ_between_calls_and_uses() -> None:
     drawn = [word for _ in range(20) for word in words(secret_streams())]
     assert len(set(drawn)) == 60
 
 
+@pytest.mark.randomized(
+    draws="300 keys", bound="exact binomial tails of 128 bits and of their pairs", false_alarm=2 * FALSE_ALARM
+)
 def test_secret_keys_have_128_random_bits() -> None:
+    """Each bit is 1 in half of the keys, and any two are the same in half of them."""
     sampled = np.array([key for _ in range(100) for key in keys(secret_streams())], dtype=np.uint64)
-    ones = np.unpackbits(sampled.view(np.uint8), axis=None).reshape(len(sampled), 128).mean(axis=0)
-    assert ones.min() > 0.3
-    assert ones.max() < 0.7
+    bits = np.unpackbits(sampled.view(np.uint8), axis=None).reshape(len(sampled), 128).astype(int)
+    low, high = count_range(len(bits), 0.5, 128)
+    assert low <= bits.sum(axis=0).min() <= bits.sum(axis=0).max() <= high
+    same = (bits.T @ bits + (1 - bits).T @ (1 - bits))[np.triu_indices(128, k=1)]
+    low, high = count_range(len(bits), 0.5, len(same))
+    assert low <= same.min() <= same.max() <= high
+    assert 0 < low < high < len(bits), "a bit that never changes, or is another one's copy, is found"
 
 
+@pytest.mark.randomized(
+    draws="two draws from secret keys", bound="two keys of 128 bits are the same", false_alarm=2.0**-128
+)
 def test_secret_streams_ignore_and_spare_the_global_state() -> None:
     before = np.random.get_state()
     assert words(secret_streams()) != words(secret_streams())

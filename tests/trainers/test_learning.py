@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from trainers.data.records import Records
 from trainers.engines.fused import Fused
-from trainers.entropy import secret_streams
+from trainers.entropy import reproducible_streams
 from trainers.loop import train
 from trainers.method import is_noiseless
 from trainers.models.initialise import build
@@ -51,7 +51,7 @@ def test_no_method_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", LR)
 def test_every_method_learns_digits(digits: Records, name: str) -> None:
-    """Chance is 0.1; three runs of each reached 0.85 to 0.93."""
+    """Chance is 0.1; runs of each reached 0.85 to 0.93, and this one has a seed."""
     trainer = instantiate(OmegaConf.load(CONF / "trainer" / f"{name}.yaml"), lr=LR[name])
     run = Run(
         trainer=trainer,
@@ -62,6 +62,6 @@ def test_every_method_learns_digits(digits: Records, name: str) -> None:
         train_records=1797,
     )
     model = build(lambda: logistic((1, 8, 8), 10), 1)
-    train(run, model, Fused(), digits, secret_streams(), device="cpu")
+    train(run, model, Fused(), digits, reproducible_streams(1, "one"), device="cpu")
     right, wrong = right_and_wrong(model, digits, "cpu")
     assert right / (right + wrong) > 0.75

@@ -128,7 +128,7 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
 @each_trainer
 def test_what_ran_is_what_was_declared(trainer) -> None:
     run = replace(RUN, trainer=trainer)
-    _, outcome = trained(run, some_records(80), secret_streams())
+    _, outcome = trained(run, some_records(80), reproducible_streams(1, "one"))
     assert same(outcome.event, run.event)
     assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1 / 3, noise_multiplier=0.7), 4))
     assert outcome.steps == 4
@@ -141,12 +141,15 @@ def test_what_ran_is_what_was_declared(trainer) -> None:
     ids=lambda other: next(iter(other)),
 )
 def test_what_ran_is_not_what_was_not_declared(other) -> None:
-    _, outcome = trained(replace(RUN, **other), some_records(80), secret_streams())
+    _, outcome = trained(replace(RUN, **other), some_records(80), reproducible_streams(1, "another"))
     assert not same(outcome.event, RUN.event)
 
 
 def test_the_true_number_of_records_enters_neither_the_event_nor_the_divisor() -> None:
-    events = {flatten(trained(RUN, some_records(size), secret_streams())[1].event) for size in (0, 80, 90, 100)}
+    events = {
+        flatten(trained(RUN, some_records(size), reproducible_streams(1, "a third"))[1].event)
+        for size in (0, 80, 90, 100)
+    }
     assert events == {flatten(RUN.event)}
     doubled = replace(RUN, sampler=Poisson(batch_size=60), train_records=2 * NOMINAL)
     moves = [
@@ -199,7 +202,7 @@ def test_projected_weights_are_within_their_ball_after_every_step(radius) -> Non
 )
 def test_divergence_is_flagged_and_stops_the_run(wild) -> None:
     run = replace(RUN, trainer=wild, steps=10)
-    weights, outcome = trained(run, some_records(80), secret_streams())
+    weights, outcome = trained(run, some_records(80), reproducible_streams(1, "a fourth"))
     assert outcome.diverged
     assert outcome.steps < 10
     assert same(outcome.event, replace(run, steps=outcome.steps).event)
@@ -213,7 +216,7 @@ def test_a_broken_record_does_not_break_the_run(trainer) -> None:
     features[::5] = torch.tensor([math.nan, math.inf, -math.inf, 3e38]).repeat(4)[:, None]
     broken = replace(records, features=features)
     run = replace(RUN, trainer=trainer, sampler=Poisson(batch_size=NOMINAL))
-    weights, outcome = trained(run, broken, secret_streams())
+    weights, outcome = trained(run, broken, reproducible_streams(1, "a fifth"))
     assert not outcome.diverged
     assert bool(weights.isfinite().all())
     assert same(outcome.event, run.event)
@@ -232,6 +235,9 @@ def test_no_global_generator_is_used_or_changed() -> None:
     random.setstate(before[2])
 
 
+@pytest.mark.randomized(
+    draws="secret noise of two runs", bound="two keys of 128 bits are the same", false_alarm=2.0**-128
+)
 def test_secret_runs_differ_and_the_seed_and_the_trial_both_matter() -> None:
     run = partial(trained, RUN, some_records(80))
     assert not torch.equal(run(secret_streams())[0], run(secret_streams())[0])
@@ -260,7 +266,7 @@ def test_training_learns(trainer) -> None:
     )
     model = fresh_model()
     before = float((model(records.features).argmax(dim=1) == records.labels).double().mean())
-    train(run, model, Opacus(), records, secret_streams(), device="cpu")
+    train(run, model, Opacus(), records, reproducible_streams(1, "a sixth"), device="cpu")
     after = float((model(records.features).argmax(dim=1) == records.labels).double().mean())
     assert after > max(0.75, before)
 

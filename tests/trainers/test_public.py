@@ -22,7 +22,7 @@ from trainers.engines.engine import Engine
 from trainers.engines.fused import Fused
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams, reproducible_streams, secret_streams
+from trainers.entropy import Streams, reproducible_streams
 from trainers.loop import train, train_together
 from trainers.models.initialise import build
 from trainers.models.one_hidden import one_hidden
@@ -67,7 +67,7 @@ def flat(model: nn.Module) -> Tensor:
 
 def noiseless_streams() -> Streams:
     """Streams whose noise is nobody's to draw."""
-    return replace(secret_streams(), noise=None)
+    return replace(reproducible_streams(1, "one"), noise=None)
 
 
 def by_torch(trainer: object) -> Tensor:
@@ -134,7 +134,7 @@ def test_a_score_of_the_training_records_is_the_share_of_right_ones_and_asks_for
     model = fresh()
     right = int((model(RECORDS.features).argmax(dim=1) == RECORDS.labels).sum())
     score = OnTraining()
-    found = score.measure(model, Split(train=RECORDS), secret_streams().score, "cpu")
+    found = score.measure(model, Split(train=RECORDS), reproducible_streams(1, "another").score, "cpu")
     assert found.value == right / N
     assert found.low < found.value < found.high
     with pytest.raises(ValueError, match=r"Expected dataset\.public=true with score=training"):

@@ -26,7 +26,7 @@ from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
-from trainers.entropy import secret_streams
+from trainers.entropy import reproducible_streams
 from trainers.loop import train, train_together
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
@@ -110,7 +110,11 @@ def test_the_loop_takes_whole_epochs_and_each_run_its_own(share_streams: bool) -
     models = [model(0), model(1)]
     runs = [RUN, replace(RUN, trainer=DpSgd(lr=3e38, clip_norm=1e6))]
     sums = Seen(models=models, engine=Opacus(), records=DATA, device="cpu", chunk=None)
-    streams = [secret_streams()] * 2 if share_streams else [secret_streams(), secret_streams()]
+    streams = (
+        [reproducible_streams(1, "one")] * 2
+        if share_streams
+        else [reproducible_streams(1, "another"), reproducible_streams(1, "a third")]
+    )
     one, other = train_together(runs, models, sums, DATA, streams, device="cpu")
     assert same(one.event, RUN.event)
     assert (other.diverged, other.steps) == (True, PERIOD)
@@ -131,7 +135,7 @@ def test_a_run_that_shall_stop_ends_its_epoch() -> None:
         model(0),
         Opacus(),
         DATA,
-        secret_streams(),
+        reproducible_streams(1, "a fourth"),
         device="cpu",
         on_step=asked.append,
         should_stop=lambda: asked[-1] > 1,
@@ -149,7 +153,7 @@ class PartWay(Unrecorded):
 
 def test_no_epoch_begins_that_is_not_to_be_ended() -> None:
     with pytest.raises(ValueError, match="Expected stretch=5 to be whole epochs of 4 steps"):
-        train(RUN, model(0), Opacus(), DATA, secret_streams(), device="cpu", journal=PartWay())
+        train(RUN, model(0), Opacus(), DATA, reproducible_streams(1, "a fifth"), device="cpu", journal=PartWay())
 
 
 class Killed(BaseException):
@@ -175,7 +179,9 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
     def session(steps: Steps, receipt: Receipt, **options: Any) -> Any:
         receipt.write(tmp_path)
         journal = TrialJournal(receipt=receipt, run=RUN, every=PERIOD, steps=steps)
-        return train(RUN, model(0), Opacus(), DATA, secret_streams(), device="cpu", journal=journal, **options)
+        return train(
+            RUN, model(0), Opacus(), DATA, reproducible_streams(1, "a sixth"), device="cpu", journal=journal, **options
+        )
 
     with pytest.raises(Killed):
         session(Steps.begin(both(tmp_path), trial, 1), paper, on_step=dies)

