@@ -37,7 +37,8 @@ class TrialResult:
     covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, and `curve`, a list of what was
     measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
     also "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
-    `parameters` is how many numbers a step of the model's training released, None where that was not recorded.
+    `parameters` is how many numbers a step of the model's training released, None where an earlier version trained it,
+    or began to: then its noise was no such as `accounting.rounding` speaks of.
     """
 
     trial: str

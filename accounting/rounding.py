@@ -14,7 +14,7 @@ def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
     Let x bound the log-ratio of all numbers' joint law to that of exact noise, but for a probability of d. Each
     neighbour's law is changed once, so (epsilon + 2 x, exp(x) * delta + (1 + exp(epsilon + x)) * d) holds. The smaller
     one of two bounds is taken: x = numbers * LOG_RATIO with d = 0; and LOG_RATIO * sqrt(2 * numbers * ln(1 / d)) +
-    numbers * LOG_RATIO**2, where d is such that it adds 1e-6 * delta.
+    numbers * LOG_RATIO * (exp(LOG_RATIO) - 1), where d is such that it adds 1e-6 * delta.
     Source: Dwork, Rothblum, Vadhan 2010, Lemma III.2 and Theorem III.3.
 
     >>> f"{excess(270_000 * 5000 * 35, 8.0, 1e-5)[0]:.1e}"
@@ -24,7 +24,7 @@ def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
     if delta <= 0:
         return 2 * every, 0.0
     inverse = epsilon + 2 - math.log(1e-6 * delta)  # d = 1e-6 * delta / exp(epsilon + 2), and x <= 1 below
-    likely = LOG_RATIO * math.sqrt(2 * numbers * inverse) + every * LOG_RATIO
+    likely = LOG_RATIO * math.sqrt(2 * numbers * inverse) + every * math.expm1(LOG_RATIO)
     if likely < min(every, 1.0):
         return 2 * likely, (math.expm1(likely) + 1e-6) * delta
-    return 2 * every, math.expm1(every) * delta
+    return 2 * every, min(1.0, math.expm1(min(every, 700.0)) * delta)  # beyond, no delta below 1 is of use

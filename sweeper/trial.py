@@ -277,7 +277,7 @@ def _finish(
         steps=outcome.steps,
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
-        parameters=sum(parameter.numel() for parameter in one.model.parameters() if parameter.requires_grad),
+        parameters=_released(one.model) if outcome.rounded else None,
     )
     charged = session.trial.event
     try:
@@ -294,6 +294,11 @@ def _finish(
     except ContractBroken as broken:
         return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
     return replace(result, score=score)
+
+
+def _released(model: nn.Module) -> int:
+    """How many numbers a step of its training releases."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:

@@ -155,6 +155,7 @@ class _Row:
             batch_sizes=here.drawn.batch_sizes,
             company=company,
             curve=here.curve,
+            rounded=here.rounded,
         )
 
 

@@ -41,15 +41,22 @@ if TYPE_CHECKING:
 _FINENESS = 10  # a cell is at most 2**-10 standard deviations wide: rounding adds less than 1e-7 of the variance
 _R = 3.6541528853610088  # where the tail of numpy's ziggurat begins
 _BITS = 53
+_LEAST, _MOST = 2.0**-900, 2.0**900  # standard deviations whose noise and lattice neither underflow nor overflow
 
 
 def spacing(noise_std: float) -> float:
     """The lattice's spacing: the largest power of two that is no more than noise_std * 2**-10; 0 without noise.
 
+    Errors: ValueError where noise is so little or so much that float64 is not exact in powers of two there.
+
     >>> spacing(1.0) == 2.0**-10, spacing(3.0) == 2.0**-9, spacing(0.0)
     (True, True, 0.0)
     """
-    return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - _FINENESS) if noise_std else 0.0
+    if not noise_std:
+        return 0.0
+    if not _LEAST <= noise_std <= _MOST:
+        raise ValueError(f"Expected noise_std={noise_std} to be 0, or in [{_LEAST:.3g}, {_MOST:.3g}].")
+    return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - _FINENESS)
 
 
 def standard_normal(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.float64]:

@@ -101,16 +101,20 @@ class EngineSums:
         return total
 
     def _examples(self, units: NDArray[np.int64], row: int) -> Minibatch:
-        """The examples of these units, or their copies."""
-        index, sizes = self.records.members(units)
+        """The examples of these units, or their copies: by size, as engines pack them.
+
+        A unit that joins changes the places of units of its own size alone: of one other, as orders are random.
+        """
+        index, sizes = self.records.members(self.records.by_size(units))
         inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
         if self.augmentation is None:
             return Minibatch(inputs, targets, sizes)
         copies = self.augmentation.multiplicity
+        single = sizes is None and copies == 1
         return Minibatch(
             self.augmentation.copies(inputs, self.draws[row]),
             targets.repeat_interleave(copies),
-            [copies * size for size in sizes or (1,) * len(units)],
+            None if single else [copies * size for size in sizes or (1,) * len(units)],
         )
 
 

@@ -15,3 +15,4 @@ def test_what_remains_grows_with_the_numbers_and_is_small() -> None:
     assert excess(270_000 * 5000 * 35, 8.0, 1e-5) < (1e-4, 1e-9)
     assert excess(1e9, 1000.0, 1e-20)[0] < 1e-4
     assert excess(0, 3.0, 1e-5) == (0, 0)
+    assert excess(1e21, 1.0, 1e-5) == (2e21 * LOG_RATIO, 1.0), "too many to say anything of"

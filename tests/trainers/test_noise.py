@@ -64,6 +64,13 @@ def test_the_spacing_is_a_power_of_two_that_the_noise_alone_fixes(std: float) ->
     assert std * 2.0**-11 < spacing(std) <= std * 2.0**-10
 
 
+@pytest.mark.parametrize("std", [1e-300, 5e-324, 1e300, math.inf, math.nan, -1.0])
+def test_noise_that_has_no_lattice_is_refused(std: float) -> None:
+    """A lattice that underflowed would round all noise away."""
+    with pytest.raises(ValueError, match=rf"^Expected noise_std={std} to be 0, or in "):
+        spacing(std)
+
+
 def test_each_row_has_its_own_lattice_and_none_without_noise() -> None:
     generator = torch.Generator().manual_seed(1)
     sums, stds = torch.randn(3, 500, generator=generator), [0.7, 0.0, 90.0]

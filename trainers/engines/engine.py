@@ -20,7 +20,7 @@ class Minibatch:
     """The examples of a step: inputs [n, *shape], targets [n] as the loss has them; n may be 0.
 
     A unit is one example, or, where `sizes` are given, so many that follow one another; sizes are each at least 1 and
-    sum to n.
+    sum to n. Whether they are given is declared, and never depends on what was drawn: it decides which engine runs.
     """
 
     inputs: Tensor

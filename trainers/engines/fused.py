@@ -43,7 +43,7 @@ class Fused:
         parameters = trainable(model)
         numbers = sum(parameter.numel() for parameter in parameters)
         total = parameters[0].new_zeros(numbers, dtype=torch.float64)
-        if max(batch.sizes or (), default=1) > 1:
+        if batch.sizes is not None:  # whatever they are in this batch: which engine it is must not depend on a draw
             raise Unsupported("", model, "to be trained on units of one example each")
         layers = supported_layers(model)
         if len(batch) == 0:

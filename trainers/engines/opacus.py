@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ from trainers.engines.gradients import gradient_norms, require_exact_products, t
 from trainers.engines.held import Rows
 from trainers.engines.packs import packed
 from trainers.losses import Loss
-from trainers.transforms import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,41 +41,47 @@ class Opacus:
         norms = []
         with _hooked(model) as hooked:
             each = partial(_each_example, hooked, parameters, task, chunk)
-            parts = each(batch) if batch.sizes is None else _each_unit(each, parameters, chunk, batch, batch.sizes)
-            for gradients in parts:
-                norms.append(gradient_norms(gradients))
-                total += _weighted(gradients, norms[-1], task.transform)
+            room = None if task.block is None else chunk
+            parts = each(batch) if batch.sizes is None else _each_unit(each, parameters, chunk, room, batch)
+            for gradients, count in parts:
+                lengths = gradient_norms(gradients)  # before any are left out: the shape depends on no record
+                total += _weighted(gradients, lengths, task.transform.factors(lengths), count)
+                norms.append(lengths[:count])
         return total, torch.cat(norms)
 
 
 def _each_example(
     hooked: nn.Module, parameters: list[nn.Parameter], task: Task, chunk: int, batch: Minibatch
-) -> Iterator[list[Tensor]]:
-    """The examples' gradients, chunk by chunk."""
+) -> Iterator[tuple[list[Tensor], int]]:
+    """The examples' gradients, chunk by chunk, and how many of them are examples': the first ones."""
     for inputs, targets, count in batch.parts(chunk, filled=task.block is not None):
-        yield [rows[:count] for rows in _per_example(hooked, parameters, inputs, targets, task.loss)]
+        yield _per_example(hooked, parameters, inputs, targets, task.loss), count
 
 
 def _each_unit(
-    each_example: Callable[[Minibatch], Iterator[list[Tensor]]],
+    each_example: Callable[[Minibatch], Iterator[tuple[list[Tensor], int]]],
     parameters: list[nn.Parameter],
     chunk: int,
+    room: int | None,
     batch: Minibatch,
-    sizes: Sequence[int],
-) -> Iterator[list[Tensor]]:
-    """The units' gradients, pack by pack: the means of their examples'.
+) -> Iterator[tuple[list[Tensor], int]]:
+    """The units' gradients, pack by pack: the means of their examples', and how many units a pack has.
 
     They are added up by index, not by a product with a matrix of zeros and ones: zero times infinity would carry one
-    unit's broken gradient into the others'.
+    unit's broken gradient into the others'. With `room` there are as many rows as units of this size would need so many
+    examples.
     """
-    for pack in packed(sizes, chunk):
+    for pack in packed(batch.sizes or (), chunk):
+        units, size = len(pack.sizes), pack.sizes[0]
+        rows = units if room is None else max(1, room // size)
         owners = pack.owners().to(batch.inputs.device)
-        means = [parameter.new_zeros(len(pack.sizes), *parameter.shape) for parameter in parameters]
-        for gradients, owner in zip(each_example(batch[pack.examples]), torch.split(owners, chunk), strict=True):
+        means = [parameter.new_zeros(rows, *parameter.shape) for parameter in parameters]
+        for (gradients, count), owner in zip(
+            each_example(batch[pack.examples]), torch.split(owners, chunk), strict=True
+        ):
             for mean, gradient in zip(means, gradients, strict=True):
-                mean.index_add_(0, owner, gradient)
-        counts = torch.tensor(pack.sizes, device=batch.inputs.device)
-        yield [mean.div_(counts.view(-1, *[1] * (mean.ndim - 1))) for mean in means]
+                mean.index_add_(0, owner, gradient[:count])
+        yield [mean.div_(size) for mean in means], units
 
 
 def _per_example(
@@ -95,16 +100,15 @@ def _left_on(parameter: nn.Parameter, examples: int) -> Tensor:
     return parameter.new_zeros(examples, *parameter.shape) if gradients is None else gradients
 
 
-def _weighted(gradients: list[Tensor], norms: Tensor, transform: GradientTransform) -> Tensor:
-    """The flat sum [P] of factor times gradient, where zero times infinity is zero."""
-    broken = ~norms.isfinite()
+def _weighted(gradients: list[Tensor], norms: Tensor, factors: Tensor, count: int) -> Tensor:
+    """The flat sum [P] of factor times gradient for the first ones, where zero times infinity is zero."""
+    broken, sums = ~norms.isfinite(), []
     if broken.any():
         for gradient in gradients:
             gradient[broken] = 0
-    factors, sums = transform.factors(norms), []
     for gradient in gradients:
         sums.append(torch.zeros(gradient[0].numel(), dtype=torch.float64, device=norms.device))
-        Rows(rows=gradient).add_to(sums[-1], factors)
+        Rows(rows=gradient[:count]).add_to(sums[-1], factors[:count])
     return torch.cat(sums)
 
 
