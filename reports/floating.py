@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from accounting.result import TrialResult
 from accounting.rounding import LOG_RATIO, excess
 from accounting.steps import steps_priced
 from reports import notation
+from reports.audience import Audience
 from reports.lines import Context, Line, Standing
 
 _SCORES = 2  # the noisy counts of a score
@@ -15,16 +17,17 @@ _BASIS = (
     "2012 shows what other noise gives away)."
 )
 _ASSUMED = (
-    "It is taken that the processor rounds as IEEE 754 says and that AES cannot be told from chance. One other "
-    "record's float32 gradient may be rounded otherwise where a record joins, since its place in the batch changes; "
-    "sampling probabilities are right to about 1e-15."
+    "It is taken that the processor rounds as IEEE 754 says and that AES cannot be told from chance. Where a {unit} "
+    "joins, one other {unit} has another place in the batch, and as many held-out records as it has of its own have "
+    "another place in the scoring: their float32 numbers may be rounded otherwise. Sampling probabilities are right to "
+    "about 1e-15."
 )
 
 
 def floating_point(context: Context) -> Line:
     """What the runs' noisy numbers add to the claim, all together, or each run's where their number is secret."""
     sweep, topic = context.sweep, "Floating point"
-    results = sweep.results.values()
+    results, assumed = _shown(context), _ASSUMED.format(unit=sweep.plan.unit)
     if sweep.plan.public:
         return Line(topic=topic, text="No private record is read, so no noise is drawn.", standing=Standing.STATED)
     if any(result.event is not None and result.parameters is None for result in results):
@@ -40,7 +43,7 @@ def floating_point(context: Context) -> Line:
             topic=topic,
             text=f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended to count them by.",
             standing=Standing.STATED,
-            evidence=(_BASIS, _ASSUMED),
+            evidence=(_BASIS, assumed),
         )
     steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials)
     runs = 1 if context.drawn else sum(charge.runs for charge in context.bill.charges)
@@ -58,6 +61,14 @@ def floating_point(context: Context) -> Line:
             f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count(runs, 'run')}: "
             f"{numbers:.3g} noisy numbers.",
             _BASIS,
-            _ASSUMED,
+            assumed,
         ),
     )
+
+
+def _shown(context: Context) -> list[TrialResult]:
+    """The results that the line may depend on: of a secret draw nobody outside learns which points were tried."""
+    results = context.sweep.results
+    if context.drawn and context.audience is Audience.PUBLIC:
+        return [result for trial, result in results.items() if trial == context.sweep.winner]
+    return [*results.values()]

@@ -10,7 +10,7 @@ Source: Mironov 2012; the steps are those of Doornik 2005 with 256 layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor
 from trainers.data.records import Records
 from trainers.dpsgd import DpSgd
 from trainers.engines.stacked import Stack
-from trainers.entropy import secret_streams
+from trainers.entropy import Streams, secret_streams
 from trainers.loop import train_together
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
@@ -65,13 +65,18 @@ def records(*, present: bool) -> Records:
     return Records(features=features[: BATCH - 1 + present], labels=torch.arange(BATCH - 1 + present) % CLASSES)
 
 
+def _secret(name: str) -> Streams:
+    return secret_streams()
+
+
 @dataclass(frozen=True)
 class Release:
-    """The models of many runs of one step on everybody, each with noise of its own."""
+    """The models of many runs of one step on everybody, each with noise of its own, from streams by the run's name."""
 
     lr: float
     present: bool
     times: int
+    streams: Callable[[str], Streams] = _secret
 
     def noisy_sums(self) -> NDArray[np.float64]:
         """What each run's final weights say of its noisy sum [times, BLACK * CLASSES], in standard deviations."""
@@ -88,7 +93,7 @@ class Release:
             torch.nn.init.zeros_(model[1].weight)
         data = records(present=self.present)
         sums = StackedSums(stack=Stack.of(models[0]), records=data, device="cpu")
-        streams = [secret_streams() for _ in models]
+        streams = [self.streams(f"{self.present} {place}") for place in range(self.times)]
         train_together([run] * self.times, models, sums, data, streams, device="cpu")
         return np.stack([read(model[1].weight, self.lr) for model in models])
 
@@ -99,8 +104,9 @@ def read(weights: Tensor, lr: float) -> NDArray[np.float64]:
     return moved * (BATCH / lr / SIGMA)
 
 
-def right_guesses(lr: float, times: int) -> int:
+def right_guesses(lr: float, times: int, streams: Callable[[str], Streams] = _secret) -> int:
     """How often, of 2 * times releases of which half have the record, the attacker says whether it was there."""
-    absent: Sequence[bool] = [looks_absent(noisy) for noisy in Release(lr, False, times).noisy_sums()]
-    present: Sequence[bool] = [looks_absent(noisy) for noisy in Release(lr, True, times).noisy_sums()]
+    absent, present = (
+        [looks_absent(noisy) for noisy in Release(lr, there, times, streams).noisy_sums()] for there in (False, True)
+    )
     return sum(absent) + times - sum(present)

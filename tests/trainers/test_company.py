@@ -14,10 +14,11 @@ from torch.nn.utils import parameters_to_vector
 from tests.trainers.loops import RUN
 from trainers.chance import Batch, declared_block
 from trainers.data.records import Records
+from trainers.data.units import Units
 from trainers.engines.fused import Fused
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import reproducible_streams, secret_streams
+from trainers.entropy import reproducible_streams
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
@@ -81,13 +82,42 @@ def test_what_a_record_adds_depends_on_nobody_else(name, make, common, block, no
     assert 0 < float(added[0].norm(dim=1).max()) <= 0.5
 
 
+def of_patients(units: np.ndarray, *, order: np.random.Generator | None = None) -> Tensor:
+    """The sum over these patients, of whom patient p has 1 + p % 3 of the records."""
+    of = np.repeat(np.arange(99), 1 + np.arange(99) % 3)
+    names = tuple(f"patient {place}".encode() for place in range(99))
+    data = replace(records(len(of)), units=Units(names=names, of=of.astype(np.int64)))
+    (model,) = models("784-100-10")[:1]
+    weights = parameters_to_vector(model.parameters()).detach()[None]
+    batch = Batch(units=units, sizes=np.array([len(units)]), common=True, block=20, nominal=99, order=order)
+    return opacus([model], data).over([0], [Clip(clip_norm=0.5)])(weights, batch)
+
+
+@pytest.mark.parametrize("joining", [97, 98, 96])
+def test_what_a_patient_adds_depends_on_no_other_patients_records(joining) -> None:
+    """The last of the patients with as many records, beside companies whose other patients have more or fewer."""
+    alike = [joining % 3 + 3 * place for place in range(8)]
+    added = []
+    for others in ([], [place for place in range(60) if (place - joining) % 3]):
+        company = np.array(alike + others)
+        added.append(of_patients(np.append(company, joining)) - of_patients(company))
+    assert float((added[0] - added[1]).norm()) < EXACT
+    assert 0 < float(added[0].norm()) <= 0.5
+
+
+def test_patients_in_any_order_are_the_same_sum_up_to_rounding() -> None:
+    units = np.arange(5, 60)
+    assert float((of_patients(units) - of_patients(units, order=reproducible_streams(1, "o").order)).norm()) < 1e-5
+
+
 @pytest.mark.parametrize("make", [stacked, fused])
 @pytest.mark.parametrize("common", [True, False], ids=["common", "own"])
 @pytest.mark.parametrize("nominal", [N, 10**6], ids=["crowded", "gathered"])
 def test_any_order_is_the_same_sum_up_to_rounding(make, common, nominal) -> None:
     units, declared = np.arange(0, 63, 3), {"common": common, "block": 7, "nominal": nominal}
     sorted_, random = (
-        total("784-100-10", make, units, order=order, **declared) for order in (None, secret_streams().order)
+        total("784-100-10", make, units, order=order, **declared)
+        for order in (None, reproducible_streams(1, "order").order)
     )
     assert 0 <= float((sorted_ - random).norm()) < 1e-5
 
@@ -122,9 +152,10 @@ def test_orders_are_drawn_from_a_stream_of_their_own() -> None:
     assert not np.array_equal(one, units[10:40])
     assert np.array_equal(np.sort(one), units[10:40])
     index, there = np.arange(12).reshape(2, 6), np.arange(6) < np.array([[6], [4]])
-    rows = replace(batch, order=secret_streams().order).reordered(index, there)
+    rows = replace(batch, order=reproducible_streams(2, "b").order).reordered(index, there)
     assert np.array_equal(np.sort(rows[0]), index[0])
     assert np.array_equal(np.sort(rows[1, :4]), index[1, :4])
     assert not rows[1, 4:].any()
-    assert len({tuple(replace(batch, order=secret_streams().order).ordered(slice(0, 5))) for _ in range(200)}) > 60
+    orders = (reproducible_streams(seed, "c").order for seed in range(200))
+    assert len({tuple(replace(batch, order=order).ordered(slice(0, 5))) for order in orders}) > 60
     assert RUN.sampler.batch_size < declared_block(RUN.sampler, RUN.train_records) < RUN.train_records
