@@ -82,6 +82,23 @@ def test_what_a_record_adds_depends_on_nobody_else(name, make, common, block, no
     assert 0 < float(added[0].norm(dim=1).max()) <= 0.5
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("make", [stacked, fused, opacus])
+@pytest.mark.parametrize("common", [True, False], ids=["common", "own"])
+def test_another_place_in_the_batch_changes_what_a_record_adds_by_less_than_gradients_are_shortened_for(
+    name, make, common
+) -> None:
+    """What docs/accounting.md assumes of kernels: 2**-22 of the bound, of 2**-21 that are left for float64 sums."""
+    declared = {"common": common, "block": 20, "nominal": 10**6}
+    units = np.arange(0, 60, 3)
+    first = total(name, make, units, **declared)
+    for place in range(1, 20):
+        moved = units.copy()
+        moved[[0, place]] = units[[place, 0]]
+        two = float((total(name, make, moved, **declared) - first).norm(dim=1).max())
+        assert two < 2 * 0.5 * 2.0**-22, "two records have each other's places"
+
+
 def of_patients(units: np.ndarray, *, order: np.random.Generator | None = None) -> Tensor:
     """The sum over these patients, of whom patient p has 1 + p % 3 of the records."""
     of = np.repeat(np.arange(99), 1 + np.arange(99) % 3)
