@@ -15,6 +15,7 @@ from accounting.tags import tag_of
 from reports import notation
 from reports.audience import Audience
 from reports.conduct import charged, randomness, sampling
+from reports.floating import floating_point
 from reports.lines import Context, Line, Standing
 from reports.notation import axis_label, count, epsilon_up, listed, method_label
 
@@ -39,6 +40,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         _accountants(context),
         _scores(context),
         randomness(context),
+        floating_point(context),
         _covered(context),
         _not_covered(context),
         _trust(context),
@@ -198,8 +200,7 @@ def _not_covered(context: Context) -> Line:
     return Line(
         topic="Not covered",
         text=(
-            "The choice of the architecture and of the grid, preprocessing, other looks at the same data, "
-            "floating-point noise, and timing."
+            "The choice of the architecture and of the grid, preprocessing, other looks at the same data, and timing."
         ),
         standing=Standing.ASSUMED,
         evidence=(
@@ -207,7 +208,6 @@ def _not_covered(context: Context) -> Line:
             "Preprocessing by constants that were taken from the data.",
             *_started_from(context),
             elsewhere,
-            "Gaussian noise in floating point is taken for exact (Mironov 2012 shows what that hides).",
             "How long runs take, and whether they fail, is taken to depend on no record.",
             *(
                 ("A try that was killed scores worst; it is taken that this may befall every try alike.",)

@@ -17,6 +17,7 @@ import numpy as np
 from accounting.events import DpEvent, gaussian
 from accounting.guarantee import Adjacency
 from trainers.losses import CROSS_ENTROPY
+from trainers.noise import add_noise
 from trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from trainers.losses import Loss
 
 _Z95 = 1.959963984540054
-_CHUNK = 1024
+_CHUNK = 256
+"""Records of a pass, whatever their number: float32 kernels of other shapes round the other records otherwise."""
+
 _DROWNED = 3.0
 
 
@@ -158,8 +161,8 @@ class PrivateHoldout:
         """Releases the two noisy counts, and the accuracy that follows from them alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        counts = right_and_wrong(model, data.holdout, device, loss)
-        right, wrong = counts + self._std() * rng.standard_normal(2)
+        counts = right_and_wrong(model, data.holdout, device, loss, rng.permutation(len(data.holdout)))
+        right, wrong = add_noise(counts, self._std(), rng)
         return noisy_accuracy(float(right), float(wrong), self._std())
 
     def _std(self) -> float:
@@ -277,27 +280,41 @@ def wilson(right: float, total: int) -> Accuracy:
 
 
 def right_and_wrong(
-    model: nn.Module, records: Records, device: torch.device | str, loss: Loss = CROSS_ENTROPY
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss = CROSS_ENTROPY,
+    order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """How many units the model has right and wrong [2]: each by its quality, one of several records by their mean.
 
-    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has.
+    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has. Kernels may round a record
+    otherwise in another place: with a random `order` [n] of the records, a unit that joins changes the places of as
+    many others as it has records, and without one those of all that follow.
     """
-    shares = records.shares(_qualities(model, records, device, loss))
+    shares = records.shares(_qualities(model, records, device, loss, order))
     return np.array([shares.sum(), (1 - shares).sum()])
 
 
-def _qualities(model: nn.Module, records: Records, device: torch.device | str, loss: Loss) -> NDArray[np.float64]:
-    """How good the model is on each record [n], each judged on its own."""
+def _qualities(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """How good the model is on each record [n], each judged on its own, in passes of one shape."""
     import torch
 
     training = model.training
     model.eval()
-    found = [np.zeros(0)]
+    places = np.arange(len(records)) if order is None else order
+    qualities = np.zeros(len(records))
     with torch.no_grad():
         for start in range(0, len(records), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            quality = loss.quality(model(records.inputs(part, device)), records.targets(part, device))
-            found.append(quality.cpu().numpy().astype(np.float64))
+            part = places[start : start + _CHUNK]
+            filled = np.pad(part, (0, _CHUNK - len(part)), mode="edge")
+            quality = loss.quality(model(records.inputs(filled, device)), records.targets(filled, device))
+            qualities[part] = quality.cpu().numpy()[: len(part)]
     model.train(training)
-    return np.concatenate(found)
+    return qualities

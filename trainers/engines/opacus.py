@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Hashable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -21,11 +20,10 @@ from torch import Tensor, nn
 from trainers.engines.alone import agrees_in_float64
 from trainers.engines.chunks import automatic_chunk
 from trainers.engines.engine import Minibatch, Task
-from trainers.engines.gradients import gradient_norms, require_exact_products, trainable
-from trainers.engines.packs import unit_means
+from trainers.engines.gradients import require_exact_products, trainable
+from trainers.engines.rows import bounded_sum
 from trainers.engines.supported import Unsupported
 from trainers.losses import Loss
-from trainers.transforms import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +44,15 @@ class Opacus:
         self._prove(model, batch, task)
         require_exact_products()
         parameters = trainable(model)
-        total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
         if len(batch) == 0:
-            return total, total.new_zeros(0)
-        chunk = automatic_chunk(model, batch.inputs[0]) if task.chunk is None else task.chunk
-        norms = []
+            return parameters[0].new_zeros(
+                sum(parameter.numel() for parameter in parameters), dtype=torch.float64
+            ), parameters[0].new_zeros(0)
+        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         with _hooked(model) as hooked:
-            each = partial(_each_example, hooked, parameters, task.loss, chunk)
-            parts = each(batch) if batch.sizes is None else unit_means(each, parameters, chunk, batch, batch.sizes)
-            for gradients in parts:
-                norms.append(gradient_norms(gradients))
-                total += _weighted(gradients, norms[-1], task.transform)
-        return total, torch.cat(norms)
+            return bounded_sum(
+                parameters, batch, task, chunk, lambda *part: _per_example(hooked, parameters, *part, task.loss)
+            )
 
     def _prove(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
         """Raises Unsupported unless Opacus has the examples' own gradients, for inputs of this shape and kind."""
@@ -96,14 +91,6 @@ def _under_hooks(
         return _per_example(hooked, parameters, inputs, targets, loss)
 
 
-def _each_example(
-    hooked: nn.Module, parameters: list[nn.Parameter], loss: Loss, chunk: int, batch: Minibatch
-) -> Iterator[list[Tensor]]:
-    """The examples' gradients, chunk by chunk."""
-    for part in batch.parts(chunk):
-        yield _per_example(hooked, parameters, *part, loss)
-
-
 def _per_example(
     hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
@@ -118,16 +105,6 @@ def _left_on(parameter: nn.Parameter, examples: int) -> Tensor:
     """The gradients that Opacus left on a parameter; zero where the model did not use it."""
     gradients: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
     return parameter.new_zeros(examples, *parameter.shape) if gradients is None else gradients
-
-
-def _weighted(gradients: list[Tensor], norms: Tensor, transform: GradientTransform) -> Tensor:
-    """The flat sum [P] of factor times gradient, where zero times infinity is zero."""
-    broken = ~norms.isfinite()
-    if broken.any():
-        for gradient in gradients:
-            gradient[broken] = 0
-    factors = transform.factors(norms)
-    return torch.cat([factors @ gradient.flatten(1) for gradient in gradients])
 
 
 @contextmanager

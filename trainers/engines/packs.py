@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from trainers.engines.engine import Minibatch
+from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pack:
-    """Whole units that follow one another in a batch: the examples from `first` on, `sizes` of them each."""
+    """Whole units of one size that follow one another in a batch: examples from `first` on, `sizes` of them each."""
 
     first: int
     sizes: tuple[int, ...]
@@ -31,39 +27,21 @@ class Pack:
 
 
 def packed(sizes: Sequence[int], chunk: int) -> Iterator[Pack]:
-    """All units in their order, in packs of at most `chunk` examples; a unit with more is a pack of its own."""
+    """All units in their order, in packs of at most `chunk` examples; a unit with more is a pack of its own.
+
+    Units of different sizes are in different packs: where a unit stands in its pack depends on its own size and on how
+    many of this size come before it, never on others' sizes.
+    """
     first, held = 0, 0
     gathered: list[int] = []
     for size in sizes:
-        if gathered and held + size > chunk:
+        if gathered and (held + size > chunk or size != gathered[0]):
             yield Pack(first=first, sizes=tuple(gathered))
             first, held, gathered = first + held, 0, []
         gathered.append(size)
         held += size
     if gathered:
         yield Pack(first=first, sizes=tuple(gathered))
-
-
-def unit_means(
-    each_example: Callable[[Minibatch], Iterator[list[Tensor]]],
-    parameters: list[nn.Parameter],
-    chunk: int,
-    batch: Minibatch,
-    sizes: Sequence[int],
-) -> Iterator[list[Tensor]]:
-    """The units' gradients, pack by pack: the means of their examples', which `each_example` has chunk by chunk.
-
-    They are added up by index, not by a product with a matrix of zeros and ones: zero times infinity would carry one
-    unit's broken gradient into the others'.
-    """
-    for pack in packed(sizes, chunk):
-        owners = pack.owners().to(batch.inputs.device)
-        means = [parameter.new_zeros(len(pack.sizes), *parameter.shape) for parameter in parameters]
-        for gradients, owner in zip(each_example(batch[pack.examples]), torch.split(owners, chunk), strict=True):
-            for mean, gradient in zip(means, gradients, strict=True):
-                mean.index_add_(0, owner, gradient)
-        counts = torch.tensor(pack.sizes, device=batch.inputs.device)
-        yield [mean.div_(counts.view(-1, *[1] * (mean.ndim - 1))) for mean in means]
 
 
 def check_sizes(sizes: Sequence[int], examples: int) -> None:

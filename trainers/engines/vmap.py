@@ -24,9 +24,8 @@ from torch.func import functional_call, grad, vmap
 from trainers.engines.alone import PerExample, agrees, rows_alone
 from trainers.engines.chunks import automatic_chunk
 from trainers.engines.engine import Minibatch, Task
-from trainers.engines.gradients import as_rows, gradient_norms, in_places, require_exact_products, trainable
-from trainers.engines.held import Rows
-from trainers.engines.packs import unit_means
+from trainers.engines.gradients import require_exact_products, trainable
+from trainers.engines.rows import bounded_sum
 from trainers.losses import Loss
 
 log = logging.getLogger("dpsweep.engine")
@@ -49,20 +48,13 @@ class Vmap:
         """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
         require_exact_products()
         parameters = trainable(model)
-        total = parameters[0].new_zeros(sum(parameter.numel() for parameter in parameters))
         if len(batch) == 0:
-            return total, total.new_zeros(0)
-        chunk = automatic_chunk(model, batch.inputs[0]) if task.chunk is None else task.chunk
-        places, norms = in_places(parameters, total), []
+            numbers = sum(parameter.numel() for parameter in parameters)
+            return parameters[0].new_zeros(numbers, dtype=torch.float64), parameters[0].new_zeros(0)
+        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         with _prepared(model):
-            each = partial(_each_example, model, parameters, task.loss, chunk, self._way(model, batch.inputs, task))
-            parts = each(batch) if batch.sizes is None else unit_means(each, parameters, chunk, batch, batch.sizes)
-            for gradients in parts:
-                norms.append(gradient_norms(gradients))
-                factors, broken = task.transform.factors(norms[-1]), ~norms[-1].isfinite()
-                for parameter, rows in zip(parameters, gradients, strict=True):
-                    Rows(rows=as_rows(rows)).without(broken).add_to(places[parameter], factors)
-        return total, torch.cat(norms)
+            way = self._way(model, batch.inputs, task)
+            return bounded_sum(parameters, batch, task, chunk, lambda *part: way(model, parameters, *part, task.loss))
 
     def _way(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
         """How this model's gradients are computed, for inputs of this shape and kind."""
@@ -98,14 +90,6 @@ def rows_vectorised(
         warnings.filterwarnings("ignore", message="There is a performance drop")
         rows = vmap(grad(own), in_dims=(None, 0, 0))(trained, inputs, targets)
     return [rows[name] for name in trained]
-
-
-def _each_example(
-    model: nn.Module, parameters: list[nn.Parameter], loss: Loss, chunk: int, way: PerExample, batch: Minibatch
-) -> Iterator[list[Tensor]]:
-    """The examples' gradients, chunk by chunk."""
-    for inputs, targets in batch.parts(chunk):
-        yield way(model, parameters, inputs, targets, loss)
 
 
 @contextmanager
