@@ -51,7 +51,7 @@ class Opacus:
         chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         with _hooked(model) as hooked:
             return bounded_sum(
-                parameters, batch, task, chunk, lambda *part: _per_example(hooked, parameters, *part, task.loss)
+                parameters, batch, task, chunk, lambda x, y: _per_example(hooked, parameters, x, y, task.loss)
             )
 
     def _prove(self, model: nn.Module, batch: Minibatch, task: Task) -> None:

@@ -54,7 +54,7 @@ class Vmap:
         chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         with _prepared(model):
             way = self._way(model, batch.inputs, task)
-            return bounded_sum(parameters, batch, task, chunk, lambda *part: way(model, parameters, *part, task.loss))
+            return bounded_sum(parameters, batch, task, chunk, lambda x, y: way(model, parameters, x, y, task.loss))
 
     def _way(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
         """How this model's gradients are computed, for inputs of this shape and kind."""
