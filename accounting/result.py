@@ -38,6 +38,8 @@ class TrialResult:
     covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, and `curve`, a list of what was
     measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
     also "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
+    `parameters` is how many numbers a step of the model's training released, None where an earlier version trained it,
+    or began to: then its noise was no such as `accounting.rounding` speaks of.
     """
 
     trial: str
@@ -53,6 +55,7 @@ class TrialResult:
     ended: str
     error: str | None = None
     model: str | None = None
+    parameters: int | None = None
     salt: str = field(default_factory=new_nonce)
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +65,8 @@ class TrialResult:
             text(name, getattr(self, name))
         whole("attempt", self.attempt)
         whole("steps", self.steps)
+        if self.parameters is not None:
+            whole("parameters", self.parameters)
         text("salt", self.salt)
         for name in ("error", "model"):
             if getattr(self, name) is not None:

@@ -103,6 +103,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "auto_engine": "trainers.engines.auto.Auto",
         "fused": "trainers.engines.fused.Fused",
         "opacus": "trainers.engines.opacus.Opacus",
+        "vmap": "trainers.engines.vmap.Vmap",
     },
     "model": {
         "bert": "trainers.models.bert.bert",

@@ -35,7 +35,7 @@ from torch.nn.utils import parameters_to_vector
 
 from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
-from trainers.engines.stacked import Stack
+from trainers.engines.stacked import Examples, Stack
 from trainers.models.cnn import cnn
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
@@ -90,9 +90,14 @@ def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
         stack = Stack.of(model)
     except ValueError:
         return fused(model, inputs, targets)
-    weights, examples = parameters_to_vector(model.parameters()).detach()[None], inputs.flatten(1)
-    lengths, transform = stack.lengths(examples), Clip(clip_norm=CLIP_NORM)
-    return lambda: stack.add(torch.zeros_like(weights), weights, examples, targets, lengths, None, transform)
+    weights, rows = parameters_to_vector(model.parameters()).detach()[None], inputs.flatten(1)
+    lengths, transform = stack.lengths(rows), Clip(clip_norm=CLIP_NORM)
+
+    def step() -> None:
+        total = torch.zeros_like(weights, dtype=torch.float64)
+        stack.add(total, weights, Examples(inputs=rows, targets=targets, lengths=lengths), None, transform)
+
+    return step
 
 
 def fused(model: nn.Module, inputs: Tensor, targets: Tensor, chunk: int | None = None) -> Step:

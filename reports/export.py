@@ -1,6 +1,7 @@
-"""The winner for others to use, in `export/`: its weights, its configuration and a model card.
+"""The winner for others to use, in `export/`: weights, code, configuration, declared preprocessing and a model card.
 
-All of it is taken from the page and the files of a release, so a card never says more than the rule discloses.
+All of it is taken from the page and the files of a release, and from what the winner's point declares: a card never
+says more than the rule discloses.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from markupsafe import Markup
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
-from accounting.reading import as_written, refuse_link, whole
+from accounting.reading import as_written, refuse_link
 from accounting.released_winner import CONFIG_FILE
 from accounting.result import MODEL_FILE
-from accounting.stored import fields_of, home_of
-from reports import table
+from accounting.stored import home_of
+from reports import model_code, preprocessing, snippet, table
 from reports.page import Page
 from reports.release import compose, write_release
 from reports.rendering import fill
-from reports.table import Sweep
 
 FOLDER = "export"
 CARD = "README.md"
@@ -42,33 +42,27 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
         raise BadInput(f"Expected {folder} to have a winner that may be shown, and its model.")
     config = yaml.safe_load((release / CONFIG_FILE).read_text())
     with as_written(f"the sweep in {folder}"):
-        card = render_card(page, _call(config, sweep))
+        dataset = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner).config["dataset"]
+        form = preprocessing.declared(dataset)
+        own = snippet.is_own(config["model"])
+        code = snippet.snippet(config, dataset, form, MODEL_FILE)
+        card = render_card(page, code, own=own, form=form)
+        source = model_code.code_of(home_of(config["model"]).rpartition(".")[0]) if own else None
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    for name in (MODEL_FILE, CONFIG_FILE):
+    for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
         shutil.copyfile(release / name, partial / name)
+    if source is not None:
+        (partial / model_code.FILE).write_text(source)
     (partial / CARD).write_text(card)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / CARD
 
 
-def render_card(page: Page, call: str) -> str:
-    """The card in Markdown, for a released page and the call that makes its model."""
-    winner, code = page.best[0], Markup(call)
-    return fill("card.md.j2", page=page, winner=winner, call=code, file=MODEL_FILE)
+def render_card(page: Page, code: str, *, own: bool, form: Mapping[str, Any] | None) -> str:
+    """The card in Markdown, for a released page and the code that goes from a raw row to a label.
 
-
-def _call(config: Mapping[str, Any], sweep: Sweep) -> str:
-    """Two lines of Python that make the model; shape and classes are the data set's public declaration."""
-    module, _, factory = home_of(config["model"]).rpartition(".")
-    dataset = sweep.plan.trials[0].config["dataset"]
-    given = fields_of(config["model"])
-    if strange := [key for key in given if not key.isidentifier()]:
-        raise BadInput(f"Expected model.{strange[0]} to be the name of an argument.")
-    parts = [
-        str(tuple(whole("dataset.shape", length) for length in dataset["shape"])),
-        str(whole("dataset.classes", dataset["classes"])),
-        *(f"{key}={value!r}" for key, value in given.items()),
-    ]
-    return f"from {module} import {factory}\n\nmodel = {factory}({', '.join(parts)})"
+    `own` says that the model is one of ours, and `form` what makes a raw row into its inputs, as far as that is known.
+    """
+    return fill("card.md.j2", page=page, winner=page.best[0], code=Markup(code), own=own, form=form)

@@ -19,6 +19,7 @@ import yaml
 
 from accounting.errors import BadInput
 from accounting.ledger import Ledger
+from accounting.plan import write_json
 from accounting.reading import as_written, refuse_link, within
 from accounting.released_winner import CONFIG_FILE, ReleasedWinner
 from accounting.result import MODEL_FILE
@@ -26,7 +27,7 @@ from accounting.selection import Disclosure
 from accounting.verify import charge_and_secret, verify_results
 from reports import facts as numbers
 from reports import page as pages
-from reports import sections, sheets, table
+from reports import preprocessing, sections, sheets, table
 from reports.audience import Audience
 from reports.bill import read_bill
 from reports.lines import Context, violations
@@ -76,7 +77,10 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
 
 
 def _write_winner(sweep: Sweep, target: Path) -> None:
-    """The winner's configuration as its point in the plan has it, and its model: not at which turn it came."""
+    """The winner's configuration as its point in the plan has it, its declared preprocessing, and its model.
+
+    Not at which turn it came.
+    """
     if Disclosure.WINNER not in sweep.rule.discloses or sweep.winner is None:
         return
     winner = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner)
@@ -84,6 +88,8 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     config = {key: value for key, value in winner.config.items() if key in point}
     config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
+    if (form := preprocessing.declared(winner.config["dataset"])) is not None:
+        write_json(target / preprocessing.FILE, form)
     model = sweep.folder / "trials" / winner.id / MODEL_FILE
     if model.exists() or model.is_symlink():
         shutil.copyfile(within(model, sweep.folder), target / MODEL_FILE)

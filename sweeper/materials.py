@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from accounting.execution import is_try
 from accounting.guarantee import Adjacency
 from accounting.plan import Trial
 from accounting.receipt import Receipt
-from accounting.stored import at_home, fields_of
+from accounting.stored import at_home, fields_of, name_of
+from accounting.tags import tag_of
 from sweeper.declaration import build, class_of
 from trainers.data.dataset import unit_column
 from trainers.data.vocabulary import vocabulary_of
@@ -49,17 +50,20 @@ def initial_identity(trial: Trial) -> str:
 def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     """The model of a configuration, with weights that depend on the trial's identity alone.
 
+    One of ours has the weights that we draw, one of the user's own those that its constructor draws or loads.
     Raises ValueError where it does not read what the configuration's data set gives.
     """
     from trainers.entropy import initial_seed
     from trainers.models.initialise import build as build_model
+    from trainers.models.initialise import construct
     from trainers.models.words import check_words
 
     parameters = at_home(fields_of(config["model"]))
     shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
-    factory = class_of(config["model"], "model")
-    model = build_model(lambda: factory(shape, classes, **parameters), initial_seed(identity))
-    check_words(model, vocabulary_of(build(config["dataset"], "dataset")))
+    factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
+    make = partial(factory, shape, classes, **parameters)
+    model = build_model(make, seed) if tag_of(name) else construct(make, name, seed)
+    check_words(model, vocabulary_of(build(config["dataset"], "dataset")), shape)
     return model
 
 

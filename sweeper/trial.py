@@ -143,7 +143,7 @@ def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
 @cache
 def _versions() -> Mapping[str, str]:
     """What the numbers depend on, besides the configuration."""
-    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy")}
+    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
     return found | {"python": platform.python_version()}
 
 
@@ -277,6 +277,7 @@ def _finish(
         steps=outcome.steps,
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
+        parameters=_released(one.model) if outcome.rounded else None,
     )
     charged = session.trial.event
     try:
@@ -294,6 +295,11 @@ def _finish(
     except ContractBroken as broken:
         return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
     return replace(result, score=score)
+
+
+def _released(model: nn.Module) -> int:
+    """How many numbers a step of its training releases."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -11,21 +13,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from accounting.events import as_gaussian_step
+from accounting.events import as_fixed_size_step, as_gaussian_step
 from trainers.entropy import Streams
+from trainers.noise import standard_normal
 from trainers.run import Drawn, Run
+from trainers.sampling import Sampler
+
+_SPREAD = 2
+_KEY_BITS, _UNIT_BITS = 62, 28
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """The units of one step: those of each run [n] after those of the one before, and how many each run has [K].
 
-    With `common`, all runs have the same ones, and `units` holds them once.
+    With `common`, all runs have the same ones, and `units` holds them once. `block` and `nominal` are declared numbers:
+    how many units a batch has, seldom more, and how many there are to draw from. How sums are computed may depend on
+    these two alone, never on what was drawn: float32 kernels of other shapes round the other records otherwise.
     """
 
     units: NDArray[np.int64]
     sizes: NDArray[np.int64]
     common: bool
+    block: int
+    nominal: int
+    order: np.random.Generator | None = None
+
+    def ordered(self, part: slice) -> NDArray[np.int64]:
+        """Some of the units in an order that is drawn anew, where there is a generator for it.
+
+        Kernels may round a record otherwise in another place of the batch. In a random order one record more changes
+        the place of one other at most: put the last one in its place, and the others have a random order again.
+        """
+        units = self.units[part]
+        return units if self.order is None else self.order.permutation(units)
+
+    def everybody(self, count: int) -> NDArray[np.int64]:
+        """All of so many units, in an order that is drawn for many steps."""
+        return np.arange(count) if self.order is None else self.order.permutation(count)
+
+    def reordered(self, index: NDArray[np.int64], there: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The same for rows [k, n] of units, each with those first that are `there`."""
+        if self.order is None or int(index.max(initial=0)) >= 1 << _UNIT_BITS:
+            return index
+        keys = self.order.integers(1 << (_KEY_BITS - _UNIT_BITS), size=index.shape) << _UNIT_BITS
+        keys = np.where(there, keys | index, np.iinfo(np.int64).max)
+        return np.where(there, np.sort(keys, axis=1) & ((1 << _UNIT_BITS) - 1), 0)
 
 
 class Tally:
@@ -69,22 +102,23 @@ class Chance:
 
     def batches(self) -> Iterator[Batch]:
         """The units of one step after another, drawn for every run by itself, or once for all, a period at a time."""
+        nominal = self.run.train_records
+        block, order = declared_block(self.run.sampler, nominal), self.streams[0][0].order
+        batch = partial(Batch, block=block, nominal=nominal, order=order)
         while True:
             if self.common:
                 for units, sizes in self._draw(self.streams[0][0], 1):
                     every = np.repeat(sizes, sum(rows for _, rows in self.streams))
-                    yield Batch(units=units, sizes=every, common=True)
+                    yield batch(units=units, sizes=every, common=True)
             else:
                 for drawn in zip(*(self._draw(streams, rows) for streams, rows in self.streams), strict=True):
                     units, sizes = map(_joined, zip(*drawn, strict=True))
-                    yield Batch(units=units, sizes=sizes, common=False)
+                    yield batch(units=units, sizes=sizes, common=False)
 
     def noise(self, like: Tensor) -> Tensor:
-        """Independent standard normal noise [K, P], drawn in float32 on the CPU."""
-        drawn = [
-            streams.noise.standard_normal((rows, like.shape[1]), dtype=np.float32) for streams, rows in self.streams
-        ]
-        return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(like)
+        """Independent standard normal noise [K, P] in float64, drawn on the CPU."""
+        drawn = [standard_normal(streams.noise, (rows, like.shape[1])) for streams, rows in self.streams]
+        return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(like.device)
 
     def _draw(self, streams: Streams, rows: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """The units and sizes of each step of a period."""
@@ -96,3 +130,14 @@ class Chance:
 
 def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def declared_block(sampler: Sampler, records: int) -> int:
+    """How many units a batch has by what was declared: seldom more where their number varies.
+
+    That is two standard deviations above the mean, of a batch in which each unit's part is a coin's.
+    """
+    event = sampler.event(records=records, noise_multiplier=1.0)
+    sampled = as_gaussian_step(event)
+    rate = 1.0 if as_fixed_size_step(event) else sampled[0] if sampled else 0.0
+    return sampler.batch_size + math.ceil(_SPREAD * math.sqrt(sampler.batch_size * (1 - rate)))

@@ -105,6 +105,10 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
     kept = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
     ran = Counter(dict(flatten(from_json(json.loads(kept["ran"])))))
     ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
+    if not kept.get("rounded", False):
+        log.warning(
+            "an earlier version began this run with float32 noise: its page says so, and no seed repeats the run"
+        )
     return Progress(
         weights=kept["weights"],
         average=kept.get("average"),
@@ -115,6 +119,7 @@ def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progr
         drawn=Drawn(**kept["drawn"]),
         seconds=kept["seconds"],
         curve=tuple(json.loads(kept["curve"])),
+        rounded=kept.get("rounded", False),
     )
 
 
@@ -132,6 +137,7 @@ def _content(progress: Progress) -> bytes:
             "drawn": asdict(progress.drawn),
             "seconds": progress.seconds,
             "curve": json.dumps(progress.curve),
+            "rounded": progress.rounded,
         },
         buffer,
     )

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from trainers.data.records import Records
 from trainers.entropy import Streams
+from trainers.noise import add_noise
 from trainers.output_perturbation import INEXACT, OutputPerturbation
 from trainers.run import BatchSizes, Journal, Outcome, Run
 
@@ -28,10 +29,9 @@ def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal:
     exact = minimised(
         features, records.targets(everybody, device), layer.out_features, method, records=run.train_records
     )
-    noise = streams.noise.standard_normal(tuple(exact.shape))
     std = run.noise_multiplier * method.moved_by(run.train_records)
     with torch.no_grad():
-        layer.weight.copy_(exact + std * torch.from_numpy(noise).to(exact))
+        layer.weight.copy_(torch.from_numpy(add_noise(exact.cpu().numpy(), std, streams.noise)))
         if layer.bias is not None:
             layer.bias.zero_()
     return Outcome(

@@ -20,33 +20,53 @@ if TYPE_CHECKING:
     from trainers.losses import Loss
     from trainers.metrics import Metric
 
-_CHUNK = 1024
+_CHUNK = 256
+"""Records of a pass, whatever their number: float32 kernels of other shapes round the other records otherwise."""
 
 
 def right_and_wrong(
-    model: nn.Module, records: Records, device: torch.device | str, loss: Loss = CROSS_ENTROPY
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss = CROSS_ENTROPY,
+    order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """How many units the model has right and wrong [2]: each by its quality, one of several records by their mean.
 
-    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has.
+    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has. Kernels may round a record
+    otherwise in another place: with a random `order` [n] of the records, a unit that joins changes the places of as
+    many others as it has records, and without one those of all that follow.
     """
-    shares = records.shares(qualities(model, records, device, loss))
+    shares = records.shares(qualities(model, records, device, loss, order))
     return np.array([shares.sum(), (1 - shares).sum()])
 
 
-def table(model: nn.Module, records: Records, device: torch.device | str, metric: Metric) -> NDArray[np.float64]:
+def table(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    metric: Metric,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
     """The metric's table [cells] of the units: one of several records adds the share of its records to each cell.
 
-    Guarantee: one unit changes the table by at most 1 in norm, however many records it has, and its size never.
+    Guarantee: one unit changes the table by at most 1 in norm, however many records it has, and its size never. A
+    random `order` [n] serves as in `right_and_wrong`.
     """
-    cells = _of_each(model, records, device, metric.cells).astype(np.int64)
+    cells = _of_each(model, records, device, metric.cells, order).astype(np.int64)
     size = metric.size(_classes(model, records, device))
     return np.bincount(cells, weights=records.weights, minlength=size).astype(np.float64)
 
 
-def qualities(model: nn.Module, records: Records, device: torch.device | str, loss: Loss) -> NDArray[np.float64]:
+def qualities(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
     """How good the model is on each record [n], each judged on its own."""
-    return _of_each(model, records, device, loss.quality)
+    return _of_each(model, records, device, loss.quality, order)
 
 
 def _classes(model: nn.Module, records: Records, device: torch.device | str) -> int:
@@ -59,16 +79,22 @@ def _classes(model: nn.Module, records: Records, device: torch.device | str) -> 
 
 
 def _of_each(
-    model: nn.Module, records: Records, device: torch.device | str, judge: Callable[[Tensor, Tensor], Tensor]
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    judge: Callable[[Tensor, Tensor], Tensor],
+    order: NDArray[np.int64] | None,
 ) -> NDArray[np.float64]:
-    """What `judge` says of each record's outputs and target [n]."""
-    judged = [np.zeros(0)]
+    """What `judge` says of each record's outputs and target [n], in passes of one shape."""
+    places = np.arange(len(records)) if order is None else order
+    judged = np.zeros(len(records))
     with _judged(model):
         for start in range(0, len(records), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            one = judge(model(records.inputs(part, device)), records.targets(part, device))
-            judged.append(one.cpu().numpy().astype(np.float64))
-    return np.concatenate(judged)
+            part = places[start : start + _CHUNK]
+            filled = np.pad(part, (0, _CHUNK - len(part)), mode="edge")
+            one = judge(model(records.inputs(filled, device)), records.targets(filled, device))
+            judged[part] = one.cpu().numpy()[: len(part)]
+    return judged
 
 
 @contextmanager

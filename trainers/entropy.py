@@ -1,9 +1,12 @@
 """Where a trial's randomness comes from: generators of its own, never a library's global one.
 
-Subsampling, noise and the score's noise each have a counter-based generator (Philox 4x64) with a 128-bit key.
-In normal use the keys come from the operating system and are never recorded: who knew them could subtract the
-noise. Reproducible streams are derived from a public seed and protect nobody who knows it; they are for tests
-and teaching. Initial weights are public and depend on the trial's identity alone.
+Subsampling, noise, the score's noise, augmentation and the order in batches each have a cryptographic generator: AES in
+counter mode with a 128-bit key, so that nobody who sees some of its numbers can compute others. In normal use the
+keys come from the operating system and are never recorded: who knew them could subtract the noise. Reproducible streams
+are derived from a public seed and protect nobody who knows it; they are for tests and teaching. Initial weights are
+public and depend on the trial's identity alone.
+
+Source: FIPS 197 (AES), NIST SP 800-38A (counter mode); `randomgen.AESCounter`, which this module alone imports.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
+from randomgen import AESCounter
 
 _KEY_BITS = 128
-_COUNTER_BITS = 256
+_COUNTER_BITS = 128
 _SEED_BYTES = 4
 
 
@@ -27,11 +31,12 @@ class Streams:
     noise: np.random.Generator
     score: np.random.Generator
     augmentation: np.random.Generator
+    order: np.random.Generator
 
 
 def secret_streams() -> Streams:
     """Fresh streams, each with a key of 128 bits and a starting point from the operating system's entropy."""
-    return Streams(subsampling=_secret(), noise=_secret(), score=_secret(), augmentation=_secret())
+    return Streams(subsampling=_secret(), noise=_secret(), score=_secret(), augmentation=_secret(), order=_secret())
 
 
 def reproducible_streams(seed: int, identity: str) -> Streams:
@@ -41,6 +46,7 @@ def reproducible_streams(seed: int, identity: str) -> Streams:
         noise=_derived(seed, identity, "noise"),
         score=_derived(seed, identity, "score"),
         augmentation=_derived(seed, identity, "augmentation"),
+        order=_derived(seed, identity, "order"),
     )
 
 
@@ -50,15 +56,15 @@ def initial_seed(identity: str) -> int:
 
 
 def _secret() -> np.random.Generator:
-    return _philox(secrets.randbits(_KEY_BITS), secrets.randbits(_COUNTER_BITS))
+    return _aes(secrets.randbits(_KEY_BITS), secrets.randbits(_COUNTER_BITS))
 
 
 def _derived(seed: int, identity: str, use: str) -> np.random.Generator:
-    return _philox(int.from_bytes(_digest(_KEY_BITS // 8, use, str(seed), identity), "big"), 0)
+    return _aes(int.from_bytes(_digest(_KEY_BITS // 8, use, str(seed), identity), "big"), 0)
 
 
-def _philox(key: int, counter: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+def _aes(key: int, counter: int) -> np.random.Generator:
+    return np.random.Generator(AESCounter(key=key, counter=counter))
 
 
 def _digest(size: int, *parts: str) -> bytes:

@@ -31,6 +31,7 @@ from trainers.engines.engine import Engine
 from trainers.engines.gradients import trainable
 from trainers.engines.isolation import refuse_mixing
 from trainers.entropy import Streams
+from trainers.noise import Lattices
 from trainers.projection import Projection
 from trainers.run import Journal, Outcome, Progress, Run, Unrecorded
 from trainers.sampling import check_epochs
@@ -56,7 +57,8 @@ def train(
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2), and a projection where the method has one; `run.bounds` says which noise multiplier and bound it has.
+    bound)^2), and a projection where the method has one; `run.bounds` says which noise multiplier and bound it has. The
+    noisy sum is rounded to the lattice of `trainers.noise` before anything reads it.
     Where the run wants an average, it is what `model` ends with. A run whose parameters cease to be finite stops there
     and is flagged, not raised. `should_stop` is asked after each step, or epoch; what was reached is kept then. `since`
     is where an earlier session left off: `streams` must be new.
@@ -153,6 +155,7 @@ class _Row:
             batch_sizes=here.drawn.batch_sizes,
             company=company,
             curve=here.curve,
+            rounded=here.rounded,
         )
 
 
@@ -174,8 +177,8 @@ class _Session:
         weights = _stacked([here.weights for here in places])
         chance = Chance.of([row.streams for row in rows], run, self.available, share=self.share)
         sums = self.sums.over([row.place for row in rows], [row.run.trainer.transform for row in rows])
-        deviations = [row.run.noise_std for row in rows]
-        deviation, rate = (_column(values, weights) for values in (deviations, [row.run.trainer.lr for row in rows]))
+        deviations, rate = [row.run.noise_std for row in rows], _column([row.run.trainer.lr for row in rows], weights)
+        lattices, scale = Lattices.of(deviations, weights.device), 1.0
         directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
         project = Projection([row.run.trainer for row in rows], weights)
         averages = Averages(run.ema, [here.average for here in places])
@@ -184,11 +187,14 @@ class _Session:
             tally.add(batch.sizes)
             shrink, factor = run.bounds.factor(step, run.steps), noise_factor(run.bounds, step, run.steps)
             factors[factor] += 1
-            std = deviation * (shrink * factor)
+            if shrink * factor != scale:
+                scale = shrink * factor
+                lattices = Lattices.of([std * scale for std in deviations], weights.device)
             noisy = sums(weights, batch, shrink)
             if any(deviations):
-                noisy += chance.noise(weights) * std
-            direction = directions(noisy / run.sampler.batch_size, std / run.sampler.batch_size)
+                noisy = lattices.add(noisy, chance.noise(weights))
+            means = ((one / run.sampler.batch_size).to(weights.dtype) for one in (noisy, lattices.stds))
+            direction = directions(*means)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)
             averages.add(weights, step)

@@ -126,7 +126,8 @@ class Progress:
     `weights` is the model itself as one vector and has `step` steps behind it, `average` that of the weights so far
     where the run wants one, `fixed` are the tensors that training leaves alone, `state` is the update rule's. `ran`
     counts every step or epoch that touched the records, lost ones too; `drawn`, the batches, `seconds` and
-    `curve`, the looks by public records, are those of the steps that are not lost.
+    `curve`, the looks by public records, are those of the steps that are not lost. `rounded` says whether all noise
+    was that of `trainers.noise`: False where an earlier version began the run.
     """
 
     weights: Tensor
@@ -138,6 +139,7 @@ class Progress:
     drawn: Drawn = Drawn()
     seconds: float = 0.0
     curve: tuple[Look, ...] = ()
+    rounded: bool = True
 
     @property
     def diverged(self) -> bool:
@@ -178,7 +180,7 @@ class Outcome:
     """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end.
 
     `company` is how many runs, itself included, had the same batches: they are one mechanism together, and `event` is
-    this run's part in it. `curve` are the looks by public records, each with its `step`.
+    this run's part in it. `curve` are the looks by public records, each with its `step`; `rounded` is as in `Progress`.
     """
 
     event: DpEvent
@@ -189,3 +191,4 @@ class Outcome:
     batch_sizes: BatchSizes
     company: int = 1
     curve: tuple[Look, ...] = ()
+    rounded: bool = True

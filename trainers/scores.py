@@ -18,6 +18,7 @@ from trainers.counts import qualities, right_and_wrong, table
 from trainers.estimates import Estimate, noisy_accuracy, wilson
 from trainers.losses import CROSS_ENTROPY
 from trainers.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
+from trainers.noise import add_noise
 from trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
@@ -178,12 +179,12 @@ class PrivateHoldout:
         """Releases the noisy counts, and the number that follows from them alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
-        metric = self.measured
+        metric, places = self.measured, rng.permutation(len(data.holdout))
         if metric is None:
-            counts = right_and_wrong(model, data.holdout, device, loss)
+            counts = right_and_wrong(model, data.holdout, device, loss, places)
         else:
-            counts = table(model, data.holdout, device, metric)
-        noisy = counts + self._std() * rng.standard_normal(len(counts))
+            counts = table(model, data.holdout, device, metric, places)
+        noisy = add_noise(counts, self._std(), rng)
         if metric is None:
             return noisy_accuracy(float(noisy[0]), float(noisy[1]), self._std())
         return metric.estimate(noisy, self._std())

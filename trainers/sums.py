@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +34,9 @@ _GATHERED = 2**24
 _PATIENCE = 16
 """Numbers that are made of records that nobody asked for, in the time that it takes to gather one record."""
 
+_PIECES = 4
+"""Passes that all records are looked at in where most are left out, if there are as many as were declared."""
+
 _GLANCE = 4096
 """Records that are looked at together to find their lengths."""
 
@@ -42,7 +45,7 @@ class Sum(Protocol):
     """Sums of a step, for some of the models and their transforms."""
 
     def __call__(self, weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
-        """The sums [K, P] at weights [K, P], of gradients transformed to `shrink` times their bounds."""
+        """The sums [K, P] in float64 at weights [K, P], of gradients transformed to `shrink` times their bounds."""
         ...
 
 
@@ -50,6 +53,7 @@ class Sums(Protocol):
     """Knows the records, and sums what K models say of them.
 
     *Guarantee*: each unit of a run's batch contributes to that run's sum as an engine would have it, and to no other.
+    The shapes that are computed with depend on declared numbers alone; only how many passes there are is drawn.
     """
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
@@ -85,9 +89,11 @@ class EngineSums:
             for row, vector, size, transform in zip(rows, weights, batch.sizes, transforms, strict=True):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
                 vector_to_parameters(vector, trainable(self.models[row]))
-                task = Task(transform=transform.shrunk(shrink), loss=self.loss, chunk=self.chunk)
+                copies = 1 if self.augmentation is None else self.augmentation.multiplicity
+                block = batch.block * copies
+                task = Task(transform=transform.shrunk(shrink), loss=self.loss, chunk=self.chunk, block=block)
                 total, _ = self.engine.weighted_sum(
-                    self.models[row], self._examples(batch.units[first:last], row), task
+                    self.models[row], self._examples(batch.ordered(slice(first, last)), row), task
                 )
                 found.append(total)
             return torch.stack(found)
@@ -95,16 +101,20 @@ class EngineSums:
         return total
 
     def _examples(self, units: NDArray[np.int64], row: int) -> Minibatch:
-        """The examples of these units, or their copies."""
-        index, sizes = self.records.members(units)
+        """The examples of these units, or their copies: by size, as engines pack them.
+
+        A unit that joins changes the places of units of its own size alone: of one other, as orders are random.
+        """
+        index, sizes = self.records.members(self.records.by_size(units))
         inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
         if self.augmentation is None:
             return Minibatch(inputs, targets, sizes)
         copies = self.augmentation.multiplicity
+        single = sizes is None and copies == 1
         return Minibatch(
             self.augmentation.copies(inputs, self.draws[row]),
             targets.repeat_interleave(copies),
-            [copies * size for size in sizes or (1,) * len(units)],
+            None if single else [copies * size for size in sizes or (1,) * len(units)],
         )
 
 
@@ -136,45 +146,56 @@ class StackedSums:
         """Few enough runs at a time that what is in work stays in the cache."""
         require_exact_products()
         slices: list[slice] = []
+        everybody: list[NDArray[np.int64]] = []
         joined: dict[float, list[GradientTransform]] = {}
 
         def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
-            slices.extend([] if slices else _parts(len(weights), self._at_once(batch)))
+            if not slices:
+                slices.extend(_parts(len(weights), self._at_once(batch)))
             if shrink not in joined:
                 shrunk = [one.shrunk(shrink) for one in transforms]
                 joined.clear()
                 joined[shrink] = [side_by_side(shrunk[part], weights) for part in slices]
             parts = [*zip(slices, joined[shrink], strict=True)]
-            found, last = torch.zeros_like(weights), 0
-            if batch.common:
-                most = self.chunk or max(1, _GATHERED // self.stack.inputs)
-                for first in range(0, len(batch.units), most):
-                    examples = self._gathered(batch.units[first : first + most], weights)
+            sums = torch.zeros_like(weights, dtype=torch.float64)
+            if not len(batch.units):
+                return sums
+            if batch.common or self._crowded(batch):
+                if not batch.common and not everybody:
+                    everybody.append(batch.everybody(len(self.records)))
+                units = batch.ordered(slice(None)) if batch.common else everybody[0]
+                size, chosen = self._pass(batch), None if batch.common else self._chosen(batch, everybody[0], weights)
+                for first in range(0, len(units), size):
+                    examples, filled = self._filled(units[first : first + size], size, weights)
                     for part, transform in parts:
-                        self.stack.add(found[part], weights[part], examples, None, transform)
-                return found
-            everybody = self._gathered(np.arange(len(self.records)), weights) if self._crowded(batch) else None
+                        there = filled if chosen is None else chosen[part, first : first + size]
+                        self.stack.add(sums[part], weights[part], examples, there, transform)
+                return sums
+            last = 0
             for part, transform in parts:
                 first, last = last, last + int(batch.sizes[part].sum())
-                drawn = batch.units[first:last], batch.sizes[part], weights
-                examples, there = (everybody, self._chosen(*drawn)) if everybody else self._padded(*drawn)
-                self.stack.add(found[part], weights[part], examples, there, transform)
-            return found
+                for examples, there in self._padded(batch, slice(first, last), batch.sizes[part], weights):
+                    self.stack.add(sums[part], weights[part], examples, there, transform)
+            return sums
 
         return total
 
     def _crowded(self, batch: Batch) -> bool:
         """Whether to look at all records and leave most out takes less than to gather those of each run."""
-        records, drawn = len(self.records), int(batch.sizes.max())
-        few = records * self.stack.widest_output <= _PATIENCE * drawn and records * self.stack.inputs <= _GATHERED
-        return few and not batch.common
+        few = batch.nominal * self.stack.widest_output <= _PATIENCE * batch.block
+        return few and batch.nominal * self.stack.inputs <= _GATHERED and not batch.common
+
+    def _pass(self, batch: Batch) -> int:
+        """How many examples of a run are in work at a time: a block, or the least equal parts of what there is."""
+        if self._crowded(batch):
+            return -(-batch.nominal // _PIECES)
+        most = self.chunk or max(1, _GATHERED // self.stack.inputs)
+        return -(-batch.block // -(-batch.block // most))
 
     def _at_once(self, batch: Batch) -> int:
         """How many runs, from what one of them needs in such a batch."""
-        crowded = self._crowded(batch)
-        gathered = 0 if crowded or batch.common else self.stack.inputs
-        examples = len(self.records) if crowded else int(batch.sizes.max())
-        return _FLOATS // (max(gathered, self.stack.widest_output) * max(1, examples))
+        gathered = 0 if self._crowded(batch) or batch.common else self.stack.inputs
+        return _FLOATS // (max(gathered, self.stack.widest_output) * self._pass(batch))
 
     def _inputs(self, index: Index) -> Tensor:
         return self.records.inputs(index, self.device).flatten(1)
@@ -185,20 +206,34 @@ class StackedSums:
         targets = self.records.targets(units, self.device)
         return Examples(inputs=self._inputs(units).to(like.dtype), targets=targets, lengths=lengths)
 
-    def _padded(self, units: NDArray[np.int64], sizes: NDArray[np.int64], like: Tensor) -> tuple[Examples, Tensor]:
-        """Each run's own batch, filled up to the size of the largest, and who is there [k, n]."""
-        there = np.arange(sizes.max()) < sizes[:, None]
-        index = np.zeros(there.shape, dtype=np.int64)
-        index[there] = units
-        flat, shape = self._gathered(index.reshape(-1), like), there.shape
-        inputs = flat.inputs.view(*shape, self.stack.inputs)
-        own = Examples(inputs=inputs, targets=flat.targets.view(shape), lengths=flat.lengths.view(shape))
-        return own, torch.from_numpy(there).to(inputs.device)
+    def _filled(self, units: NDArray[np.int64], size: int, like: Tensor) -> tuple[Examples, Tensor | None]:
+        """So many examples, which begin with these; and which of them those are [size], None where all are."""
+        missing = size - len(units)
+        examples = self._gathered(np.pad(units, (0, missing), mode="edge"), like)
+        return examples, (torch.arange(size) < len(units)).to(like) if missing else None
 
-    def _chosen(self, units: NDArray[np.int64], sizes: NDArray[np.int64], like: Tensor) -> Tensor:
-        """Who of all records is in each run's batch, as ones and zeros [k, N]."""
-        chosen = like.new_zeros(len(sizes), len(self.records))
-        places = units + len(self.records) * np.repeat(np.arange(len(sizes)), sizes)
+    def _padded(
+        self, batch: Batch, units: slice, sizes: NDArray[np.int64], like: Tensor
+    ) -> Iterator[tuple[Examples, Tensor]]:
+        """Each run's own batch, so many examples at a time, and who is there [k, size]: some runs have fewer."""
+        size = self._pass(batch)
+        there = np.arange(-(-sizes.max() // size) * size) < sizes[:, None]
+        index = np.zeros(there.shape, dtype=np.int64)
+        index[there] = batch.units[units]
+        index = batch.reordered(index, there)
+        for first in range(0, there.shape[1], size):
+            part = index[:, first : first + size]
+            flat, shape = self._gathered(part.reshape(-1), like), part.shape
+            inputs = flat.inputs.view(*shape, self.stack.inputs)
+            own = Examples(inputs=inputs, targets=flat.targets.view(shape), lengths=flat.lengths.view(shape))
+            yield own, torch.from_numpy(there[:, first : first + size]).to(inputs.device)
+
+    def _chosen(self, batch: Batch, everybody: NDArray[np.int64], like: Tensor) -> Tensor:
+        """Who of all records, in this order and whole passes, is in each run's batch, as ones and zeros [K, n]."""
+        size = self._pass(batch)
+        chosen = like.new_zeros(len(batch.sizes), -(-len(self.records) // size) * size)
+        runs = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
+        places = np.argsort(everybody)[batch.units] + chosen.shape[1] * runs
         chosen.view(-1)[torch.from_numpy(places).to(chosen.device)] = 1
         return chosen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,11 @@ from safetensors.torch import load_file, save_file
 from accounting.errors import BadInput
 from accounting.result import MODEL_FILE
 from reports.export import CARD, render_card, write_export
+from reports.preprocessing import declared
 from reports.release import compose
+from reports.snippet import snippet
 from reports.table import read
+from tests.alone import answers, code_of
 from trainers.models.logistic import logistic
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
@@ -32,25 +35,44 @@ def with_models(made: Any) -> Any:
     return made
 
 
-def code_of(card: str) -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    return str(code)
-
-
-def test_the_cards_code_loads_the_winner(sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cards_code_labels_as_the_winner_does_without_our_packages(sweep_of: SweepOf) -> None:
     made = with_models(sweep_of(AXES))
     card = write_export(made.folder, made.ledger)
     assert card == made.folder / "export" / CARD
-    assert {path.name for path in card.parent.iterdir()} == {CARD, MODEL_FILE, "config.yaml"}
-    monkeypatch.chdir(card.parent)
-    found: dict[str, Any] = {}
-    exec(code_of(card.read_text()), found)
-    winner = read(made.folder, made.ledger).winner
-    kept = load_file(made.folder / "trials" / str(winner) / MODEL_FILE)
-    exported = load_file(card.parent / MODEL_FILE)
-    for name, tensor in found["model"].state_dict().items():
-        assert torch.equal(tensor, exported[name])
-        assert torch.equal(tensor, kept[name])
+    files = {CARD, MODEL_FILE, "config.yaml", "model.py", "preprocessing.json"}
+    assert {path.name for path in card.parent.iterdir()} == files
+    model = logistic((1, 8, 8), 10)
+    winner = made.folder / "trials" / str(read(made.folder, made.ledger).winner) / MODEL_FILE
+    assert (card.parent / MODEL_FILE).read_bytes() == winner.read_bytes()
+    model.load_state_dict(load_file(winner))
+    images = torch.randint(17, (20, 1, 8, 8), generator=torch.Generator().manual_seed(1))
+    expected = model(images / 16).argmax(dim=1).tolist()
+    assert answers(card.parent, code_of(card), images.tolist()) == expected
+    assert len(set(expected)) > 1
+
+
+def test_a_release_holds_what_was_declared_and_nothing_of_where_files_lie(sweep_of: SweepOf) -> None:
+    made = with_models(sweep_of(AXES))
+    card = write_export(made.folder, made.ledger)
+    texts = [(folder / "preprocessing.json").read_text() for folder in (card.parent, made.folder / "release")]
+    assert texts[0] == texts[1]
+    form = json.loads(texts[0])
+    assert (form["shape"], form["scale"], form["pool"], form["labels"]) == ([1, 8, 8], 16.0, 1, None)
+    assert "sklearn" not in texts[0]
+
+
+@pytest.mark.parametrize("dataset", [{"kind": "embedded_images"}, {"_target_": "my_data.Mine"}])
+def test_a_card_says_where_only_the_data_sets_class_knows_what_an_input_is(
+    sweep_of: SweepOf, dataset: dict[str, str]
+) -> None:
+    """As where an older version wrote the declaration, or where the class is the user's own."""
+    declaration = {"name": "mine", "shape": [1, 8, 8], "classes": 10, **dataset}
+    assert declared(declaration) is None
+    code = snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)
+    made = with_models(sweep_of(AXES))
+    card = render_card(compose(read(made.folder, made.ledger)), code, own=True, form=None)
+    assert "known to the data set's own class alone" in card
+    assert "preprocessing.json" not in card
 
 
 def test_the_card_says_what_the_release_says(sweep_of: SweepOf) -> None:
@@ -63,12 +85,13 @@ def test_the_card_says_what_the_release_says(sweep_of: SweepOf) -> None:
     assert f"({page.facts['honest_epsilon'].text}, " in card
 
 
-def test_hostile_names_are_text(sweep_of: SweepOf) -> None:
+def test_hostile_names_are_text(sweep_of: SweepOf, tmp_path: Path) -> None:
     made = with_models(sweep_of(AXES))
     page = replace(compose(read(made.folder, made.ledger)), title="<script>alert(1)</script> & 'co'")
-    card = render_card(page, "model = 1 < 2")
+    card = render_card(page, "model = 1 < 2", own=True, form=None)
     assert "# &lt;script&gt;alert(1)&lt;/script&gt; &amp; 'co': the winner" in card
-    assert code_of(card).splitlines()[1] == "model = 1 < 2"
+    (tmp_path / CARD).write_text(card)
+    assert code_of(tmp_path / CARD).splitlines()[0] == "model = 1 < 2"
 
 
 def test_where_there_is_no_winner_nothing_is_exported(sweep_of: SweepOf) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from accounting.events import output_perturbation
+from accounting.execution import Execution
 from accounting.guarantee import Adjacency
 from reports.audience import Audience
 from reports.bill import read_bill
 from reports.facts import read_facts
+from reports.floating import floating_point
 from reports.lines import Context, Line, Standing, violations
 from reports.notation import epsilon_up
 from reports.statement import write_statement
@@ -108,7 +111,7 @@ def test_a_result_that_nobody_started_is_a_violation(sweep_of: SweepOf) -> None:
     assert "1 point ran without a charge" in line.text
 
 
-@pytest.mark.parametrize("word", ["architecture", "preprocessing", "other looks", "floating-point", "timing"])
+@pytest.mark.parametrize("word", ["architecture", "preprocessing", "other looks", "timing"])
 def test_what_is_not_covered_is_said(sweep_of: SweepOf, word: str) -> None:
     assert word in lines_of(sweep_of(AXES))["Not covered"].text
 
@@ -118,3 +121,55 @@ def test_outsiders_learn_no_counts_of_what_went_wrong(sweep_of: SweepOf) -> None
     assert quiet["Sampling and noise"].evidence == ()
     assert quiet["Charges"].evidence == ()
     assert quiet["Sampling and noise"].standing is Standing.CHECKED
+
+
+def test_noise_of_an_earlier_version_is_an_assumption(sweep_of: SweepOf) -> None:
+    line = lines_of(sweep_of(AXES))["Floating point"]
+    assert line.standing is Standing.ASSUMED
+    assert "taken for exact" in line.text
+
+
+def test_what_the_noise_adds_is_a_number(sweep_of: SweepOf) -> None:
+    """By hand: 4 runs, 7850 numbers a step, all steps that were priced, and two counts each."""
+    made = sweep_of(AXES)
+    _with_parameters(made, 7850)
+    line = lines_of(made)["Floating point"]
+    assert "adds at most" in line.text
+    assert line.evidence[0].startswith("7850 numbers a step")
+
+
+def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: SweepOf) -> None:
+    """A patient may be several records, and the place of one other patient changes."""
+    made = sweep_of(AXES)
+    _with_parameters(made, 7850)
+    sweep = read(made.folder, made.ledger)
+    budget = replace(sweep.plan.budget, unit="patient")
+    sweep = replace(sweep, plan=replace(sweep.plan, budget=budget))
+    line = floating_point(_context(sweep, Audience.CURATOR))
+    assert "Where a patient joins, one other patient has another place in the batch" in line.evidence[-1]
+
+
+def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) -> None:
+    """The largest model among secret tries would tell which points were drawn."""
+    made = sweep_of(AXES)
+    _with_parameters(made, 7850)
+    sweep = read(made.folder, made.ledger)
+    rows = tuple(
+        replace(run, result=replace(run.result, parameters=9000)) if run.trial.id != sweep.winner else run
+        for run in sweep.runs.rows
+    )
+    tries = replace(sweep, runs=replace(sweep.runs, rows=rows, execution=Execution.DRAWN_TRIES, winner=sweep.winner))
+    for audience, size in ((Audience.CURATOR, 9000), (Audience.PUBLIC, 7850)):
+        line = floating_point(_context(tries, audience))
+        assert line.evidence[0].startswith(f"{size} numbers a step")
+        assert "for each run" in line.text
+
+
+def _with_parameters(made: Any, numbers: int) -> None:
+    for path in made.folder.glob("trials/*/result.json"):
+        path.write_text(path.read_text().replace('"parameters": null', f'"parameters": {numbers}'))
+
+
+def _context(sweep: Any, audience: Audience) -> Context:
+    bill = read_bill(sweep)
+    return Context(sweep=sweep, bill=bill, facts={}, audience=audience)

@@ -10,10 +10,11 @@ from torch.nn.functional import cross_entropy
 from trainers.engines.auto import Auto
 from trainers.engines.fused import Fused
 from trainers.engines.opacus import Opacus
+from trainers.engines.vmap import Vmap
 from trainers.models.initialise import build
 from trainers.transforms import Clip, Normalize
 
-ENGINES = [Opacus(), Fused(), Auto()]
+ENGINES = [Opacus(), Fused(), Vmap(), Auto()]
 TRANSFORMS = [
     Clip(clip_norm=1e-3),
     Clip(clip_norm=2.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from trainers.entropy import Streams
 from trainers.loop import train
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
+from trainers.noise import standard_normal
 from trainers.projected_dpsgd import ProjectedDpSgd
 from trainers.run import Run
 from trainers.sampling import Poisson
@@ -76,3 +78,10 @@ def trained(run: Run, records: Records, streams: Streams, **options) -> tuple[Te
     model = fresh_model()
     outcome = train(run, model, Opacus(), records, streams, device="cpu", **options)
     return flat(model), outcome
+
+
+def noisy_by_hand(total: Tensor, std: float, streams: Streams) -> Tensor:
+    """The sum plus noise, rounded to the largest power of two that is at most std / 1024."""
+    cell = 2.0 ** math.floor(math.log2(std) - 10)
+    noise = torch.from_numpy(standard_normal(streams.noise, len(total)))
+    return torch.round((total + std * noise) / cell) * cell

@@ -86,7 +86,7 @@ def test_the_mean_gradient_of_all_copies_is_bounded_once(owners: list[int] | Non
     )
     weights = nn.utils.parameters_to_vector(model.parameters()).detach()[None].clone()
     count = records.available
-    batch = Batch(units=np.arange(count), sizes=np.array([count]), common=True)
+    batch = Batch(units=np.arange(count), sizes=np.array([count]), common=True, block=count, nominal=count)
     found = sums.over([0], [Clip(clip_norm=0.1)])(weights, batch)
     twin = build(lambda: logistic((1, 3, 3), 3), 1).double()
     expected = torch.zeros(weights.shape[1], dtype=torch.float64)

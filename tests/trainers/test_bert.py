@@ -250,9 +250,9 @@ class Numbers:
 
 def test_a_model_reads_the_words_that_its_data_set_gives_and_no_others(weights) -> None:
     words, numbers = model_of(weights), nn.Linear(LENGTH, CLASSES)
-    check_words(words, Numbers(words=WORDS))
-    check_words(nn.Embedding(WORDS, 2), Numbers(words=WORDS, padding=1))
-    check_words(numbers, None)
+    check_words(words, Numbers(words=WORDS), (LENGTH,))
+    check_words(nn.Embedding(WORDS, 2), Numbers(words=WORDS, padding=1), (LENGTH,))
+    check_words(numbers, None, (LENGTH,))
     for model, vocabulary, said in (
         (words, Numbers(words=WORDS + 1), "dataset.vocabulary.words=20 <= 19, those of the model."),
         (words, Numbers(words=WORDS, padding=1), "dataset.vocabulary.padding=1 == 0, the model's."),
@@ -260,4 +260,4 @@ def test_a_model_reads_the_words_that_its_data_set_gives_and_no_others(weights) 
         (numbers, Numbers(words=2), "a model of words for dataset.vocabulary, such as minilm: this one takes quan"),
     ):
         with pytest.raises(ValueError, match=f"^Expected {said}"):
-            check_words(model, vocabulary)
+            check_words(model, vocabulary, (LENGTH,))

@@ -6,13 +6,13 @@ import doctest
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from accounting.events import compose, poisson_gaussian, same
 from accounting.steps import is_charged
+from tests.trainers.loops import noisy_by_hand
 from trainers import bound_schedules
 from trainers.bound_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
 from trainers.data.records import Records
@@ -21,6 +21,7 @@ from trainers.dpsgd import DpSgd
 from trainers.engines.opacus import Opacus
 from trainers.entropy import reproducible_streams
 from trainers.loop import train, train_together
+from trainers.noise import standard_normal
 from trainers.run import Progress, Run
 from trainers.sampling import FixedSize, Poisson
 from trainers.schedules import Constant
@@ -128,8 +129,7 @@ def test_each_step_clips_and_is_noised_as_its_own_bound_says(bounds, noise) -> N
         error = torch.softmax(weights * 1e6, dim=0) - torch.tensor([1.0, 0.0], dtype=torch.float64)
         length = float(error.norm()) * 1e6
         total = len(drawn) * error * 1e6 * min(1.0, clip_norm / length if length else 1.0)
-        noises = torch.from_numpy(streams.noise.standard_normal(2, dtype=np.float32)).double()
-        weights = weights - 0.5 * (total + std * noises) / 10
+        weights = weights - 0.5 * noisy_by_hand(total, std, streams) / 10
         assert torch.allclose(after, weights, rtol=1e-4, atol=1e-6)
         weights = after
 
@@ -142,8 +142,9 @@ def test_an_update_is_told_the_deviation_of_its_own_step(noise) -> None:
     records, streams = some_records(), reproducible_streams(4, "trial")
     empty = Records(features=records.features[:0], labels=records.labels[:0])
     steps = torch.stack(path(run, empty, reproducible_streams(4, "trial"))).diff(dim=0)
-    noises = [torch.from_numpy(streams.noise.standard_normal(2, dtype=np.float32)).double() for _ in range(5)][1:]
-    assert torch.allclose(steps, -torch.stack(noises), rtol=1e-5, atol=1e-6), "each is its noise over its deviation"
+    noises = [torch.from_numpy(standard_normal(streams.noise, 2)) for _ in range(5)][1:]
+    cell = 2.0**-10
+    assert torch.allclose(steps, -torch.stack(noises), rtol=1e-5, atol=cell), "each is its noise over its deviation"
 
 
 @each_schedule

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.trainers.attempts import RUN, Attempt, Killed, Spy
 from trainers.checkpoint import read_checkpoint
 from trainers.dpsgd import DpSgd
 from trainers.entropy import reproducible_streams
+from trainers.run import Outcome
 from trainers.transforms import GradientTransform
 
 
@@ -30,10 +32,9 @@ def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name != "receipt.json")
     assert attempt.tensors.read_bytes() in content
     for stream in (streams.subsampling, streams.noise, streams.score):
-        state = stream.bit_generator.state["state"]
-        words = [int(word) for name in ("key", "counter") for word in state[name]]
-        secrets = [word for word in words if word > 2**32]
-        assert len(secrets) == 2, "the key; the counter of a stream with a seed begins at 0"
+        state = stream.bit_generator.state["s"]
+        secrets = [int(word) for word in state["seed"]]
+        assert len(secrets) == 22, "the key and what AES makes of it; the counter of a stream with a seed begins at 0"
         for word in secrets:
             for shown in (word.to_bytes(8, "little"), word.to_bytes(8, "big"), str(word).encode(), b"%x" % word):
                 assert shown not in content
@@ -43,9 +44,38 @@ def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
     kept = torch.load(attempt.tensors, weights_only=True)
-    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve"}
+    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve", "rounded"}
     assert set(kept["state"]) == {"first", "second", "steps"}
     assert kept["state"]["steps"] == 4
+
+
+def test_a_checkpoint_of_an_earlier_version_is_gone_on_with_and_not_taken_for_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its first steps had float32 noise from another generator: no page may say that all noise was on lattices."""
+    monkeypatch.setattr(logging.getLogger("dpsweep"), "propagate", True)
+    assert stopped_and_resumed(Attempt(place=tmp_path / "ours")).rounded
+    assert "earlier version" not in caplog.text
+
+    def as_before(content: dict[str, object], path: object) -> None:
+        torch_save({key: value for key, value in content.items() if key != "rounded"}, path)
+
+    torch_save = torch.save
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", as_before)
+        outcome = stopped_and_resumed(Attempt(place=tmp_path / "theirs"), restored=patch.undo)
+    assert not outcome.rounded
+    assert same(outcome.event, repeat(RUN.step_event, 6))
+    assert "an earlier version began this run with float32 noise" in caplog.text
+
+
+def stopped_and_resumed(attempt: Attempt, restored: Callable[[], object] = lambda: None) -> Outcome:
+    """A run of which a first session takes a stretch, and two others the rest."""
+    attempt.place.mkdir()
+    attempt.session(should_stop=lambda: True)
+    restored()
+    attempt.session(1, should_stop=lambda: True)
+    return attempt.session(2)[1]
 
 
 def test_a_checkpoint_is_for_its_owner_alone_and_there_is_one(tmp_path: Path) -> None:

@@ -80,10 +80,25 @@ def test_float32_agrees_with_float64(engine, factory, shape) -> None:
     transform = Clip(clip_norm=0.5)
     model, inputs, targets = problem(factory, shape, examples=7, dtype=torch.float32)
     total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform))
-    assert total.dtype == norms.dtype == torch.float32
+    assert (total.dtype, norms.dtype) == (torch.float64, torch.float32)
     gradients = reference(model.double(), inputs, targets)
     assert torch.allclose(norms.double(), gradients.norm(dim=1), rtol=1e-4)
     assert float((total.double() - expected(gradients, transform)).norm()) <= 1e-4 * 7 * transform.bound
+
+
+@pytest.mark.parametrize(("factory", "shape"), MODELS)
+def test_who_joins_a_batch_changes_nothing_of_what_the_others_add(engine, factory, shape) -> None:
+    """With a declared block, in float32: the sum with a record is the sum without it and the record's own, exactly.
+
+    That is, up to the rounding of float64 sums.
+    """
+    model, inputs, targets = problem(factory, shape, examples=9, dtype=torch.float32)
+    task = Task(transform=Clip(clip_norm=0.5), block=4)
+
+    def total(part: slice) -> torch.Tensor:
+        return engine.weighted_sum(model, Minibatch(inputs[part], targets[part]), task)[0]
+
+    assert float((total(slice(0, 9)) - total(slice(0, 8)) - total(slice(8, 9))).norm()) <= 1e-13
 
 
 @pytest.mark.parametrize("examples", [0, 1, 2, 5, 6])
@@ -195,7 +210,7 @@ def test_the_model_is_left_plain(engine, factory, shape, training) -> None:
     before, weights = traces(), [parameter.clone() for parameter in model.parameters()]
     state = torch.get_rng_state()
     engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=2))
-    with pytest.raises(IndexError):
+    with pytest.raises((IndexError, RuntimeError)):
         engine.weighted_sum(model, Minibatch(inputs, targets + CLASSES), Task(transform=Clip(clip_norm=1), chunk=2))
     assert torch.equal(state, torch.get_rng_state())
     assert traces() == before

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from randomgen import AESCounter
 
 from tests.margins import FALSE_ALARM, count_range
+from tests.randomized import SURE
 from trainers.entropy import Streams, initial_seed, reproducible_streams, secret_streams
 
 
 def words(streams: Streams) -> list[tuple[int, ...]]:
-    return [
-        tuple(generator.integers(0, 2**63, size=4).tolist())
-        for generator in (streams.subsampling, streams.noise, streams.score)
-    ]
+    return [tuple(generator.integers(0, 2**63, size=4).tolist()) for generator in vars(streams).values()]
 
 
 def keys(streams: Streams) -> list[tuple[int, ...]]:
-    return [
-        tuple(generator.bit_generator.state["state"]["key"].tolist())
-        for generator in (streams.subsampling, streams.noise, streams.score)
-    ]
+    return [tuple(generator.bit_generator.state["s"]["seed"][:2].tolist()) for generator in vars(streams).values()]
 
 
 @pytest.mark.randomized(
-    draws="60 keys", bound="two of 60 draws of 4 x 63 bits are the same", false_alarm=60 * 59 / 2 * 2.0**-128
+    draws="100 keys", bound="two of 100 draws of 4 x 63 bits are the same", false_alarm=100 * 99 / 2 * 2.0**-128
 )
 def test_secret_streams_differ_between_calls_and_uses() -> None:
     drawn = [word for _ in range(20) for word in words(secret_streams())]
-    assert len(set(drawn)) == 60
+    assert len(set(drawn)) == 100
 
 
 @pytest.mark.randomized(
-    draws="300 keys", bound="exact binomial tails of 128 bits and of their pairs", false_alarm=2 * FALSE_ALARM
+    draws="500 keys", bound="exact binomial tails of 128 bits and of their pairs", false_alarm=2 * FALSE_ALARM
 )
 def test_secret_keys_have_128_random_bits() -> None:
     """Each bit is 1 in half of the keys, and any two are the same in half of them."""
@@ -70,9 +66,8 @@ def test_parts_of_a_key_cannot_be_shifted_into_each_other() -> None:
     assert keys(reproducible_streams(1, "23")) != keys(reproducible_streams(12, "3"))
 
 
-def test_the_three_uses_are_unrelated() -> None:
-    subsampling, noise, score = words(reproducible_streams(5, "trial"))
-    assert len({subsampling, noise, score}) == 3
+def test_the_five_uses_are_unrelated() -> None:
+    assert len(set(words(reproducible_streams(5, "trial")))) == 5
 
 
 def test_initial_seeds_are_the_identitys() -> None:
@@ -81,3 +76,12 @@ def test_initial_seeds_are_the_identitys() -> None:
     assert len(seeds) == 1000
     assert min(seeds) >= 0
     assert max(seeds) < 2**32
+
+
+@pytest.mark.randomized(draws="the keys of one set of streams", bound=SURE, false_alarm=0.0)
+def test_the_generator_is_aes_in_counter_mode() -> None:
+    """FIPS 197, Appendix C.1: the block of this counter under this key."""
+    key, counter = bytes(range(16)), bytes.fromhex("00112233445566778899aabbccddeeff")
+    generator = AESCounter(key=int.from_bytes(key, "little"), counter=int.from_bytes(counter, "little"))
+    assert generator.random_raw(2).tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
+    assert all(isinstance(one.bit_generator, AESCounter) for one in vars(secret_streams()).values())

@@ -214,14 +214,27 @@ def test_positions_are_not_taken_for_examples_also_where_there_are_as_many(posit
 
 
 @pytest.mark.parametrize("chunk", [1, None])
-def test_units_of_several_examples_are_refused(chunk) -> None:
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 1, 1)])
+def test_units_of_several_examples_are_refused_whatever_is_drawn(chunk, sizes) -> None:
+    """An engine that took units of one record would be changed by the first patient with two."""
     model = filled(nn.Sequential(nn.Linear(4, CLASSES)))
     with pytest.raises(Unsupported, match=r"^Expected model=Sequential to be trained on units of one example each;"):
         Fused().weighted_sum(
             model,
-            Minibatch(noise(3, 4), torch.zeros(3, dtype=torch.int64), (2, 1)),
+            Minibatch(noise(3, 4), torch.zeros(3, dtype=torch.int64), sizes),
             Task(transform=Clip(clip_norm=1.0), chunk=chunk),
         )
+
+
+@pytest.mark.parametrize("drawn", [(), (1, 1, 1), (2, 1)])
+def test_auto_chooses_the_engine_of_units_by_what_is_declared_alone(caplog, drawn) -> None:
+    with caplog.at_level("INFO", logger="dpsweep.engine"):
+        Auto().weighted_sum(
+            filled(nn.Sequential(nn.Linear(4, CLASSES))),
+            Minibatch(noise(sum(drawn), 4), torch.zeros(sum(drawn), dtype=torch.int64), drawn),
+            Task(transform=Clip(clip_norm=1.0)),
+        )
+    assert [record.message.split(":")[0] for record in caplog.records] == ["engine opacus"]
 
 
 def test_auto_takes_what_fused_refuses_and_says_which_runs(caplog) -> None:

@@ -22,6 +22,7 @@ from tests.trainers.loops import (
     each_trainer,
     flat,
     fresh_model,
+    noisy_by_hand,
     some_records,
     some_units,
     trained,
@@ -59,8 +60,7 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
             else:
                 total += gradient * min(1.0, trainer.clip_norm / norm)
         std = run.noise_multiplier * (1.0 if isinstance(trainer, NORMALIZED) else trainer.clip_norm)
-        noise = torch.from_numpy(streams.noise.standard_normal(len(weights), dtype=np.float32)).double()
-        mean = (total + std * noise) / run.sampler.batch_size
+        mean = noisy_by_hand(total, std, streams) / run.sampler.batch_size
         if isinstance(trainer, (DpAdam, DpNadam)):
             first = trainer.beta1 * first + (1 - trainer.beta1) * mean
             second = trainer.beta2 * second + (1 - trainer.beta2) * mean**2
@@ -118,9 +118,8 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
         norm = float(mean.norm())
         normalized = isinstance(trainer, DpNsgd)
         total += mean * (1 / (trainer.regularizer + norm) if normalized else min(1.0, trainer.clip_norm / norm))
-    noise = torch.from_numpy(streams.noise.standard_normal(len(weights), dtype=np.float32)).double()
     factor = run.schedule.factor(0, 1)
-    step = trainer.lr * factor * (total + 0.7 * trainer.transform.bound * noise) / 30
+    step = trainer.lr * factor * noisy_by_hand(total, 0.7 * trainer.transform.bound, streams) / 30
     assert float((ours.double() - (weights - step)).norm()) < 1e-5 * float(step.norm())
     assert outcome.batch_sizes == BatchSizes(smallest=len(drawn), mean=float(len(drawn)), largest=len(drawn))
     assert same(outcome.event, run.event)

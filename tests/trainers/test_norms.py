@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainers.engines.held import Entries, Held, Outer, Rows, joint_norms
-from trainers.engines.norms import row_norms
+from trainers.engines.norms import norms_along, row_norms
 from trainers.transforms import Clip, Normalize
 
 LONGER = 1 + 2.0**-13
@@ -72,6 +72,17 @@ def test_one_broken_row_leaves_the_others_norms(broken) -> None:
     assert torch.allclose(found[others], exact(rows[others]), rtol=2e-4)
 
 
+@pytest.mark.parametrize("joining", [0.0, 1e-30, 1.0, math.inf, math.nan])
+@pytest.mark.parametrize("shape", [(30, 784), (30, 16, 16, 3, 3), (3, 12)])
+def test_a_row_that_joins_changes_no_bit_of_the_others_norms(shape, joining) -> None:
+    """Clipped by other norms, all other records' gradients would change with one record."""
+    rows = noise(*shape, seed=3).float()
+    more = torch.cat([rows, torch.full_like(rows[:1], joining)])
+    assert torch.equal(row_norms(more)[:-1], row_norms(rows))
+    flat = rows.flatten(1)
+    assert torch.equal(norms_along(more.flatten(1), 1)[:-1], norms_along(flat, 1))
+
+
 def test_float64_and_short_rows_are_measured_as_they_are() -> None:
     rows = noise(64, 784, seed=3)
     assert torch.allclose(row_norms(rows), exact(rows), rtol=1e-14)
@@ -106,7 +117,7 @@ def test_each_examples_share_of_a_float32_sum_keeps_the_bound_strictly(make, tra
         norms = joint_norms([held]).float()
         factors = transform.factors(norms)
         for example in range(len(norms)):
-            total = torch.zeros(SHAPES[make])
+            total = torch.zeros(SHAPES[make], dtype=torch.float64)
             held.add_to(total, torch.where(torch.arange(len(norms)) == example, factors, 0))
-            share = float(total.double().norm())
+            share = float(total.norm())
             assert 0.999 * transform.bound < share <= transform.bound

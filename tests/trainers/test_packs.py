@@ -18,7 +18,9 @@ def test_packs_hold_whole_units_in_order_and_at_most_a_chunk_or_one_unit(sizes, 
     assert [place for pack in packs for place in range(100)[pack.examples]] == list(range(sum(sizes)))
     assert all(sum(pack.sizes) <= chunk or len(pack.sizes) == 1 for pack in packs)
     for pack, following in pairwise(packs):
-        assert sum(pack.sizes) + following.sizes[0] > chunk, "a pack is as full as it can be"
+        fits = sum(pack.sizes) + following.sizes[0] <= chunk
+        assert pack.sizes[0] != following.sizes[0] or not fits, "a pack is as full as it can be"
     for pack in packs:
         assert torch.bincount(pack.owners()).tolist() == list(pack.sizes)
         assert torch.equal(pack.owners(), pack.owners().sort().values)
+        assert len(set(pack.sizes)) == 1, "nobody's place depends on the sizes of others"

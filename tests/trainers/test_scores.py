@@ -97,14 +97,41 @@ def test_both_scores_read_their_own_records_only() -> None:
 def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
     model, holdout = judged(700, 300)
     split, score = Split(train=EMPTY, holdout=holdout), PrivateHoldout(fraction=0.2, noise_std=10)
-    noise = rng().standard_normal(2) * 10
-    expected = noisy_accuracy(700 + noise[0], 300 + noise[1], 10)
+    drawn = rng()
+    drawn.permutation(1000)  # the order in which the records are looked at
+    right, wrong = np.round((np.array([700, 300]) + drawn.standard_normal(2) * 10) * 2**7) / 2**7
+    expected = noisy_accuracy(float(right), float(wrong), 10)
     assert score.measure(model, split, rng(), "cpu") == expected
     generator = rng()
     values = [score.measure(model, split, generator, "cpu").value for _ in range(2000)]
     std = 10 * math.sqrt(0.7**2 + 0.3**2) / 1000
     assert np.std(values) == pytest.approx(std, rel=0.1)
     assert np.mean(values) == pytest.approx(0.7, abs=6 * std / math.sqrt(2000) + 1e-3)
+
+
+class Noted(nn.Module):
+    """Predicts the first class, and notes the shapes that it is shown."""
+
+    def __init__(self, shapes: set[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.shapes = shapes
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        self.shapes.add(tuple(values.shape))
+        return values.flatten(1)[:, :1] * torch.tensor([0.0, -1.0])
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 700])
+def test_the_number_of_records_decides_no_shape_that_they_are_looked_at_in(count: int) -> None:
+    """float32 kernels of another shape could change other records' predictions, and both counts with them."""
+    shapes: set[tuple[int, ...]] = set()
+    features = torch.where(torch.arange(count) % 5 == 0, -1.0, 1.0)[:, None]
+    records = Records(features=features, labels=torch.zeros(count, dtype=torch.int64))
+    wrong = -(-count // 5)
+    for order in (None, np.arange(count)[::-1].copy()):
+        counts = right_and_wrong(Noted(shapes), records, "cpu", order=order)
+        assert counts.tolist() == [count - wrong, wrong]
+    assert shapes == {(256, 1)}
 
 
 def of_units(*judgements: tuple[int, int]) -> tuple[nn.Module, Records]:

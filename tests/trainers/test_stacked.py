@@ -106,7 +106,7 @@ def summed(
 ) -> Tensor:
     rows = models(factory, inputs.dtype)
     weights = weights_of(rows)
-    total = torch.zeros_like(weights)
+    total = torch.zeros_like(weights, dtype=torch.float64)
     stack = Stack.of(rows[0], loss_of(factory))
     examples = Examples(inputs=inputs, targets=targets, lengths=stack.lengths(inputs))
     stack.add(total, weights, examples, there, side_by_side(transforms, weights))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tests.trainers.gradients import TRANSFORMS, each_engine, expected, problem, reference
 from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
+from trainers.engines.vmap import Vmap
 from trainers.models.cnn import cnn
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
@@ -71,7 +72,8 @@ def test_no_more_than_a_chunk_of_examples_is_in_work_at_a_time(unit_engine) -> N
     for sizes in (None, *SIZES):
         unit_engine.weighted_sum(watched, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1), chunk=2))
         assert max(held) <= 2
-        assert sum(held) == 7
+        if not isinstance(unit_engine, Vmap):  # whose layers see one example that stands for a chunk
+            assert sum(held) == 7
         held.clear()
 
 

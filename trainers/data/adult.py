@@ -15,6 +15,7 @@ import numpy as np
 from accounting.errors import BadInput
 from trainers.data.columns import Column, public_bounds
 from trainers.data.from_files import FromFiles
+from trainers.data.preprocessing import of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
 
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 CATEGORIES: dict[str, tuple[str, ...]] = {
@@ -84,6 +86,11 @@ class Adult(FromFiles):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if set(self.bounds) != set(NUMBERS):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The columns in the file's order."""
+        return of_columns(COLUMNS, self.bounds, INCOMES, CATEGORIES)
 
     @property
     def _private(self) -> tuple[str, ...]:

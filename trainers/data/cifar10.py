@@ -12,6 +12,7 @@ import numpy as np
 
 from accounting.errors import BadInput
 from trainers.data.from_files import FromFiles
+from trainers.data.preprocessing import of_array
 from trainers.data.records import Scaling
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
 
 TRAIN_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_BATCH = "test_batch"
@@ -40,6 +42,11 @@ class Cifar10(FromFiles):
     def _check(self) -> None:
         """Refuse constants that make no scaling."""
         _ = self._scaling
+
+    @property
+    def preprocessing(self) -> Form:
+        """The pixels, scaled."""
+        return of_array(self.shape, self._scaling)
 
     @property
     def _private(self) -> tuple[str, ...]:

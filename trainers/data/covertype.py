@@ -11,9 +11,11 @@ import numpy as np
 from trainers.data.columns import public_bounds
 from trainers.data.from_files import FromFiles
 from trainers.data.numbers import ANY, NumberFile
+from trainers.data.preprocessing import of_columns
 
 if TYPE_CHECKING:
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
 
 NUMBERS = (
     "elevation",
@@ -31,6 +33,7 @@ AREAS = tuple(f"wilderness-area-{number}" for number in range(1, 5))
 SOILS = tuple(f"soil-type-{number}" for number in range(1, 41))
 COLUMNS = (*NUMBERS, *AREAS, *SOILS, "cover-type")
 WIDTH, CLASSES = len(COLUMNS) - 1, 7
+BITS = dict.fromkeys(AREAS + SOILS, (0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,11 @@ class Covertype(FromFiles):
             raise ValueError(f"Expected dataset.bounds={sorted(self.bounds)} for {sorted(NUMBERS)}.")
         if len(self.files.contents) != 1:
             raise ValueError(f"Expected dataset.files.contents={list(self.files.contents)} to be one file.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The columns in the file's order; what is no number is 0 or 1."""
+        return of_columns(COLUMNS[:-1], BITS | dict(self.bounds), [str(kind) for kind in range(1, CLASSES + 1)])
 
     @property
     def _private(self) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ class DataSet(Protocol):
     Where one unit, a patient say, has several records, the declaration has three more fields: `unit_column`,
     which says whose record each is, `units`, their nominal number, and `contribution_cap`, the most records
     that one unit may contribute. Without them every record is a unit. A field `public` may say that its records
-    are nobody's secret: then nothing protects them.
+    are nobody's secret: then nothing protects them. A property `preprocessing` may say what makes a raw record into an
+    input (`trainers/data/preprocessing.py`): it leaves with a released model.
     """
 
     @property

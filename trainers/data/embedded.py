@@ -12,12 +12,14 @@ import numpy as np
 from accounting.errors import BadInput
 from trainers.data.contents import read_contents, verify_contents
 from trainers.data.dataset import Declared
+from trainers.data.preprocessing import of_array
 from trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from accounting.fingerprint import Content
+    from trainers.data.preprocessing import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,11 @@ class EmbeddedImages(Declared):
             raise ValueError(f"Expected dataset.pool={self.pool} >= 1.")
         if len(self.shape) != 3 or self.shape[0] != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [1, height, width].")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The pixels, averaged and scaled."""
+        return of_array(self.shape, Scaling(scale=self.scale, mean=self.mean, std=self.std), pool=self.pool)
 
     def locate(self, folder: Path | None) -> None:
         """Find the distribution's file; the user's folder plays no part."""

@@ -14,6 +14,7 @@ import numpy as np
 from accounting.errors import BadInput
 from trainers.data.from_files import FromFiles
 from trainers.data.numbers import ANY, NumberFile
+from trainers.data.preprocessing import of_array
 from trainers.data.records import Scaling
 from trainers.data.words import check_most
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
 
 FILE = "emails.csv"
 NAME, LABEL = "Email No.", "Prediction"
@@ -43,6 +45,11 @@ class Enron(FromFiles):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [words].")
         if self.classes != 2:
             raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The counts of the published file's words, in its order."""
+        return of_array(self.shape, self._scaling, bounds=(0, self.most), labels=("ham", "spam"))
 
     @property
     def _private(self) -> tuple[str, ...]:

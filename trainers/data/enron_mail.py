@@ -17,11 +17,14 @@ import numpy as np
 from accounting.errors import BadInput
 from accounting.fingerprint import Content
 from trainers.data.dataset import Declared
+from trainers.data.preprocessing import of_words
 from trainers.data.records import Records, Scaling
 from trainers.data.words import check_most, hashed_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from trainers.data.preprocessing import Form
 
 KINDS = ("ham", "spam")
 """The folders of wanted mails and of the others; a mail's label is its folder's place here."""
@@ -54,6 +57,11 @@ class EnronMail(Declared):
             raise ValueError(f"Expected dataset.folders={list(self.folders)} to name a folder.")
         if not self.parts or len(set(self.parts)) != len(self.parts):
             raise ValueError(f"Expected dataset.parts={list(self.parts)} to be distinct, and one at least.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """A mail's words, counted."""
+        return of_words(self.shape[0], self.most, KINDS, "latin-1")
 
     def locate(self, folder: Path | None) -> None:
         """Find every part in the user's folder; nothing is downloaded, since no checksums are known."""

@@ -10,6 +10,7 @@ import numpy as np
 from accounting.errors import BadInput
 from trainers.data.from_files import FromFiles
 from trainers.data.numbers import NumberFile
+from trainers.data.preprocessing import of_array
 from trainers.data.records import Scaling
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
 
 LARGEST = 999
 """Features are whole numbers from 0 to this, by the format."""
@@ -37,6 +39,11 @@ class Gisette(FromFiles):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [features].")
         if self.classes != 2:
             raise ValueError(f"Expected dataset.classes={self.classes} == 2.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The features over the largest one that the format has."""
+        return of_array(self.shape, self._scaling, labels=("-1", "1"))
 
     @property
     def _private(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from accounting.errors import BadInput
 from trainers.data.from_files import FromFiles
+from trainers.data.preprocessing import of_array
 from trainers.data.records import Scaling
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,11 @@ class IdxImages(FromFiles):
     def _check(self) -> None:
         """Refuse constants that make no scaling."""
         _ = self._scaling
+
+    @property
+    def preprocessing(self) -> Form:
+        """The pixels, scaled."""
+        return of_array(self.shape, self._scaling)
 
     @property
     def _private(self) -> tuple[str, ...]:

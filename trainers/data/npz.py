@@ -17,6 +17,7 @@ from accounting.errors import BadInput
 from trainers.data.bounded import bounded_records, check_features, check_labels, content_of
 from trainers.data.columns import public_pair
 from trainers.data.dataset import Declared
+from trainers.data.preprocessing import of_bounded_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from accounting.fingerprint import Content
+    from trainers.data.preprocessing import Form
     from trainers.data.records import Records
 
 
@@ -55,6 +57,11 @@ class Npz(Declared):
     def file(self) -> str:
         """The user's file, as other data sets call it: whoever has one is never sent to a download."""
         return self.path
+
+    @property
+    def preprocessing(self) -> Form:
+        """The features, clamped and scaled."""
+        return of_bounded_array(self.shape, self.bounds)
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""

@@ -89,6 +89,10 @@ class Records:
         """The records of the drawn units, unit after unit, and how many each has; None where each is a unit."""
         return (drawn, None) if self.units is None else self.units.members(drawn)
 
+    def by_size(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """These units, those with fewer records first; units of as many records stay in their order."""
+        return units if self.units is None else units[np.argsort(self.units.sizes[units], kind="stable")]
+
     def shares(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `qualities` [n]."""
         return qualities if self.units is None else self.units.means(qualities)

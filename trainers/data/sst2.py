@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from accounting.errors import BadInput
 from trainers.data.columns import Column
 from trainers.data.from_files import FromFiles
+from trainers.data.preprocessing import of_tokens, of_words
 from trainers.data.records import Scaling
 from trainers.data.words import check_most, hashed_counts
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainers.data.from_files import Arrays
+    from trainers.data.preprocessing import Form
     from trainers.data.vocabulary import Vocabulary
 
 PRIVATE_FILE, PUBLIC_FILE = "train.tsv", "dev.tsv"
@@ -92,6 +94,11 @@ class Sst2(Phrases):
     def _scaling(self) -> Scaling:
         return Scaling(scale=float(self.most))
 
+    @property
+    def preprocessing(self) -> Form:
+        """A phrase's words, counted."""
+        return of_words(self.shape[0], self.most, LABELS, "utf-8")
+
     def _features(self, texts: Sequence[str]) -> NDArray[np.uint8]:
         return hashed_counts(texts, self.shape[0], self.most)
 
@@ -114,6 +121,11 @@ class Sst2Tokens(Phrases):
         """Find the files in the user's folder, and the vocabulary."""
         self.files.locate(self.name, folder)
         self.vocabulary.check()
+
+    @property
+    def preprocessing(self) -> Form:
+        """The numbers of a phrase's words."""
+        return of_tokens(self.vocabulary, self.shape[0], LABELS)
 
     def _features(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.vocabulary.numbers(texts, self.shape[0])

@@ -12,6 +12,7 @@ import numpy as np
 
 from accounting.fingerprint import Content
 from trainers.data.dataset import Declared
+from trainers.data.preprocessing import of_array
 from trainers.data.records import Records
 from trainers.validation import non_negative
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from trainers.data.preprocessing import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,11 @@ class LinearRegression(Declared):
             raise ValueError(
                 f"Expected dataset.shape={list(self.shape)} of one size and dataset.classes={self.classes} == 1."
             )
+
+    @property
+    def preprocessing(self) -> Form:
+        """Nothing: features are inputs."""
+        return of_array(self.shape)
 
     def locate(self, folder: Path | None) -> None:
         """Nothing is to be found."""

@@ -20,6 +20,7 @@ from accounting.errors import BadInput
 from accounting.fingerprint import Content
 from trainers.data.columns import Column, public_bounds
 from trainers.data.dataset import check_declaration
+from trainers.data.preprocessing import of_columns
 from trainers.data.records import Records
 from trainers.data.units import by_unit
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from trainers.data.preprocessing import Form
 
     Row = Sequence[str]
 
@@ -76,6 +79,11 @@ class Table:
     def test_records(self) -> int:
         """None: a table has no public part."""
         return 0
+
+    @property
+    def preprocessing(self) -> Form:
+        """The bounded columns in alphabetical order."""
+        return of_columns(self.bounds, self.bounds, self.labels)
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""

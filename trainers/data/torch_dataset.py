@@ -15,6 +15,7 @@ from accounting.stored import at_home
 from trainers.data.bounded import bounded_records, check_features, check_labels, content_of
 from trainers.data.columns import public_pair
 from trainers.data.dataset import Declared
+from trainers.data.preprocessing import of_bounded_array
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from accounting.fingerprint import Content
+    from trainers.data.preprocessing import Form
     from trainers.data.records import Records
 
 
@@ -50,6 +52,11 @@ class TorchDataset(Declared):
     @property
     def _target(self) -> str:
         return str(self.source["_target_"])
+
+    @property
+    def preprocessing(self) -> Form:
+        """What the user's class gives, clamped and scaled."""
+        return of_bounded_array(self.shape, self.bounds)
 
     def locate(self, folder: Path | None) -> None:
         """Nothing: where its files lie, the class knows."""

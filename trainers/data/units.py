@@ -8,6 +8,7 @@ about a unit depends on another one, so adding or removing it changes no other u
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -50,6 +51,11 @@ class Units:
     def __len__(self) -> int:
         return len(self.names)
 
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many records each unit has."""
+        return np.bincount(self.of, minlength=len(self))
+
     def select(self, index: Index) -> Units:
         """The units of the records at `index`, without those that have none there."""
         kept, of = np.unique(self.of[index], return_inverse=True)
@@ -71,7 +77,7 @@ class Units:
 
     def means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `values` [n]."""
-        return np.bincount(self.of, weights=values, minlength=len(self)) / np.bincount(self.of, minlength=len(self))
+        return np.bincount(self.of, weights=values, minlength=len(self)) / self.sizes
 
 
 def by_unit(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:

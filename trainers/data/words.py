@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_KEY = b"dpsweep words 1"
-_DIGEST_BYTES = 8
-_WORD = re.compile(r"\w+")
+KEY = b"dpsweep words 1"
+DIGEST_BYTES = 8
+WORD = re.compile(r"\w+")
 LARGEST_COUNT = 255
 """What a byte holds."""
 
@@ -47,10 +47,10 @@ def hashed_counts(texts: Sequence[str], width: int, most: int) -> NDArray[np.uin
 
 def words(text: str) -> list[str]:
     """The runs of letters and digits, in lower case."""
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 def bucket(word: str, width: int) -> int:
     """The place in 0..width-1 that the public hash gives a word."""
-    digest = blake2b(word.encode("utf-8", "surrogateescape"), digest_size=_DIGEST_BYTES, key=_KEY).digest()
+    digest = blake2b(word.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES, key=KEY).digest()
     return int.from_bytes(digest, "big") % width

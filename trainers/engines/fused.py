@@ -41,22 +41,23 @@ class Fused:
         """The sum [P] and the examples' norms; each chunk's gradients are bounded and added up layer by layer."""
         require_exact_products()
         parameters = trainable(model)
-        total = parameters[0].new_zeros(sum(parameter.numel() for parameter in parameters))
-        if max(batch.sizes or (), default=1) > 1:
+        numbers = sum(parameter.numel() for parameter in parameters)
+        total = parameters[0].new_zeros(numbers, dtype=torch.float64)
+        if batch.sizes is not None:  # whatever they are in this batch: which engine it is must not depend on a draw
             raise Unsupported("", model, "to be trained on units of one example each")
         layers = supported_layers(model)
         if len(batch) == 0:
-            return total, total.new_zeros(0)
+            return total, parameters[0].new_zeros(0)
         inputs, cases = batch.inputs, self._proven.setdefault(model, {})
         case = (task.loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
         if case not in cases:
             cases[case] = _prove(model, inputs, task.loss)
         layout, held = cases[case]
-        chunk = fused_chunk(model, held, inputs[0]) if task.chunk is None else task.chunk
+        chunk = task.at_once(fused_chunk(model, held, inputs[0]))
         places, norms = in_places(parameters, total), []
         with recording(model, layers, layout) as tape:
-            for part in batch.parts(chunk):
-                norms.append(_add(tape.play(*part, task.loss), places, task.transform))
+            for part, targets, count in batch.parts(chunk, filled=task.block is not None):
+                norms.append(_add(tape.play(part, targets, task.loss), places, task.transform, count))
         return total, torch.cat(norms)
 
 
@@ -69,14 +70,15 @@ def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_f
 
 
 def _add(
-    held: Mapping[nn.Parameter, Held], places: Mapping[nn.Parameter, Tensor], transform: GradientTransform
+    held: Mapping[nn.Parameter, Held], places: Mapping[nn.Parameter, Tensor], transform: GradientTransform, count: int
 ) -> Tensor:
-    """Adds a chunk's bounded gradients to the sum; the examples' norms before that."""
-    norms = joint_norms(held.values()).to(next(iter(places.values())).dtype)
+    """Adds the bounded gradients of a chunk's first examples to the sum; their norms before that."""
+    norms = joint_norms(held.values()).to(next(iter(places)).dtype)
     factors = transform.factors(norms)
+    factors[count:] = 0
     if not norms.max().isfinite():
         broken = ~norms.isfinite()
         held = {parameter: each.without(broken) for parameter, each in held.items()}
     for parameter, each in held.items():
         each.add_to(places[parameter], factors)
-    return norms
+    return norms[:count]

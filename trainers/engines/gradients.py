@@ -47,7 +47,12 @@ def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     Squares are summed in float64: a float32 sum of a million can be wrong in the fourth digit, and on the
     unsafe side. They are summed in pieces that stay in the cache while they are widened.
     """
-    pieces = [piece for gradient in gradients for piece in torch.split(gradient.flatten(1), _PIECE, dim=1)]
+    pieces = [piece for gradient in gradients for piece in torch.split(as_rows(gradient), _PIECE, dim=1)]
     norms = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms, dim=1), dim=1)
     return total.to(gradients[0].dtype)
+
+
+def as_rows(gradient: Tensor) -> Tensor:
+    """The gradients [n, numbers] of a parameter of any shape, also of a single number."""
+    return gradient.flatten(1) if gradient.ndim > 1 else gradient[:, None]

@@ -12,6 +12,9 @@ from torch.nn.functional import hardshrink
 
 from trainers.engines.norms import row_norms
 
+_WIDENED = 2**16
+"""Numbers that are made float64 at a time."""
+
 
 class Held(Protocol):
     """The gradients of one parameter by each of n examples, in whatever form is cheapest.
@@ -25,7 +28,10 @@ class Held(Protocol):
         ...
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """Adds sum_i factors_i * gradient_i to `total`, which has the parameter's shape."""
+        """Adds sum_i factors_i * gradient_i to `total`, which has the parameter's shape and is float64, as the sum is.
+
+        What an example adds is a function of its own numbers: only the float64 sum rounds as others let it.
+        """
         ...
 
     def without(self, broken: Tensor) -> Held:
@@ -44,8 +50,11 @@ class Rows:
         return row_norms(self.rows)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One product of a matrix and a vector."""
-        total.view(-1).addmv_(self.rows.flatten(1).t(), factors)
+        """Products of a matrix and a vector, of few examples at a time so that what is widened stays in the cache."""
+        rows, flat, wide = self.rows.flatten(1), total.view(-1), factors.double()
+        few = max(1, _WIDENED // max(1, rows.shape[1]))
+        for part, own in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
+            flat.addmv_(part.double().t(), own)
 
     def without(self, broken: Tensor) -> Rows:
         """The other examples' rows."""
@@ -73,7 +82,7 @@ class Outer:
         break the bound: such products are lowered to zero.
         """
         scaled = hardshrink(factors[:, None] * self.left, torch.finfo(self.left.dtype).tiny)
-        total.addmm_(scaled.t(), self.right)
+        total.addmm_(scaled.double().t(), self.right.double())
 
     def without(self, broken: Tensor) -> Outer:
         """The other examples' vectors."""
@@ -99,7 +108,7 @@ class Entries:
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         """Every value goes to its row."""
-        total.index_add_(0, self.rows, self.values * factors[self.owners, None])
+        total.index_add_(0, self.rows, (self.values * factors[self.owners, None]).double())
 
     def without(self, broken: Tensor) -> Entries:
         """The other examples' values."""

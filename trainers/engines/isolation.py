@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 from trainers.engines.probes import draw_probes
 
@@ -33,7 +34,7 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     The model and torch's global generator are left as they were.
     """
     refuse_by_name(model)
-    twin = copy.deepcopy(model).to("cpu", torch.float64).train()
+    twin = _twin(model)
     state, buffers = torch.get_rng_state(), [buffer.clone() for buffer in twin.buffers()]
     try:
         _probe(twin, example_shape)
@@ -54,15 +55,19 @@ def _refuse_layer(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
         raise ValueError(f"Expected {name}={kind} {_ALONE}; use GroupNorm.")
-    if isinstance(module, (_DropoutNd, nn.RReLU)):
-        raise ValueError(f"Expected {name}={kind} to draw nothing from torch's global generator; leave it out.")
+    dropping = isinstance(module, (_DropoutNd, nn.RReLU)) and getattr(module, "p", 1.0) > 0
+    if dropping or (isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout > 0):
+        raise ValueError(f"Expected {name}={kind} to draw nothing from torch's global generator; leave dropout out.")
+    for key, parameter in module._parameters.items():
+        if parameter is not None and is_lazy(parameter):
+            raise ValueError(f"Expected {name}={kind} to be made with the shape of its {key}.")
 
 
 def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
     """Each example must neither influence nor notice its company, whatever the company is."""
     generator = torch.Generator().manual_seed(_SEED)
     batch = draw_probes(model, generator, _PROBES, *shape)
-    outputs = model(batch.requires_grad_(batch.is_floating_point()))
+    outputs = _outputs(model, batch.requires_grad_(batch.is_floating_point()))
     if outputs.ndim != 2 or len(outputs) != _PROBES:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
     weights = _noise(generator, *outputs.shape)
@@ -73,6 +78,34 @@ def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
             others[0] = batch[0]
             alike = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
             _require(alike, model, _ALONE)
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A copy of the model in float64, in training mode."""
+    try:
+        return copy.deepcopy(model).to("cpu", torch.float64).train()
+    except Exception as error:  # the user's own code may raise anything
+        kind = type(model).__name__
+        raise ValueError(f"Expected model={kind} to be one that copy.deepcopy takes: {told(error)}.") from error
+
+
+def _outputs(model: nn.Module, batch: Tensor) -> Tensor:
+    """What the model says of a batch."""
+    try:
+        outputs: Tensor = model(batch)
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(
+            f"Expected model={type(model).__name__} to take random float64 inputs of shape={list(batch.shape)}: "
+            f"{told(error)}."
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"Expected model={type(model).__name__} to give a tensor, got {type(outputs).__name__}.")
+    return outputs
+
+
+def told(error: Exception) -> str:
+    """An error of the user's code in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
 def _companies(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:

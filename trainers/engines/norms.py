@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-_WORTH_IT = 2**14
 _MOST_TERMS = 1024
+_FEW_NUMBERS = 64  # of a row that is as quickly summed in float64
 _UNIT = 2.0**-24
 _UNDERFLOWN = 2.0**-51
 
@@ -21,13 +22,15 @@ def norms_along(values: Tensor, dim: int) -> Tensor:
     terms = values.shape[dim]
     if terms == 1:
         return values.squeeze(dim).abs()
-    if values.dtype == torch.float32 and terms <= _MOST_TERMS and values.numel():
+
+    def exact() -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=torch.float64)
+        return norms.to(values.dtype)
+
+    if values.dtype == torch.float32 and terms <= _MOST_TERMS:
         norms: Tensor = torch.linalg.vector_norm(values, dim=dim)
-        shortest, longest = map(float, torch.aminmax(norms))
-        if shortest > _UNDERFLOWN * math.sqrt(terms) and longest < math.inf:
-            return norms.mul_(1 + (terms + 2) * _UNIT)
-    exact: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=torch.float64)
-    return exact.to(values.dtype)
+        return _each_safely(norms, terms, terms, exact)
+    return exact()
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -40,13 +43,26 @@ def row_norms(rows: Tensor) -> Tensor:
     """
     blocks = rows.flatten(2) if rows.ndim > 2 else rows
     terms = blocks.shape[-1]
+
+    def exact() -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+        return norms
+
+    numbers = blocks.shape[1:].numel()
     narrow = rows.dtype == torch.float32 and rows.device.type == "cpu"
-    if narrow and rows.numel() >= _WORTH_IT and terms <= _MOST_TERMS:
+    if narrow and numbers >= _FEW_NUMBERS and terms <= _MOST_TERMS:
         norms: Tensor = torch.linalg.vector_norm(blocks, dim=-1)
         if blocks.ndim > 2:
             norms = torch.linalg.vector_norm(norms, dim=1, dtype=torch.float64)
-        shortest, longest = map(float, torch.aminmax(norms))
-        if shortest > _UNDERFLOWN * math.sqrt(rows[0].numel()) and longest < math.inf:
-            return norms.double() * (1 + (terms + 2) * _UNIT)
-    exact: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
-    return exact
+        return _each_safely(norms.double(), terms, numbers, exact)
+    return exact()
+
+
+def _each_safely(norms: Tensor, terms: int, numbers: int, exact: Callable[[], Tensor]) -> Tensor:
+    """Norms of so many numbers made longer by what adding so many terms may lose; exact ones where that is not known.
+
+    Which of the two it is depends on the row alone: a record must not change the norms of others.
+    """
+    known = (norms > _UNDERFLOWN * math.sqrt(numbers)) & (norms < math.inf)
+    longer = norms * (1 + (terms + 2) * _UNIT)
+    return longer if bool(known.all()) else longer.where(known, exact())

@@ -1,24 +1,29 @@
-"""Per-example gradients by Opacus' hooks: any module that Opacus supports. The only door to opacus."""
+"""Per-example gradients by Opacus' hooks: any module that Opacus supports. The only door to opacus.
+
+Opacus takes the first dimension of what enters a layer for the examples, and a layer's parameters for used in it alone.
+So a model is taken once its gradients were compared with torch's own, example by example, on random inputs.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from opacus import GradSampleModule
 from torch import Tensor, nn
 
+from trainers.engines.alone import agrees_in_float64
 from trainers.engines.chunks import automatic_chunk
 from trainers.engines.engine import Minibatch, Task
-from trainers.engines.gradients import gradient_norms, require_exact_products, trainable
-from trainers.engines.packs import packed
+from trainers.engines.gradients import require_exact_products, trainable
+from trainers.engines.rows import bounded_sum
+from trainers.engines.supported import Unsupported
 from trainers.losses import Loss
-from trainers.transforms import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,56 +31,64 @@ class Opacus:
     """The engine on Opacus' GradSampleModule, which holds one gradient per example of a chunk.
 
     Source: Yousefpour et al. 2021, Opacus.
+    Errors: Unsupported, which names the layer that Opacus has no rule for, where gradients are not the examples' own.
     """
 
     stacks: ClassVar[bool] = False
+    _proven: MutableMapping[nn.Module, set[Hashable]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
+        self._prove(model, batch, task)
         require_exact_products()
         parameters = trainable(model)
-        total = torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
         if len(batch) == 0:
-            return total, total.new_zeros(0)
-        chunk = automatic_chunk(model, batch.inputs[0]) if task.chunk is None else task.chunk
-        norms = []
+            return parameters[0].new_zeros(
+                sum(parameter.numel() for parameter in parameters), dtype=torch.float64
+            ), parameters[0].new_zeros(0)
+        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         with _hooked(model) as hooked:
-            each = partial(_each_example, hooked, parameters, task.loss, chunk)
-            parts = each(batch) if batch.sizes is None else _each_unit(each, parameters, chunk, batch, batch.sizes)
-            for gradients in parts:
-                norms.append(gradient_norms(gradients))
-                total += _weighted(gradients, norms[-1], task.transform)
-        return total, torch.cat(norms)
+            return bounded_sum(
+                parameters, batch, task, chunk, lambda x, y: _per_example(hooked, parameters, x, y, task.loss)
+            )
+
+    def _prove(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
+        """Raises Unsupported unless Opacus has the examples' own gradients, for inputs of this shape and kind."""
+        proven = self._proven.setdefault(model, set())
+        case = (task.loss, batch.inputs.shape[1:], batch.inputs.dtype, *map(id, trainable(model)))
+        if case not in proven:
+            _compare(model, batch.inputs, task.loss)
+            proven.add(case)
 
 
-def _each_example(
-    hooked: nn.Module, parameters: list[nn.Parameter], loss: Loss, chunk: int, batch: Minibatch
-) -> Iterator[list[Tensor]]:
-    """The examples' gradients, chunk by chunk."""
-    for part in batch.parts(chunk):
-        yield _per_example(hooked, parameters, *part, loss)
+def _compare(model: nn.Module, inputs: Tensor, loss: Loss) -> None:
+    name, layer = _suspect(model)
+    reason = ""
+    try:
+        if agrees_in_float64(model, inputs, loss, _under_hooks):
+            return
+    except Exception as error:  # noqa: BLE001 - Opacus and the user's own code may raise anything
+        reason = f" ({' '.join(str(error).split()) or type(error).__name__:.200})"
+    raise Unsupported(name, layer, f"to have gradients that Opacus computes example by example{reason}")
 
 
-def _each_unit(
-    each_example: Callable[[Minibatch], Iterator[list[Tensor]]],
-    parameters: list[nn.Parameter],
-    chunk: int,
-    batch: Minibatch,
-    sizes: Sequence[int],
-) -> Iterator[list[Tensor]]:
-    """The units' gradients, pack by pack: the means of their examples'.
+def _suspect(model: nn.Module) -> tuple[str, nn.Module]:
+    """The first layer with trainable parameters of its own that Opacus has no rule for, or the model."""
+    for name, layer in model.named_modules():
+        trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+        if trained and type(layer) not in GradSampleModule.GRAD_SAMPLERS:
+            return name, layer
+    return "", model
 
-    They are added up by index, not by a product with a matrix of zeros and ones: zero times infinity would carry one
-    unit's broken gradient into the others'.
-    """
-    for pack in packed(sizes, chunk):
-        owners = pack.owners().to(batch.inputs.device)
-        means = [parameter.new_zeros(len(pack.sizes), *parameter.shape) for parameter in parameters]
-        for gradients, owner in zip(each_example(batch[pack.examples]), torch.split(owners, chunk), strict=True):
-            for mean, gradient in zip(means, gradients, strict=True):
-                mean.index_add_(0, owner, gradient)
-        counts = torch.tensor(pack.sizes, device=batch.inputs.device)
-        yield [mean.div_(counts.view(-1, *[1] * (mean.ndim - 1))) for mean in means]
+
+def _under_hooks(
+    model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
+) -> list[Tensor]:
+    """The gradients [n, ...] of each parameter, hooks put on and taken off."""
+    with _hooked(model) as hooked:
+        return _per_example(hooked, parameters, inputs, targets, loss)
 
 
 def _per_example(
@@ -92,16 +105,6 @@ def _left_on(parameter: nn.Parameter, examples: int) -> Tensor:
     """The gradients that Opacus left on a parameter; zero where the model did not use it."""
     gradients: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
     return parameter.new_zeros(examples, *parameter.shape) if gradients is None else gradients
-
-
-def _weighted(gradients: list[Tensor], norms: Tensor, transform: GradientTransform) -> Tensor:
-    """The flat sum [P] of factor times gradient, where zero times infinity is zero."""
-    broken = ~norms.isfinite()
-    if broken.any():
-        for gradient in gradients:
-            gradient[broken] = 0
-    factors = transform.factors(norms)
-    return torch.cat([factors @ gradient.flatten(1) for gradient in gradients])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pack:
-    """Whole units that follow one another in a batch: the examples from `first` on, `sizes` of them each."""
+    """Whole units of one size that follow one another in a batch: examples from `first` on, `sizes` of them each."""
 
     first: int
     sizes: tuple[int, ...]
@@ -27,11 +27,15 @@ class Pack:
 
 
 def packed(sizes: Sequence[int], chunk: int) -> Iterator[Pack]:
-    """All units in their order, in packs of at most `chunk` examples; a unit with more is a pack of its own."""
+    """All units in their order, in packs of at most `chunk` examples; a unit with more is a pack of its own.
+
+    Units of different sizes are in different packs: where a unit stands in its pack depends on its own size and on how
+    many of this size come before it, never on others' sizes.
+    """
     first, held = 0, 0
     gathered: list[int] = []
     for size in sizes:
-        if gathered and held + size > chunk:
+        if gathered and (held + size > chunk or size != gathered[0]):
             yield Pack(first=first, sizes=tuple(gathered))
             first, held, gathered = first + held, 0, []
         gathered.append(size)

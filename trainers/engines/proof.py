@@ -40,7 +40,7 @@ def prove(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so little work in float64 waits for other threads longer than it takes
     try:
-        twin = _moved(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
+        twin = moved(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
         parameters = trainable(twin)
         kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
         probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
@@ -61,11 +61,11 @@ def prove(
         torch.set_num_threads(threads)
 
 
-def _moved(model: nn.Module, generator: torch.Generator) -> nn.Module:
+def moved(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """The model with other weights, by as much as torch would draw them from."""
     with torch.no_grad():
         for parameter in trainable(model):
-            limit = 1 / math.sqrt(parameter[0].numel())
+            limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
             parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
     return model
 

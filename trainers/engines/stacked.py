@@ -59,11 +59,12 @@ class Examples:
     def lines(self) -> Tensor:
         """What the gradients of a single output are multiples of, its bias last: [n, d + 1], or [K, d + 1, n].
 
-        Made shorter by the lengths, so no longer than 1; zero where a length is zero or not finite.
+        Made shorter by the lengths, so no longer than 1; zero where a length is zero or not finite. In float64, as sums
+        are added up.
         """
         lines = pad(self.inputs, (0, 1), value=1.0) / self.lengths[..., None]
         lines.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        return lines if lines.ndim == 2 else lines.transpose(1, 2)
+        return (lines if lines.ndim == 2 else lines.transpose(1, 2)).double()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,7 +113,7 @@ class Stack:
         there: Tensor | None,
         transform: GradientTransform,
     ) -> None:
-        """Adds each run's sum of transformed gradients to its row of `total` [K, P], for weights [K, P].
+        """Adds each run's sum of transformed gradients to its row of `total` [K, P] in float64, for weights [K, P].
 
         Of the examples a run has those of which `there` [K, n] says so, or all. The law of `trainers.transforms` holds
         for each example and run; one whose gradient is not finite adds exactly nothing.
@@ -121,7 +122,7 @@ class Stack:
         if len(self.layers) == 1 and self.affine[0].outputs == 1:
             along = transform.along(left[0].squeeze(1).mul_(examples.lengths))
             bounded = along if there is None else along.mul_(there)
-            total += _products(bounded[:, None], examples.lines[:, : total.shape[1]]).squeeze(1)
+            total += _products(bounded[:, None].double(), examples.lines[:, : total.shape[1]]).squeeze(1)
             return
         norms = self._norms(entered, left, examples.lengths)
         factors = transform.factors(norms)
@@ -132,9 +133,10 @@ class Stack:
             entered, left = ([_without(one, broken) for one in ones] for ones in (entered, left))
         for layer, before, gradient in zip(self.affine, entered, left, strict=True):
             bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
-            total[:, layer.weight] += _products(bounded, before).flatten(1)
+            wide = bounded.double()
+            total[:, layer.weight] += _products(wide, before.double()).flatten(1)
             if layer.bias is not None:
-                total[:, layer.bias] += bounded.sum(dim=2)
+                total[:, layer.bias] += wide.sum(dim=2)
 
     def _pass(self, weights: Tensor, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """What entered each linear layer, and the gradients [K, outputs, n] of what left it."""

@@ -13,11 +13,11 @@ _PARAMETERS = {"weight", "bias", "gain"}
 
 
 class Unsupported(ValueError):
-    """The fused engine cannot take this model; another engine may."""
+    """An engine cannot take this model; others may, and `engine=vmap` takes what any of them takes."""
 
     def __init__(self, name: str, module: nn.Module, condition: str) -> None:
         kind = type(module).__name__
-        super().__init__(f"Expected {name or 'model'}={kind} {condition}; engine=auto or engine=opacus may take it.")
+        super().__init__(f"Expected {name or 'model'}={kind} {condition}; engine=auto or engine=vmap takes it.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,19 +1,25 @@
 """Initial weights from a generator of the trial's own, never from torch's global one.
 
-The module is built on the meta device, where torch's own initialisation draws nothing and costs nothing;
-every parameter is then filled here. The weights are drawn on the CPU, so they are the same for every device.
+Our models are built on the meta device, where torch's own initialisation draws nothing and costs nothing; every
+parameter is then filled here. A model of the user's own is built as its constructor says, with the weights that this
+draws or loads, under global generators that are seeded for the trial and put back afterwards. Both are drawn on the
+CPU, so they are the same for every device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from trainers.engines.isolation import refuse_by_name
+from trainers.engines.isolation import refuse_by_name, told
+from trainers.models.store import tensors_of
 from trainers.published import Pretrained
 
 
@@ -36,6 +42,46 @@ def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
             if isinstance(module, Pretrained):
                 module.load_state_dict(module.published())
     return model
+
+
+def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Module:
+    """The model that the user's `factory` makes, with the weights that it drew or loaded itself, on the CPU.
+
+    Guarantee: what it draws from the global generators of torch's CPU, numpy and Python depends on `seed` alone, and
+    these are left as they were. Parts of ours that start from published weights have these.
+    Errors: ValueError, one sentence, for whatever the factory raises and for a model that cannot be trained or kept.
+    """
+    try:
+        with _seeded(seed), torch.device("cpu"):
+            model = factory()
+            if isinstance(model, nn.Module):
+                model = model.to("cpu")
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(f"Expected model={name} to take dataset.shape and classes: {told(error)}.") from error
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"Expected model={name} to make a torch.nn.Module, got {type(model).__name__}.")
+    refuse_by_name(model)
+    for module in model.modules():
+        if isinstance(module, Pretrained):
+            module.load_state_dict(module.published())
+    model.zero_grad(set_to_none=True)
+    tensors_of(model)
+    return model
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds the global generators that a constructor may draw from, and puts them back as they were."""
+    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept[0])
+        np.random.set_state(kept[1])
+        random.setstate(kept[2])
 
 
 def _require_fillable(name: str, module: nn.Module) -> None:

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from trainers.engines.probes import takes_quantities
 from trainers.models.bert import Encoder
 
 if TYPE_CHECKING:
     from trainers.data.vocabulary import Vocabulary
 
 
-def check_words(model: nn.Module, vocabulary: Vocabulary | None) -> None:
+def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
     """Raises ValueError for a model of words without their numbers, the reverse, and for too few or other numbers."""
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
     if vocabulary is None:
-        if tables:
+        if tables and not takes_quantities(model, shape):
             raise ValueError("Expected dataset.vocabulary for a model of words: this data set gives quantities.")
         return
     if not tables:

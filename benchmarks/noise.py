@@ -1,0 +1,115 @@
+"""What a step of training costs with noise on the lattice beside float32 noise: in turn, in one process, on one core.
+
+    python benchmarks/noise.py [ROUNDS]
+
+"draw" is the noise alone, "step" a whole step of `train_together` (draw, gradients, noise, update) on 5000 records.
+The other contender draws numpy's float32 noise from Philox and adds it in float32, as was done before. Milliseconds,
+medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from trainers.chance import Chance
+from trainers.data.records import Records
+from trainers.dpsgd import DpSgd
+from trainers.engines.fused import Fused
+from trainers.engines.stacked import Stack
+from trainers.entropy import secret_streams
+from trainers.loop import train_together
+from trainers.models.cnn import cnn
+from trainers.models.initialise import build
+from trainers.models.logistic import logistic
+from trainers.models.one_hidden import one_hidden
+from trainers.models.resnet20 import resnet20
+from trainers.noise import Lattices, standard_normal
+from trainers.run import Run
+from trainers.sampling import Poisson
+from trainers.schedules import Constant
+from trainers.sums import EngineSums, StackedSums
+
+WORK = (
+    ("logistic regression", logistic, (1, 28, 28), 256, 30),
+    ("784-100-10", one_hidden, (1, 28, 28), 256, 30),
+    ("CNN", cnn, (1, 28, 28), 256, 5),
+    ("ResNet20-GN", resnet20, (3, 32, 32), 64, 1),
+)
+OURS = Chance.noise, Lattices.add
+PHILOX = np.random.Generator(np.random.Philox(1))
+
+
+def float32_noise(self: Chance, like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(PHILOX.standard_normal((len(like), like.shape[1]), dtype=np.float32))
+
+
+def float32_sum(self: Lattices, sums: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    return sums.float() + drawn * self.stds.float()
+
+
+def contender(ours: bool) -> None:
+    Chance.noise, Lattices.add = OURS if ours else (float32_noise, float32_sum)  # type: ignore[method-assign]
+
+
+def steps(
+    factory: Callable[..., torch.nn.Module], shape: tuple[int, ...], batch: int, count: int
+) -> Callable[[], None]:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.rand(5000, *shape, generator=generator)
+    data = Records(features=features, labels=torch.randint(10, (5000,), generator=generator))
+    run = Run(
+        trainer=DpSgd(lr=0.1, clip_norm=1.0),
+        sampler=Poisson(batch_size=batch),
+        schedule=Constant(),
+        noise_multiplier=1.0,
+        steps=count,
+        train_records=5000,
+    )
+    model = build(lambda: factory(shape, 10), 0)
+    try:
+        sums = StackedSums(stack=Stack.of(model), records=data, device="cpu")
+    except ValueError:
+        sums = EngineSums(models=[model], engine=Fused(), records=data, device="cpu", chunk=None)
+    return partial(train_together, [run], [model], sums, data, [secret_streams()], device="cpu")
+
+
+def seconds(call: Callable[[], object], count: int) -> float:
+    started = time.process_time()
+    call()
+    return (time.process_time() - started) / count
+
+
+def main(rounds: int) -> None:
+    print(f"{'model':20} {'numbers':>8} {'batch':>5}  {'draw32':>7} {'draw64':>7}  {'step32':>8} {'step64':>8}  ratio")
+    rng = secret_streams().noise
+    for name, factory, shape, batch, count in WORK:
+        numbers = sum(parameter.numel() for parameter in factory(shape, 10).parameters())
+        call, table = steps(factory, shape, batch, count), []
+        call()
+        for _ in range(rounds):
+            row = [seconds(lambda n=numbers: PHILOX.standard_normal(n, dtype=np.float32), 1)]
+            row.append(seconds(lambda n=numbers: standard_normal(rng, n), 1))
+            for ours in (False, True):
+                contender(ours)
+                row.append(seconds(call, count))
+            table.append(row)
+        draw32, draw64, step32, step64 = (statistics.median(column) * 1e3 for column in zip(*table, strict=True))
+        ratio = statistics.median(row[3] / row[2] if row[2] else math.nan for row in table)
+        times = f"{draw32:7.3f} {draw64:7.3f}  {step32:8.3f} {step64:8.3f}  {ratio:5.2f}"
+        print(f"{name:20} {numbers:8} {batch:5}  {times}", flush=True)
+
+
+if __name__ == "__main__":
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)

@@ -1,0 +1,122 @@
+"""A model of the user's own, from the command line to the label that a stranger gets from the exported card."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from accounting.ledger import Ledger
+from tests.alone import answers, code_of
+from tests.randomized import TRAINS
+from tests.sweeper.test_units import PATIENTS, TABLE, write_visits
+from trainers.data.table import Table
+
+pytestmark = TRAINS
+
+Program = Callable[..., CompletedProcess[str]]
+NET = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    '''A recurrent layer over the columns, and a head that starts from numbers of a file; the gain is frozen.'''
+
+    def __init__(self, shape, classes, head):
+        super().__init__()
+        self.cells = nn.LSTM(1, 6, batch_first=True)
+        self.gain = nn.Parameter(torch.tensor(1.25), requires_grad=False)
+        self.head = nn.Linear(6, classes)
+        self.head.load_state_dict(torch.load(head))
+
+    def forward(self, values):
+        return self.head(self.gain * self.cells(values[:, :, None])[0][:, -1])
+
+
+class Mixing(Net):
+    def __init__(self, shape, classes, head):
+        super().__init__(shape, classes, head)
+        self.norm = nn.BatchNorm1d(6)
+
+
+class Broken(Net):
+    def forward(self, values):
+        return {}[str(len(values))]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_visits(tmp_path)
+    (tmp_path / "my_model.py").write_text(NET)
+    torch.save({"weight": torch.linspace(-1, 1, 12).view(2, 6), "bias": torch.zeros(2)}, tmp_path / "head.pt")
+    return tmp_path
+
+
+def line(folder: Path, name: str) -> tuple[str, ...]:
+    given = (f"model._target_=my_model.{name}", f"+model.head={folder / 'head.pt'}", f"data={folder}")
+    return (*TABLE, *PATIENTS, "privacy.unit=patient", "compute.threads=1", *given)
+
+
+def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = program(*line(folder, "Net"))
+    assert done.returncode == 0, done.stderr
+    sweep = Path(done.stdout.strip().splitlines()[-1]).parents[1]
+    exported = program("export", str(sweep), module="sweeper.cli")
+    assert exported.returncode == 0, exported.stderr
+    card = Path(exported.stdout.strip().splitlines()[-1])
+    assert {path.name for path in card.parent.iterdir()} == {
+        *("README.md", "model.safetensors", "config.yaml", "preprocessing.json")
+    }
+    for words in ("The model's class is the user's own", "from my_model import Net", "count as public", "one patient"):
+        assert words in card.read_text()
+    with (folder / "visits.csv").open() as stream:
+        rows = list(csv.DictReader(stream))[::7]
+    monkeypatch.syspath_prepend(str(folder))
+    from my_model import Net
+
+    try:
+        model = Net((2,), 2, str(folder / "head.pt"))
+    finally:
+        del sys.modules["my_model"]
+    weights = load_file(card.parent / "model.safetensors")
+    assert float(weights["gain"]) == 1.25, "what is frozen stays as the constructor made it"
+    model.load_state_dict(weights)
+    fields = {"name": "visits", "file": "visits.csv", "records": 300, "shape": (2,), "classes": 2, "unit": "record"}
+    bounds = {"weight": (40, 150), "age": (18, 90)}
+    records, _ = Table(**fields, label="ill", labels=("no", "yes"), bounds=bounds).load(folder)
+    expected = model(records.inputs(slice(None), "cpu")).argmax(dim=1).tolist()[::7]
+    bare = [{"age": row["age"], "weight": row["weight"]} for row in rows]
+    assert answers(card.parent, code_of(card), bare, path=folder) == [("no", "yes")[place] for place in expected]
+    assert yaml.safe_load((card.parent / "config.yaml").read_text())["dataset"] == {"name": "visits"}
+    form = json.loads((card.parent / "preprocessing.json").read_text())
+    assert [column["name"] for column in form["columns"]] == ["age", "weight"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm."),
+        ("Broken", "Expected model=Broken to take random float64 inputs of shape=[3, 2]: KeyError: '3'."),
+        ("Net", "Expected model=my_model.Net to take dataset.shape and classes: FileNotFoundError"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_charge(
+    program: Program, folder: Path, name: str, words: str
+) -> None:
+    if name == "Net":
+        (folder / "head.pt").unlink()
+    done = program(*line(folder, name))
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert Ledger(folder / "ledger.sqlite").accounts() == ()

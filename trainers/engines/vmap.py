@@ -1,0 +1,127 @@
+"""Per-example gradients of any module that treats its examples apart: by torch.func.vmap, or one after another.
+
+A pass has one example, so that no layer has to be known: whatever a module computes of it, by parameters of whatever
+kind, its gradient is that example's own. Where torch cannot vectorise such passes, they are made one after another;
+which way it is, is tried out on random inputs, never on data. Buffers and frozen parameters are as the model has them.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Hashable, Iterator, MutableMapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from trainers.engines.alone import PerExample, agrees, rows_alone
+from trainers.engines.chunks import automatic_chunk
+from trainers.engines.engine import Minibatch, Task
+from trainers.engines.gradients import require_exact_products, trainable
+from trainers.engines.rows import bounded_sum
+from trainers.losses import Loss
+
+log = logging.getLogger("dpsweep.engine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vmap:
+    """The engine that differentiates the loss of single examples, and vectorises that where torch can.
+
+    It takes any module whose examples do not mix, and units of several examples.
+    Source: torch.func's per-sample gradients (Horace He, Richard Zou 2021, functorch).
+    """
+
+    stacks: ClassVar[bool] = False
+    _ways: MutableMapping[nn.Module, dict[Hashable, PerExample]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+
+    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+        """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
+        require_exact_products()
+        parameters = trainable(model)
+        if len(batch) == 0:
+            numbers = sum(parameter.numel() for parameter in parameters)
+            return parameters[0].new_zeros(numbers, dtype=torch.float64), parameters[0].new_zeros(0)
+        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
+        with _prepared(model):
+            way = self._way(model, batch.inputs, task)
+            return bounded_sum(parameters, batch, task, chunk, lambda x, y: way(model, parameters, x, y, task.loss))
+
+    def _way(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
+        """How this model's gradients are computed, for inputs of this shape and kind."""
+        ways = self._ways.setdefault(model, {})
+        case = (task.loss, inputs.shape[1:], inputs.dtype, inputs.device, *map(id, trainable(model)))
+        if case not in ways:
+            ways[case] = _quickest(model, inputs, task.loss)
+        return ways[case]
+
+
+def _quickest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
+    try:
+        if agrees(copy.deepcopy(model), inputs, loss, rows_vectorised):
+            return rows_vectorised
+        reason = "other gradients"
+    except Exception as error:  # noqa: BLE001 - the user's own code and torch may raise anything under vmap
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+    log.info("engine vmap: one example after another, since torch cannot vectorise this model (%s)", reason)
+    return rows_alone
+
+
+def rows_vectorised(
+    model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
+) -> list[Tensor]:
+    """The gradients [n, ...] by each parameter, as if each example were a batch of its own."""
+    trained = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+
+    def own(values: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
+        return loss(functional_call(model, values, (example[None],)), target[None])
+
+    cells = inputs.is_cuda and _recurrent(model)  # cuDNN's recurrent layers have no rule for vmap
+    with warnings.catch_warnings(), torch.backends.cudnn.flags(enabled=False) if cells else nullcontext():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        rows = vmap(grad(own), in_dims=(None, 0, 0))(trained, inputs, targets)
+    return [rows[name] for name in trained]
+
+
+@contextmanager
+def _prepared(model: nn.Module) -> Iterator[None]:
+    """The model in training mode, its recurrent layers told their first state; afterwards as it came."""
+    evaluating = [module for module in model.modules() if not module.training]
+    hooks = [layer.register_forward_pre_hook(_from_zero, with_kwargs=True) for layer in _recurrent(model)]
+    try:
+        for module in evaluating:
+            module.training = True
+        yield
+    finally:
+        for module in evaluating:
+            module.training = False
+        for hook in hooks:
+            hook.remove()
+
+
+def _recurrent(model: nn.Module) -> list[nn.RNNBase]:
+    return [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+
+
+def _from_zero(
+    layer: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The layer's own first state, zero, made of its inputs: torch's would be one for all examples of a vmap."""
+    if not isinstance(layer, nn.RNNBase) or len(arguments) != 1 or options or not isinstance(arguments[0], Tensor):
+        return None
+    (inputs,) = arguments
+    batch = () if inputs.ndim == 2 else (inputs.shape[0 if layer.batch_first else 1],)
+    zeros: Callable[[int], Tensor] = partial(
+        inputs.new_zeros, layer.num_layers * (2 if layer.bidirectional else 1), *batch
+    )
+    state = zeros(layer.proj_size or layer.hidden_size)
+    return (inputs, (state, zeros(layer.hidden_size)) if isinstance(layer, nn.LSTM) else state), {}

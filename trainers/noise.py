@@ -1,0 +1,121 @@
+"""Gaussian noise whose floating-point form reveals nothing: drawn in float64, added, and rounded to a lattice.
+
+Why it exists: the noise of a floating-point generator takes some values and not others, and the values that a noisy sum
+may take then depend on the sum (Mironov 2012). float32 noise tells neighbours apart from one release.
+
+What always holds: whoever reads a noisy number reads a multiple of `spacing(noise_std)`, a power of two that depends on
+the declared noise alone. Each multiple stands for a cell, an interval of that width, and has a probability within
+exp(+-2**-36) of that with which exact Gaussian noise on the same sum falls into this cell. Rounding exact noise is
+post-processing, so releasing k such numbers costs what is proven for exact noise, plus what `accounting.rounding` says.
+
+The argument for 2**-36, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
+
+* Adding in float64 and rounding to the lattice is one function of the exact sum of two float64 numbers, monotone, the
+  same for neighbours: post-processing. What counts is how many values of the noise lie in an interval of width h.
+* Below R, numpy's ziggurat draws from 256 layers of equal weight; in a layer of width x <= 3.92 values are 2**-52 * x
+  apart. An interval has h / (2**-52 * x) of them, at most one more or fewer; two roundings, of the layer's product and
+  of the product with noise_std, move its ends by no more than one value each. So the relative error is at most
+  3 * 3.92 * 2**-41 < 2**-37. Rejections compare numbers of 53 bits with a density above 2**-10: 2**-42 more.
+* Above R, where numpy's own values thin out (2**-53 / density apart), magnitudes are drawn again by Marsaglia's method
+  from exponentials with 53 random bits below their leading one. Up to 16 standard deviations all roundings together
+  move an interval's ends by less than 2**-47, 2**-36 of it. Beyond, exact noise has a probability of 2**-188.
+
+2**-36 is the largest of these. Not covered: what is not Gaussian noise, such as the law of subsampling, whose
+probabilities are right to 2**-50; a processor that does not round as IEEE 754 says; how long a draw takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+_FINENESS = 10  # a cell is at most 2**-10 standard deviations wide: rounding adds less than 1e-7 of the variance
+_R = 3.6541528853610088  # where the tail of numpy's ziggurat begins
+_BITS = 53
+_LEAST, _MOST = 2.0**-900, 2.0**900  # standard deviations whose noise and lattice neither underflow nor overflow
+
+
+def spacing(noise_std: float) -> float:
+    """The lattice's spacing: the largest power of two that is no more than noise_std * 2**-10; 0 without noise.
+
+    Errors: ValueError where noise is so little or so much that float64 is not exact in powers of two there.
+
+    >>> spacing(1.0) == 2.0**-10, spacing(3.0) == 2.0**-9, spacing(0.0)
+    (True, True, 0.0)
+    """
+    if not noise_std:
+        return 0.0
+    if not _LEAST <= noise_std <= _MOST:
+        raise ValueError(f"Expected noise_std={noise_std} to be 0, or in [{_LEAST:.3g}, {_MOST:.3g}].")
+    return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - _FINENESS)
+
+
+def standard_normal(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+    """Independent standard normal noise in float64, fine in the tail too."""
+    drawn = rng.standard_normal(shape)
+    flat = drawn.reshape(-1)
+    far = np.flatnonzero((flat >= _R) | (flat <= -_R))
+    if far.size:
+        flat[far] = np.copysign(_tail(rng, far.size), flat[far])
+    return drawn
+
+
+def add_noise(exact: NDArray[np.float64], noise_std: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A few numbers plus noise, on the lattice."""
+    if not noise_std:
+        return exact
+    cell = spacing(noise_std)
+    noisy: NDArray[np.float64] = np.rint((exact + noise_std * standard_normal(rng, exact.shape)) / cell) * cell
+    return noisy
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lattices:
+    """The noise of K vectors that are released together: its standard deviations and its lattices' cells [K, 1]."""
+
+    stds: Tensor
+    cells: Tensor
+    silent: bool
+
+    @classmethod
+    def of(cls, stds: Sequence[float], device: torch.device | str) -> Lattices:
+        """Those of these standard deviations, of which some may be 0."""
+        import torch
+
+        made = torch.tensor([[std, spacing(std) or 1.0] for std in stds], dtype=torch.float64).to(device)
+        return cls(stds=made[:, :1], cells=made[:, 1:], silent=not all(stds))
+
+    def add(self, sums: Tensor, noise: Tensor) -> Tensor:
+        """Sums [K, P] plus their noise, in float64 on the lattices; rows without noise are left as they are.
+
+        `noise` [K, P] is standard normal in float64, and is overwritten.
+        """
+        # dividing by a power of two is exact, so this is a function of the exact sum
+        noisy = noise.mul_(self.stds / self.cells).add_(sums / self.cells).round_().mul_(self.cells)
+        return noisy.where(self.stds > 0, sums.double()) if self.silent else noisy
+
+
+def _tail(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Magnitudes of standard normal numbers that are at least R. Source: Marsaglia 1964."""
+    kept: NDArray[np.float64] = np.empty(0)
+    while len(kept) < count:
+        beyond, height = _exponential(rng, count - len(kept)) / _R, _exponential(rng, count - len(kept))
+        kept = np.concatenate([kept, _R + beyond[2 * height > beyond**2]])
+    return kept
+
+
+def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Exponential numbers -ln(u), where u = 2**-zeros * (1 + v) / 2 has 53 random bits however small it is."""
+    first, second = rng.integers(2**_BITS, size=(2, count)).astype(np.float64)
+    zeros = np.where(first > 0, _BITS - np.frexp(first)[1], 2 * _BITS - np.frexp(second)[1])
+    exponential: NDArray[np.float64] = (zeros + 1) * math.log(2) - np.log1p(rng.random(count))
+    return exponential
