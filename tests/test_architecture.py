@@ -21,7 +21,7 @@ MAY_IMPORT = {
 DOORS = {
     "opacus": {"trainers/engines/opacus.py"},
     "prv_accountant": {"accounting/prv.py"},
-    "dp_accounting": {"accounting/vocabulary.py", "accounting/pld.py"},
+    "dp_accounting": {"accounting/vocabulary.py"},
     "optuna": {"sweeper/study.py", "sweeper/samplers.py"},
     "seaborn": {"reports/heatmap.py"},
     "pooch": {"trainers/data/fetch.py"},

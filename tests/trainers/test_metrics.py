@@ -26,6 +26,7 @@ from trainers.entropy import secret_streams
 from trainers.estimates import Estimate, binned_auroc, noisy_accuracy
 from trainers.losses import CROSS_ENTROPY, SquaredError
 from trainers.metrics import F1, Auroc, BalancedAccuracy, Metric, Sensitivity, Specificity, metric_of
+from trainers.noise import add_noise
 from trainers.scores import PrivateHoldout, PublicTest, check_metric
 
 NAMES = sorted(tag for tag, family in tags.FAMILY_OF.items() if family == "metric")
@@ -220,7 +221,9 @@ def test_the_estimate_is_made_of_noisy_counts_alone(name: str) -> None:
     score = PrivateHoldout(fraction=0.2, noise_std=7, metric=name)
     metric = score.measured
     assert metric is not None
-    noisy = table(model, records, "cpu", metric) + 7 * rng().standard_normal(metric.size(2))
+    same = rng()
+    counts = table(model, records, "cpu", metric, same.permutation(len(records)))
+    noisy = add_noise(counts, 7, same)
     assert score.measure(model, Split(train=records, holdout=records), rng(), "cpu") == metric.estimate(noisy, 7)
 
 
