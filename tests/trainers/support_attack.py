@@ -21,7 +21,7 @@ from torch import Tensor
 from trainers.data.records import Records
 from trainers.dpsgd import DpSgd
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams, secret_streams
+from trainers.entropy import Streams
 from trainers.loop import train_together
 from trainers.models.initialise import build
 from trainers.models.logistic import logistic
@@ -65,10 +65,6 @@ def records(*, present: bool) -> Records:
     return Records(features=features[: BATCH - 1 + present], labels=torch.arange(BATCH - 1 + present) % CLASSES)
 
 
-def _secret(name: str) -> Streams:
-    return secret_streams()
-
-
 @dataclass(frozen=True)
 class Release:
     """The models of many runs of one step on everybody, each with noise of its own, from streams by the run's name."""
@@ -76,7 +72,7 @@ class Release:
     lr: float
     present: bool
     times: int
-    streams: Callable[[str], Streams] = _secret
+    streams: Callable[[str], Streams]
 
     def noisy_sums(self) -> NDArray[np.float64]:
         """What each run's final weights say of its noisy sum [times, BLACK * CLASSES], in standard deviations."""
@@ -104,7 +100,7 @@ def read(weights: Tensor, lr: float) -> NDArray[np.float64]:
     return moved * (BATCH / lr / SIGMA)
 
 
-def right_guesses(lr: float, times: int, streams: Callable[[str], Streams] = _secret) -> int:
+def right_guesses(lr: float, times: int, streams: Callable[[str], Streams]) -> int:
     """How often, of 2 * times releases of which half have the record, the attacker says whether it was there."""
     absent, present = (
         [looks_absent(noisy) for noisy in Release(lr, there, times, streams).noisy_sums()] for there in (False, True)
