@@ -99,7 +99,7 @@ def epsilon_in_words(epsilon: float, unit: str) -> str:
     factor = factor_up(epsilon)
     return (
         f"Epsilon {epsilon_up(epsilon)} is large: what is released may multiply the odds of a guess that one {unit} "
-        f"took part by up to e^epsilon, {factor}. The bound allows an attack that finds every {unit} that took part "
+        f"took part by up to e^epsilon = {factor}. The bound allows an attack that finds every {unit} that took part "
         f"and wrongly accuses about one in {factor} of the others."
     )
 

@@ -65,7 +65,7 @@ def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
     for path in ("curator/report.html", "release/report.html", "export/README.md"):
         text = (folder / path).read_text()
         assert acceptance in text, path
-        assert f"e^epsilon, {factor_up(entry.body['epsilon'])}" in text, path
+        assert f"e^epsilon = {factor_up(entry.body['epsilon'])}" in text, path
     for path in ("curator/report.json", "release/report.json"):
         form = json.loads((folder / path).read_text())
         assert acceptance in form["cautions"][1]
