@@ -15,7 +15,19 @@ from accounting.errors import ContractBroken, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
 from accounting.infinity import in_words
-from accounting.policy import DELTA, EPSILON, Amounts, Policy, add, exact, policy_from_config, policy_to_json, subtract
+from accounting.policy import (
+    DELTA,
+    DIVERGENCE,
+    EPSILON,
+    Amounts,
+    Policy,
+    add,
+    exact,
+    policy_from_config,
+    policy_to_json,
+    subtract,
+)
+from accounting.quantities import apart, epsilon_down, typed
 from accounting.reading import as_written
 from accounting.stored import stored
 
@@ -77,10 +89,20 @@ class Balance:
         )
 
     def room(self, takes: Mapping[str, float]) -> str:
-        """How much is left of each amount that a charge takes of, and of how much, in words."""
+        """How much is left of each amount that a charge takes of, and of how much, in words.
+
+        What is left is written with as many digits as show whether the charge takes more.
+        """
+        limits = self.policy.limits(self.budget)
+        return " and ".join(
+            f"{name} {left} of {limit_of(name, limits[name])}" for name, (_, left) in self.compared(takes).items()
+        )
+
+    def compared(self, takes: Mapping[str, float]) -> dict[str, tuple[str, str]]:
+        """What a charge takes of each amount and how much of it is left, in digits that show which is more."""
         limits = self.policy.limits(self.budget)
         rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
-        return " and ".join(f"{name} {float(rest[name]):.4g} of {float(limits[name]):.4g}" for name in takes)
+        return {name: apart(more, rest[name], name) for name, more in takes.items()}
 
     def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
         """The balance that an entry leaves behind: charges only ever add."""
@@ -284,6 +306,11 @@ class Statement:
         for entry in self.entries:
             by_plan.setdefault(entry.plan, []).append(entry)
         return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+
+
+def limit_of(name: str, limit: Decimal) -> str:
+    """How much of an amount an account allows, as somebody typed it; a divergence follows from that, rounded down."""
+    return epsilon_down(limit) if name == DIVERGENCE else typed(limit)
 
 
 def _amount(name: str, value: object) -> Decimal:

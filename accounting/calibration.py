@@ -9,6 +9,7 @@ from functools import lru_cache
 from scipy.optimize import brentq
 
 from accounting.errors import BadInput
+from accounting.quantities import apart, typed
 
 LARGEST_NOISE = 1e6
 SMALLEST_NOISE = 1e-2
@@ -103,8 +104,8 @@ def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> t
         if price(noise) > epsilon:
             if noise == LARGEST_NOISE:
                 raise BadInput(
-                    f"No noise brings this plan to epsilon={epsilon:g}; the least that it can cost is "
-                    f"{price(noise):.4g}. Ask for more, or shrink the grid."
+                    f"No noise brings this plan to epsilon={typed(epsilon)}; the least that it can cost is "
+                    f"{apart(price(noise), epsilon)[0]}. Ask for more, or shrink the grid."
                 )
             dear, noise = noise, min(noise * factor, LARGEST_NOISE)
         else:

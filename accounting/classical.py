@@ -20,6 +20,7 @@ from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
 from accounting.profiles import GaussianProfile, Sampled
+from accounting.quantities import epsilon_up
 from accounting.vocabulary import word
 
 KINDS_OF_STEP = 50
@@ -86,7 +87,7 @@ def lecture_noise(*, records: int, steps: int, epsilon: float, delta: float, lip
     check_delta(delta)
     claimed = records * epsilon / (4 * math.sqrt(2 * steps * math.log(2 / delta)))
     if claimed >= 1:
-        raise ValueError(f"Expected steps={steps} to be so many that a gradient's epsilon={claimed:.3g} < 1.")
+        raise ValueError(f"Expected steps={steps} to be so many that a gradient's epsilon={epsilon_up(claimed)} < 1.")
     logs = math.log(2 / delta) * math.log(2.5 * steps / (delta * records))
     return 16 * lipschitz * math.sqrt(steps * logs) / (records * epsilon)
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from accounting.quantities import epsilon_up, typed
+
 
 class Adjacency(StrEnum):
     """When two data sets count as neighbours."""
@@ -55,4 +57,5 @@ class Guarantee:
     def __str__(self) -> str:
         if self.vacuous:
             return f"no promise to any {self.unit}, as the data were declared public"
-        return f"epsilon {self.epsilon:.3f} at delta {self.delta:g} per {self.unit}, {self.adjacency.value}"
+        claim = f"epsilon {epsilon_up(self.epsilon)} at delta {typed(self.delta)}"
+        return f"{claim} per {self.unit}, {self.adjacency.value}"

@@ -31,7 +31,8 @@ from accounting.fingerprint import Fingerprint, news_of
 from accounting.guarantee import Guarantee
 from accounting.infinity import in_words
 from accounting.lines import End, Lines
-from accounting.policy import Addition, Policy, policy_to_json
+from accounting.policy import DELTA, EPSILON, Addition, Policy, policy_to_json
+from accounting.quantities import delta_up, epsilon_up, typed
 from accounting.reading import as_written
 from accounting.receipt import Receipt
 
@@ -82,7 +83,7 @@ class Ledger:
             raise BadInput(
                 f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
                 f"To raise it on the record: dpsweep budget raise dataset={account} "
-                f"budget.epsilon={budget.epsilon:g} budget.delta={budget.delta:g}"
+                f"budget.epsilon={typed(budget.epsilon)} budget.delta={typed(budget.delta)}"
             )
         return statement
 
@@ -315,8 +316,14 @@ def refusal(statement: Statement, cost: Guarantee, event: PlanEvent | None = Non
     """Why a charge of `cost`, for this event, does not fit, in numbers, with the next step."""
     if statement.balance.closed:
         return f"The account of {statement.account} was closed; nothing more is charged on it."
-    room = statement.balance.room(statement.policy.takes(cost, event))
-    return f"This asks for epsilon={cost.epsilon:.4g} at delta={cost.delta:g}; on {statement.account} {room} are left."
+    takes = statement.policy.takes(cost, event)
+    asked = {name: more for name, (more, _) in statement.balance.compared(takes).items()}
+    others = " and ".join(f"{name} {more}" for name, more in asked.items() if name not in (EPSILON, DELTA))
+    return (
+        f"This asks for epsilon={asked.get(EPSILON, epsilon_up(cost.epsilon))} at "
+        f"delta={asked.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
+        f"on {statement.account} {statement.balance.room(takes)} are left."
+    )
 
 
 def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:

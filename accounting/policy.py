@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import PlanEvent
 from accounting.guarantee import Guarantee
+from accounting.quantities import epsilon_up, typed
 from accounting.rdp import ORDERS, Rdp
 from accounting.stored import KIND, build_own, written_name
 from accounting.tags import tag_of_class
@@ -98,8 +99,8 @@ class Addition:
         if budget.vacuous:
             return "The data were declared public: nothing is promised about them, so nothing runs out."
         return (
-            f"Charges add up: each sweep takes its epsilon and its privacy.delta out of {budget.epsilon:g} and "
-            f"{budget.delta:g}."
+            f"Charges add up: each sweep takes its epsilon and its privacy.delta out of {typed(budget.epsilon)} and "
+            f"{typed(budget.delta)}."
         )
 
 
@@ -131,8 +132,8 @@ class RenyiFilter:
             raise ValueError(f"Expected delta={self.delta} in (0, 1).")
         if self._conversion >= self.epsilon:
             raise ValueError(
-                f"Expected epsilon={self.epsilon:g} > {self._conversion:.4g}, which the conversion from order "
-                f"{self.order:g} at delta={self.delta:g} takes before anything runs."
+                f"Expected epsilon={typed(self.epsilon)} > {epsilon_up(self._conversion)}, which the conversion from "
+                f"order {self.order:g} at delta={typed(self.delta)} takes before anything runs."
             )
 
     @property
@@ -147,8 +148,8 @@ class RenyiFilter:
         others = subtract(exact(budget.epsilon), exact(self.epsilon)), subtract(exact(budget.delta), exact(self.delta))
         if min(others) < 0:
             raise BadInput(
-                f"Expected budget.epsilon={budget.epsilon:g} and budget.delta={budget.delta:g} to hold the filter's "
-                f"part, {self.epsilon:g} and {self.delta:g}."
+                f"Expected budget.epsilon={typed(budget.epsilon)} and budget.delta={typed(budget.delta)} to hold the "
+                f"filter's part, {typed(self.epsilon)} and {typed(self.delta)}."
             )
         divergence = exact(math.nextafter(self.epsilon - self._conversion, 0))
         return {DIVERGENCE: divergence, EPSILON: others[0], DELTA: others[1]}
@@ -180,8 +181,9 @@ class RenyiFilter:
         """Plans with a divergence share one delta."""
         others = self.limits(budget)
         return (
-            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {self.epsilon:g} and one delta "
-            f"{self.delta:g}; every other charge takes its own out of {others[EPSILON]:g} and {others[DELTA]:g}."
+            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {typed(self.epsilon)} and one delta "
+            f"{typed(self.delta)}; every other charge takes its own out of {typed(others[EPSILON])} and "
+            f"{typed(others[DELTA])}."
         )
 
     @property

@@ -14,6 +14,7 @@ from accounting.attack import lower_bound
 from accounting.errors import AccountantsDisagree, UnsupportedEvent
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
+from accounting.quantities import typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,6 @@ def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -
     for other, upper in bounds.items():
         if lower > upper:
             raise AccountantsDisagree(
-                f"{who} epsilon at {lower:.4f} or more, {other} at {upper:.4f} or less: "
+                f"{who} epsilon at {typed(lower)} or more, {other} at {typed(upper)} or less: "
                 "one of them is wrong here, so neither is reported."
             )

@@ -14,6 +14,7 @@ from accounting.accountant import Steps, check_delta, coarser, gaussian_part
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.guarantee import Adjacency
+from accounting.quantities import delta_down
 from accounting.rdp import Rdp
 from accounting.vocabulary import word
 
@@ -65,7 +66,7 @@ class Prv:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"PRV has no proven bound under {adjacency.value}.")
         if delta < SMALLEST_DELTA:
-            raise UnsupportedEvent(f"PRV is not safe at delta={delta:g} < {SMALLEST_DELTA:g}; use RDP.")
+            raise UnsupportedEvent(f"PRV is not safe at delta={delta_down(delta)} < {SMALLEST_DELTA:g}; use RDP.")
         rough = Rdp().epsilon(event, delta, adjacency)
         error = max(1e-3, self.relative_error * rough)
         total, kinds = sum(step.count for step in steps), coarser(steps, KINDS_OF_STEP)

@@ -14,16 +14,18 @@ from accounting.infinity import in_words
 from accounting.ledger import Ledger
 from accounting.plan import write_json
 from accounting.private_store import close_to_others
+from accounting.quantities import delta_up, epsilon_up
 from accounting.reading import as_written
 from reports import table
 from reports.audience import Audience
 from reports.bill import Bill, exact_sum, read_bill
 from reports.grid import arrange
 from reports.heatmap import Picture, pictures
-from reports.notation import ACCURACY, delta_up, epsilon_up, interval, listed, method_label, percent
+from reports.notation import ACCURACY, interval, listed, method_label, percent
 from reports.page import Figure, figures, measure
 from reports.rendering import fill, store
 from reports.sheets import Item, Sheet
+from reports.statement import cautions_of
 from reports.table import Sweep
 
 FILE = "beside.html"
@@ -100,6 +102,10 @@ def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
             yield f"{account} was declared public: nobody in it is protected."
             continue
         yield f"{account} paid epsilon {epsilon_up(epsilon)} at delta {delta_up(delta)} for {what}."
+        plan = next(sweep.plan for sweep in sweeps if sweep.plan.account == account)
+        charges = tuple(charge for bill in own.values() for charge in bill.charges)
+        last = next(reversed(own.values()))
+        yield from cautions_of(plan, replace(last, epsilon=epsilon, delta=delta, charges=charges))
 
 
 def _sheet(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Sheet:

@@ -16,7 +16,8 @@ class Charge:
     """One charge of the sweep: what it took, and what each accountant said about it.
 
     `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population to its
-    share. `attack` is a lower bound by an explicit attack, 0 where none is known.
+    share. `attack` is a lower bound by an explicit attack, 0 where none is known. `accepted_delta` is the delta of
+    1 / units or more that whoever ran the search accepted, None where there was none to accept, or nobody was asked.
     """
 
     seq: int
@@ -29,6 +30,7 @@ class Charge:
     refusals: Mapping[str, str]
     parts: Mapping[str, float]
     attack: float
+    accepted_delta: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,8 @@ class Bill:
 
     *Guarantee*: `epsilon` and `delta` are the sums over all charges of the plan, repeats included, so the
     sweep as a whole satisfies (epsilon, delta)-differential privacy. *Source*: basic composition, Dwork and
-    Roth 2014, Theorem 3.16. `others` is what every other sweep on the account has taken.
+    Roth 2014, Theorem 3.16. `others` is what every other sweep on the account has taken. `units` is the declared
+    number of records, or of units where they have several; None where neither ledger nor plan tells.
     """
 
     epsilon: float
@@ -47,6 +50,12 @@ class Bill:
     left: tuple[float, float]
     budget: tuple[float, float]
     charges: tuple[Charge, ...]
+    units: int | None = None
+
+    @property
+    def accepted_delta(self) -> float | None:
+        """What was accepted last; None where nothing was."""
+        return next((one.accepted_delta for one in reversed(self.charges) if one.accepted_delta is not None), None)
 
     @property
     def repeats(self) -> tuple[Charge, ...]:
@@ -67,7 +76,16 @@ def read_bill(sweep: Sweep) -> Bill:
         left=account.left,
         budget=(account.budget.epsilon, account.budget.delta),
         charges=tuple(_charge(entry) for entry in own),
+        units=_units(sweep, own),
     )
+
+
+def _units(sweep: Sweep, own: Iterable[Entry]) -> int | None:
+    """As the charges have it, or, where they are older, as the plan's data set declares it."""
+    dataset = sweep.plan.trials[0].config["dataset"]
+    declared = dataset.get("units" if dataset.get("unit_column") else "records")
+    known = [entry.body["units"] for entry in own if "units" in entry.body]
+    return next((units for units in (*known, declared) if isinstance(units, int) and units > 0), None)
 
 
 def _charge(entry: Entry) -> Charge:
@@ -83,6 +101,7 @@ def _charge(entry: Entry) -> Charge:
         refusals=body.get("refusals", {}),
         parts=_numbers(body.get("parts", {})),
         attack=float(body.get("attack", 0.0)),
+        accepted_delta=body.get("accepted_delta"),
     )
 
 

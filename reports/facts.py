@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from accounting import events
+from accounting.quantities import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from accounting.steps import steps_priced
 from accounting.stored import class_name, fields_of
 from reports import notation
@@ -48,7 +49,7 @@ def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
     found = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
     alone = alone_epsilon(sweep)
     if alone is not None:
-        found["alone_epsilon"] = Fact(value=alone, text=notation.epsilon_up(alone), source=ALONE)
+        found["alone_epsilon"] = Fact(value=alone, text=epsilon_up(alone), source=ALONE)
     return found
 
 
@@ -98,18 +99,12 @@ def to_json(facts: Mapping[str, Fact]) -> dict[str, dict[str, object]]:
 
 
 def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
-    up, down, delta_up, delta_down = (
-        notation.epsilon_up,
-        notation.epsilon_down,
-        notation.delta_up,
-        notation.delta_down,
-    )
     pairs = {
-        "honest": ((bill.epsilon, bill.delta), up, delta_up, "sum of this plan's charges"),
-        "other": (bill.others, up, delta_up, "sum of the account's other charges"),
-        "reserved": (bill.reserved, up, delta_up, "sum of the account's charges"),
-        "left": (bill.left, down, delta_down, "budget less the account's charges"),
-        "budget": (bill.budget, notation.number, notation.number, "the account's budget"),
+        "honest": ((bill.epsilon, bill.delta), epsilon_up, delta_up, "sum of this plan's charges"),
+        "other": (bill.others, epsilon_up, delta_up, "sum of the account's other charges"),
+        "reserved": (bill.reserved, epsilon_up, delta_up, "sum of the account's charges"),
+        "left": (bill.left, epsilon_down, delta_down, "budget less the account's charges"),
+        "budget": (bill.budget, typed, typed, "the account's budget"),
     }
     for name, ((epsilon, delta), write_epsilon, write_delta, what) in pairs.items():
         source = f"{LEDGER}: {what}"
@@ -151,14 +146,15 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         ("minimised_noise", found.minimised_noises),
     ):
         if values:
-            texts = [_setting(value) for value in values]
+            texts = [_setting(value, rate_up if name == "sample_rate" else noise_down) for value in values]
             written = texts[0] if len(texts) == 1 else notation.listed(texts)
             single = values[0] if len(values) == 1 else written
             yield name, Fact(value=single, text=written, source=f"{PLAN}: the events")
 
 
-def _setting(value: float | str) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _setting(value: float | str, write: Callable[[float], str]) -> str:
+    """A number as it is written on its honest side: sampling rates up, noise down."""
+    return write(value) if isinstance(value, float) else str(value)
 
 
 def _noises(sweep: Sweep) -> tuple[float | str, ...]:
@@ -170,7 +166,7 @@ def _noises(sweep: Sweep) -> tuple[float | str, ...]:
         noises = [step[-1] for step in steps if step is not None]
         found |= {(min(noises), max(noises))} if noises else set()
     ranges = sorted(found)
-    changing = (f"{low:.4g} rising to {high:.4g}" for low, high in ranges if low < high)
+    changing = (f"{noise_down(low)} rising to {noise_down(high)}" for low, high in ranges if low < high)
     return (*(low for low, high in ranges if low == high), *changing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounting.quantities import delta_up
 from accounting.result import TrialResult
 from accounting.rounding import LOG_RATIO, excess
 from accounting.steps import steps_priced
@@ -53,8 +54,8 @@ def floating_point(context: Context) -> Line:
     return Line(
         topic=topic,
         text=(
-            f"The noise's floating-point form adds at most {notation.delta_up(epsilon)} to epsilon and "
-            f"{notation.delta_up(delta)} to delta, for {whose}: not included in the claim."
+            f"The noise's floating-point form adds at most {delta_up(epsilon)} to epsilon and "
+            f"{delta_up(delta)} to delta, for {whose}: not included in the claim."
         ),
         standing=Standing.ASSUMED,
         evidence=(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.notation import axis_label, epsilon_up, method_label, number
+from accounting.quantities import epsilon_up
+from reports.notation import axis_label, method_label, number
 from reports.table import State, Sweep
 
 REPEAT, RUNS = "repeat", "runs"

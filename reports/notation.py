@@ -1,4 +1,7 @@
-"""How quantities are written: upper bounds rounded up, what is left rounded down, one spelling per name."""
+"""How a page writes what is no amount of privacy: settings, shares, times, names, one spelling for each.
+
+Amounts of privacy are written by `accounting.quantities`, on pages as everywhere.
+"""
 
 from __future__ import annotations
 
@@ -21,38 +24,6 @@ SPELLED = {
 ACCURACY = "accuracy"
 METRICS = {"balanced_accuracy": "balanced accuracy", "f1": "F1", "auroc": "AUROC"}
 """Metrics that are not called as they are typed."""
-
-
-def epsilon_up(value: float) -> str:
-    """An upper bound on epsilon: three decimals, or three digits where it is small, never rounded down.
-
-    >>> epsilon_up(7.9981), epsilon_up(0.00012341)
-    ('7.999', '0.000124')
-    """
-    return _round(value, ROUND_CEILING)
-
-
-def epsilon_down(value: float) -> str:
-    """An epsilon that may still be spent, never rounded up.
-
-    >>> epsilon_down(7.9989)
-    '7.998'
-    """
-    return _round(value, ROUND_FLOOR)
-
-
-def delta_up(value: float) -> str:
-    """A delta: three digits, never rounded down, in powers of ten where it is small.
-
-    >>> delta_up(1e-5), delta_up(2.0001e-5)
-    ('1e-5', '2.01e-5')
-    """
-    return _digits(value, ROUND_CEILING)
-
-
-def delta_down(value: float) -> str:
-    """A delta that may still be spent, never rounded up."""
-    return _digits(value, ROUND_FLOOR)
 
 
 def number(value: object) -> str:
@@ -158,24 +129,6 @@ def listed(parts: list[str]) -> str:
 def shortened(text: str, length: int) -> str:
     """At most `length` characters, the cut marked."""
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-def _round(value: float, rounding: str) -> str:
-    if not math.isfinite(value):
-        return "\N{INFINITY}"
-    exact = Decimal(repr(float(value)))
-    if exact == 0:
-        return "0"
-    return f"{exact.quantize(Decimal(1).scaleb(min(-3, exact.adjusted() - 2)), rounding=rounding):f}"
-
-
-def _digits(value: float, rounding: str) -> str:
-    if not math.isfinite(value):
-        return "\N{INFINITY}"
-    exact = Decimal(repr(float(value)))
-    if exact == 0:
-        return "0"
-    return _plain_exponent(f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding)):.3g}")
 
 
 def _tenths(share: float, rounding: str) -> str:

@@ -39,6 +39,7 @@ from reports.origin import Origin, read_origin
 from reports.rendering import fill, store
 from reports.sections import Best, Segment
 from reports.sheets import Sheet
+from reports.statement import cautions_of
 from reports.table import Sweep
 from reports.unprotected import NOBODY, statement_of
 
@@ -61,8 +62,8 @@ class Figure:
 class Page:
     """All that a page says; what is empty or None is not there. `records` go into `report.json`.
 
-    `nobody` says that the data were declared public, `outcome` that a search gave nothing, `secret` that runs
-    are tries of a secret draw, `runs` what they are called.
+    `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
+    search gave nothing, `secret` that runs are tries of a secret draw, `runs` what they are called.
     """
 
     audience: Audience
@@ -82,6 +83,7 @@ class Page:
     errors: tuple[str, ...] = ()
     origin: Origin | None = None
     nobody: str = ""
+    cautions: tuple[str, ...] = ()
     outcome: str = ""
     secret: str = ""
     runs: str = ""
@@ -148,6 +150,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         nobody=nobody(sweep),
         facts=found,
         statement=statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.CURATOR)),
+        cautions=cautions_of(sweep.plan, bill),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
@@ -249,6 +252,7 @@ def to_json(page: Page) -> dict[str, Any]:
                 for line in page.statement
             ],
             **({"outcome": page.outcome} if page.outcome else {}),
+            **({"cautions": list(page.cautions)} if page.cautions else {}),
             "exhibits": {
                 exhibit.key: {
                     "source": exhibit.source,

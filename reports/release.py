@@ -33,6 +33,7 @@ from reports.bill import read_bill
 from reports.lines import Context, violations
 from reports.page import Page
 from reports.sections import Best
+from reports.statement import cautions_of
 from reports.table import State, Sweep
 from reports.unprotected import statement_of
 
@@ -126,6 +127,7 @@ def compose(sweep: Sweep) -> Page:
         nobody=pages.nobody(sweep),
         facts={name: found[name] for name in DECLARED if name in found},
         statement=statement,
+        cautions=cautions_of(sweep.plan, bill),
         best=_best(sweep),
         outcome=sections.outcome(sweep),
         terms=pages.terms(sweep, bill),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from accounting.quantities import noise_down
 from accounting.stored import class_name
 from reports import notation
 from reports.bill import Bill
@@ -139,7 +140,7 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     noise = row["noise_multiplier"]
     planned = {noise_multiplier(trial) for trial in sweep.plan.trials} - {None}
     if noise is not None and len(planned) > 1:
-        settings["noise_multiplier"] = f"{noise:.4g}"
+        settings["noise_multiplier"] = noise_down(noise)
     return tuple(settings.items())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from accounting.quantities import delta_up, epsilon_up
 from reports import notation
 from reports.bill import Bill
 from reports.grid import Cell, Mark, Panel
@@ -62,10 +63,10 @@ def charges(bill: Bill) -> Sheet:
             (
                 Item(text=reasons.get(charge.reason, charge.reason)),
                 Item(text=str(charge.runs), key=charge.runs),
-                Item(text=notation.epsilon_up(charge.epsilon), key=charge.epsilon),
-                Item(text=notation.delta_up(charge.delta), key=charge.delta),
+                Item(text=epsilon_up(charge.epsilon), key=charge.epsilon),
+                Item(text=delta_up(charge.delta), key=charge.delta),
                 Item(text=charge.claimed_by),
-                *(Item(text="" if bound is None else notation.epsilon_up(bound), key=bound) for bound in said),
+                *(Item(text="" if bound is None else epsilon_up(bound), key=bound) for bound in said),
             )
         )
     columns = (

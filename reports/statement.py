@@ -11,14 +11,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from accounting.guarantee import Adjacency
+from accounting.meaning import cautions, epsilon_in_words
+from accounting.plan import Plan
+from accounting.quantities import delta_up, epsilon_down, epsilon_up
 from accounting.stored import class_name, name_of
 from accounting.tags import tag_of
 from reports import notation
 from reports.audience import Audience
+from reports.bill import Bill
 from reports.conduct import charged, randomness, sampling
 from reports.floating import floating_point
 from reports.lines import Context, Line, Standing
-from reports.notation import axis_label, count, epsilon_up, listed, method_label
+from reports.notation import axis_label, count, listed, method_label
 
 _FORCED = (
     "No accountant could say less than {epsilon}: an explicit attack on this search (an aligned canary among records "
@@ -35,6 +39,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
     """All lines, the claim first."""
     return (
         _claim(context),
+        *_size(context),
         _unit(context),
         charged(context),
         sampling(context),
@@ -51,7 +56,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
 def _claim(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
-        f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {notation.delta_up(charge.delta)} for "
+        f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {delta_up(charge.delta)} for "
         f"{'the search' if context.drawn else count(charge.runs, 'run')}, by {charge.claimed_by}."
         for charge in context.bill.charges
     ]
@@ -65,6 +70,21 @@ def _claim(context: Context) -> Line:
         standing=Standing.CHECKED,
         evidence=(*context.curator(*charges), "Charges add up (Dwork and Roth 2014, Theorem 3.16)."),
     )
+
+
+def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
+    """What is to be said of a large epsilon or delta; nothing of others, and nothing of data declared public."""
+    if plan.public:
+        return ()
+    if bill.units is None:
+        return tuple(filter(None, (epsilon_in_words(bill.epsilon, plan.unit),)))
+    return cautions(bill.epsilon, bill.delta, bill.units, plan.unit, bill.accepted_delta)
+
+
+def _size(context: Context) -> tuple[Line, ...]:
+    """What the claim's numbers mean where they are large."""
+    said = cautions_of(context.sweep.plan, context.bill)
+    return (Line(topic="Meaning", text=" ".join(said), standing=Standing.STATED),) if said else ()
 
 
 def _unit(context: Context) -> Line:
@@ -92,7 +112,7 @@ def _accountants(context: Context) -> Line:
     refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.refusals.items()]
     claimants = listed(sorted({charge.claimed_by for charge in charges}))
     attack = max(charge.attack for charge in charges)
-    forced = [_FORCED.format(epsilon=notation.epsilon_down(attack))] if attack > 0 else []
+    forced = [_FORCED.format(epsilon=epsilon_down(attack))] if attack > 0 else []
     if len(totals) < 2:
         return Line(
             topic="Accountants",
@@ -204,7 +224,7 @@ def _not_covered(context: Context) -> Line:
     if context.audience is Audience.CURATOR and others[0] > 0:
         elsewhere = (
             f"Other sweeps on this account, which took epsilon {epsilon_up(others[0])} at delta "
-            f"{notation.delta_up(others[1])} besides; the account as a whole is at "
+            f"{delta_up(others[1])} besides; the account as a whole is at "
             f"{epsilon_up(context.bill.reserved[0])}."
         )
     models = list(dict.fromkeys(_last(trial.config, "model") for trial in context.sweep.plan.trials))

@@ -20,6 +20,7 @@ from accounting.ledger import Ledger, refusal
 from accounting.paid import paid_for
 from accounting.plan import Plan, Trial
 from accounting.price import Quote
+from accounting.quantities import typed
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from sweeper.advice import advice
@@ -90,12 +91,13 @@ def open_account(priced: PricedPlan, ledger: Ledger) -> None:
 
 def raised_since(priced: PricedPlan, statement: Statement) -> str:
     """Says that the budget which the user typed is an earlier one of the account's; nothing where it is the last."""
-    typed, now = priced.plan.budget, statement.budget
-    if not priced.budget_given or typed not in statement.recorded_budgets or typed == now:
+    named, now = priced.plan.budget, statement.budget
+    if not priced.budget_given or named not in statement.recorded_budgets or named == now:
         return ""
+    budget = f"epsilon {typed(named.epsilon)}, delta {typed(named.delta)}"
     return (
-        f"The budget of {statement.account} was raised to epsilon {now.epsilon:g}, delta {now.delta:g} since; this "
-        f"command names epsilon {typed.epsilon:g}, delta {typed.delta:g}. The account's budget counts."
+        f"The budget of {statement.account} was raised to epsilon {typed(now.epsilon)}, delta {typed(now.delta)} "
+        f"since; this command names {budget}. The account's budget counts."
     )
 
 
@@ -143,8 +145,10 @@ def charge(
     """Takes the price of `event`, a search over these points, out of the account, or says what would fit.
 
     `names` are what the ledger is to start one attempt at each of; `spares` are attempts at whatever is started.
+    Raises `BadInput` where delta is 1 / units or more and nobody accepted that.
     """
     plan = priced.plan
+    priced.require_small_delta()
     try:
         ledger.charge(
             plan.account,
@@ -161,7 +165,8 @@ def charge(
 
 
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
-    return {
+    accepted = {} if priced.accepted_delta is None else {"accepted_delta": priced.accepted_delta}
+    return accepted | {
         "reason": reason,
         "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
         "claimed_by": quote.claimed_by,
@@ -169,4 +174,5 @@ def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
         "refusals": dict(quote.refusals),
         "parts": dict(quote.parts),
         "attack": quote.lower,
+        "units": priced.units,
     }

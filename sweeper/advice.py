@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from accounting.events import PlanEvent, worst
 from accounting.offers import Offer, price_list
 from accounting.plan import Plan, Trial
 from accounting.policy import DELTA, EPSILON
+from accounting.quantities import delta_down, epsilon_down, epsilon_up, noise_up
 from accounting.selection import SelectionRule
 from sweeper.compose import PricedPlan
 from sweeper.declaration import declare
@@ -91,7 +91,7 @@ def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) ->
     takes = room.takes(_terms(priced, priced.rule).event(trial.event for trial in trials))
     raise_it = _raise_it(room, takes, priced.plan.account)
     if DELTA in takes and room.left[DELTA] < takes[DELTA]:
-        return f"What would fit: privacy.delta={float(room.left[DELTA]):g}, if that is above 0. {raise_it}"
+        return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
     if not room.open(takes):
         return f"Nothing more fits. {raise_it}"
     noisier = fit(priced, priced.rule, trials, room)
@@ -120,14 +120,13 @@ def _ways(
     if not phased:
         yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
     if noisier is not None:
-        target = math.floor(noisier.epsilon * 1000) / 1000
-        asked = f" (privacy.epsilon={target:g})" if priced.plan.target_epsilon else ""
+        asked = f" (privacy.epsilon={epsilon_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
         grid = "the whole grid" if priced.plan.proposed is None else "the whole search"
         last = " for its last run" if phased else ""
-        yield f"{grid} with a noise multiplier of at least {noisier.noise_multiplier:g}{last}{asked}"
+        yield f"{grid} with a noise multiplier of at least {noise_up(noisier.noise_multiplier)}{last}{asked}"
     for offer in offers:
         if offer.rule != priced.rule and admits(priced, offer, room):
-            yield f"tuning={offer.label} at epsilon {math.ceil(offer.epsilon * 1000) / 1000:g}"
+            yield f"tuning={offer.label} at epsilon {epsilon_up(offer.epsilon)}"
 
 
 def _kept(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from accounting.errors import BadInput
 from accounting.plan import Trial
+from accounting.quantities import noise_up
 from accounting.selection import Disclosure, Search, SelectionRule
 from accounting.turns import Proposed
 from sweeper.points import Point
@@ -60,8 +61,8 @@ def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence
     noise = next(own for own, given in zip(solved, open_noises(points), strict=True) if given is None)
     if any(given is not None and given <= noise for given in open_noises(points)):
         raise BadInput(
-            f"Expected search.noise_multipliers to be above {noise:.4g}, which the last run has for privacy.epsilon: "
-            "those before it are to be cheaper. More noise for them leaves it more of the budget."
+            f"Expected search.noise_multipliers to be above {noise_up(noise)}, which the last run has for "
+            "privacy.epsilon: those before it are to be cheaper. More noise for them leaves it more of the budget."
         )
     return proposed.at_noise(noise)
 

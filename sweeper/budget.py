@@ -26,8 +26,8 @@ from accounting.reading import as_written
 from accounting.verify import remembered_ends, verify_copies, verify_folder
 from sweeper.app import CONF
 from sweeper.compose import read_budget
+from sweeper.limits import amount, require_no_typo
 from sweeper.restore import restore_ledger
-from sweeper.solve import positive
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
@@ -69,7 +69,7 @@ def raise_budget(arguments: Sequence[str]) -> None:
     given = _read([word for word in arguments if word != JSON], (*NAMES, *AMOUNTS))
     ledger = Ledger(Ledger.locate())
     account = _account(given, ledger)
-    asked = {key.partition(".")[2]: positive(key, _number(key, given[key])) for key in AMOUNTS if key in given}
+    asked = {key.partition(".")[2]: amount(key, _number(key, given[key])) for key in AMOUNTS if key in given}
     higher = _claim(replace, ledger.statement(account).budget, **asked)
     _print([ledger.raise_budget(account, higher)], arguments)
 
@@ -84,6 +84,7 @@ def close(arguments: Sequence[str]) -> None:
 def charge(arguments: Sequence[str]) -> None:
     """`dpsweep budget charge dataset=NAME --epsilon E --delta D --note TEXT`: what was spent outside this tool."""
     spent, words = _spent([word for word in arguments if word != JSON])
+    require_no_typo("budget.epsilon", spent["epsilon"], "--epsilon")
     ledger = Ledger(Ledger.locate())
     account = _account(_read(words, NAMES), ledger)
     cost = _claim(replace, ledger.statement(account).budget, epsilon=spent["epsilon"], delta=spent["delta"])

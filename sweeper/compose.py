@@ -19,15 +19,19 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
+from accounting.meaning import accepts, is_large, require_small_delta
 from accounting.plan import Plan, digest
 from accounting.price import Panel, Quote
+from accounting.quantities import apart, typed
 from accounting.selection import Disclosure, Proposals, Search, SelectionRule, rule_from_config
 from sweeper import asked
 from sweeper.blocks import blocks_of
-from sweeper.declaration import build
+from sweeper.declaration import build, declare
+from sweeper.limits import amount, require_meant
 from sweeper.points import Point, Request
-from sweeper.solve import Terms, cheapest_rule, open_noises, positive, solve_for, trials_of
+from sweeper.solve import Terms, cheapest_rule, open_noises, solve_for, trials_of
 from sweeper.spending import is_open, spend
+from trainers.data.dataset import nominal_units
 
 FINAL = "final"
 SOLVED = ("noise", "steps", "points")
@@ -38,7 +42,8 @@ class PricedPlan:
     """A plan with its price, and what its dearest run alone would have been quoted at: not the price of the search.
 
     `offers` are the other rules that could have been chosen, by the names that `tuning=` takes. `budget_given` says
-    that the user typed a budget, which then must be the account's.
+    that the user typed a budget, which then must be the account's. `units` is the declared number of records, or of
+    units where they have several, `accept_delta` what the user typed as `privacy.accept_delta`.
     """
 
     plan: Plan
@@ -47,12 +52,25 @@ class PricedPlan:
     quote: Quote
     single_run: Quote
     offers: Mapping[str, SelectionRule]
+    units: int
     budget_given: bool = False
+    accept_delta: object = None
 
     @property
     def events(self) -> tuple[PlanEvent, ...]:
         """What each point does."""
         return tuple(trial.event for trial in self.plan.trials)
+
+    def require_small_delta(self) -> None:
+        """Raises `BadInput` where delta is 1 / units or more and nobody accepted that; data declared public may."""
+        if not self.plan.public:
+            require_small_delta(self.plan.delta, self.units, self.plan.unit, self.accept_delta)
+
+    @property
+    def accepted_delta(self) -> float | None:
+        """The delta of 1 / units or more that was accepted; None where it is smaller, or where nobody did."""
+        accepted = accepts(self.accept_delta, self.plan.delta) and is_large(self.plan.delta, self.units)
+        return self.plan.delta if accepted and not self.plan.public else None
 
 
 def compose_plan(
@@ -67,10 +85,11 @@ def compose_plan(
     """
     privacy, dataset, tuning, search = (_plain(config, name) for name in ("privacy", "dataset", "tuning", "search"))
     budget = read_budget(config)
-    delta = positive("privacy.delta", privacy["delta"])
+    delta = amount("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
     distinct, notes = _distinct(_repeated(points, config.repeats))
+    require_meant(distinct)
     proposed = asked.proposed(search, config.repeats, distinct)
     distinct = list(asked.in_phases(distinct, proposed))
     wanted = Search(
@@ -112,8 +131,8 @@ def compose_plan(
     quote = terms.panel.quote(event, delta, budget.adjacency, budget.unit)
     if spending and quote.epsilon > privacy["epsilon"]:
         raise BadInput(
-            f"Expected privacy.epsilon={privacy['epsilon']:g} to pay for the scores as well as for the steps, got "
-            f"{quote.epsilon:.4g} at this score.noise_std."
+            f"Expected privacy.epsilon={typed(privacy['epsilon'])} to pay for the scores as well as for the steps, got "
+            f"{apart(quote.epsilon, privacy['epsilon'])[0]} at this score.noise_std."
         )
     alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
     if len(alone) > 1 and (proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
@@ -142,6 +161,8 @@ def compose_plan(
         quote=quote,
         single_run=terms.panel.quote(dearest, delta, budget.adjacency, budget.unit),
         offers=offers,
+        units=nominal_units(declare(trials[0].config).dataset),
+        accept_delta=privacy.get("accept_delta"),
         budget_given=not request.keys.isdisjoint({"budget.epsilon", "budget.delta"}),
     )
 
@@ -159,10 +180,10 @@ def read_budget(config: DictConfig) -> Guarantee:
         )
     if column is not None and privacy["unit"] != config.dataset.unit:
         raise BadInput(f"Expected privacy.unit={privacy['unit']!r} to be dataset.unit={config.dataset.unit!r}.")
-    epsilon = positive("budget.epsilon", budget["epsilon"])
+    epsilon = amount("budget.epsilon", budget["epsilon"])
     return Guarantee(
         epsilon=math.inf if config.dataset.public is True else epsilon,
-        delta=positive("budget.delta", budget["delta"]),
+        delta=amount("budget.delta", budget["delta"]),
         adjacency=Adjacency(privacy["adjacency"]),
         unit=str(privacy["unit"]),
     )
@@ -238,7 +259,7 @@ def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Reques
                 f"Expected privacy.noise_multiplier to be given: solve={solve} and steps=when_budget_spent leave it as "
                 "it is."
             )
-        return positive("privacy.epsilon", privacy["epsilon"])
+        return amount("privacy.epsilon", privacy["epsilon"])
     if all(given):
         if "privacy.epsilon" in request.keys:
             raise BadInput(
@@ -246,7 +267,7 @@ def _target(privacy: Mapping[str, Any], points: Sequence[Point], request: Reques
                 "With both, solve=steps or solve=points finds the most that fits."
             )
         return None
-    return positive("privacy.epsilon", privacy["epsilon"])
+    return amount("privacy.epsilon", privacy["epsilon"])
 
 
 def _plain(config: DictConfig, name: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from accounting import events
-from accounting.account import Entry, Kind, Statement
+from accounting.account import Entry, Kind, Statement, limit_of
 from accounting.calibration import LARGEST_COUNT
 from accounting.errors import DpsweepError
 from accounting.events import PlanEvent
@@ -23,8 +23,9 @@ from accounting.infinity import in_words
 from accounting.pld import Pld
 from accounting.policy import DELTA, EPSILON, exact, policy_to_json
 from accounting.price import Panel
+from accounting.quantities import delta_down, delta_up, epsilon_down, epsilon_up
 from accounting.rdp import Rdp
-from reports.notation import count, delta_down, delta_up, epsilon_down, epsilon_up
+from reports.notation import count
 from sweeper.room import Room
 
 SEARCH = "search"
@@ -149,8 +150,7 @@ def _reserved_and_left(statement: Statement) -> Table:
         table.add_column(column, justify="right" if column else "left")
     for name, (reserved, left, limit) in _amounts(statement).items():
         up, down = (delta_up, delta_down) if name == DELTA else (epsilon_up, epsilon_down)
-        of = epsilon_down(float(limit)) if limit.is_infinite() else f"{float(limit):g}"
-        table.add_row(name, up(float(reserved)), down(float(left)), of)
+        table.add_row(name, up(reserved), down(left), limit_of(name, limit))
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
@@ -10,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from accounting.account import Statement
+from accounting.meaning import cautions, is_large
 from accounting.offers import Offer, cheapest
+from accounting.quantities import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
 from accounting.selection import Disclosure
 from accounting.steps import steps_priced
 from sweeper.advice import Fit, admits, what_fits
@@ -59,7 +60,7 @@ def show_offers(
             f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}{'' if offer.runs else '-'}".rstrip(),
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
-            "none" if offer.quote is None else ceil(offer.epsilon),
+            "none" if offer.quote is None else epsilon_up(offer.epsilon),
             _SHORT[shown(offer.rule.discloses)],
             "yes" if admits(priced, offer, room) else "no",
             *(_fit(fits[offer.label]) if fits else ()),
@@ -103,17 +104,21 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         table.add_row(name, said)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     other = alternative(priced)
-    table.add_row("noise multiplier", ", ".join(f"{noise:g}" for noise in noises) + (f"; {other}" if other else ""))
+    table.add_row("noise multiplier", ", ".join(map(noise_down, noises)) + (f"; {other}" if other else ""))
     if plan.shared:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _scores(priced))
     table.add_row("budget", _budget(priced, statement))
     if not plan.public:
-        table.add_row("one run alone", f"epsilon {ceil(priced.single_run.epsilon)} (not the price of this search)")
+        table.add_row(
+            "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
+        )
     table.add_row("time", f"about {duration(seconds)} on {device}" if seconds is not None else "unknown")
     console.print(table)
     for note in plan.notes:
         console.print(note)
+    for sentence in () if plan.public else _cautions(priced):
+        console.print(sentence)
 
 
 def show_what_fits(priced: PricedPlan, offers: Sequence[Offer], room: Room, fits: Mapping[str, Fit | None]) -> None:
@@ -129,16 +134,6 @@ def shown(discloses: frozenset[Disclosure]) -> str:
     return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
 
 
-def ceil(epsilon: float) -> str:
-    """An upper bound in three decimals, rounded up."""
-    return "infinite" if math.isinf(epsilon) else f"{math.ceil(epsilon * 1000 - 1e-9) / 1000:.3f}"
-
-
-def floor(epsilon: float) -> str:
-    """A lower bound in three decimals, rounded down."""
-    return f"{math.floor(epsilon * 1000) / 1000:.3f}"
-
-
 def duration(seconds: float) -> str:
     """A time in the unit that a person would use."""
     if seconds < 90:
@@ -149,17 +144,28 @@ def duration(seconds: float) -> str:
 def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """What the search costs, who says so, and what it costs at least."""
     plan, quote = priced.plan, priced.quote
-    what = f"epsilon {ceil(quote.epsilon)} at delta {plan.delta:g} per {plan.unit}, {plan.adjacency.value}"
+    what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
     yield "accountants", "; ".join(_voices(priced))
     if quote.lower > 0:
-        yield "at least", f"epsilon {floor(quote.lower)}, by an explicit attack (aligned canary, worst score)"
+        yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
+
+
+def _cautions(priced: PricedPlan) -> Iterator[str]:
+    """What a large epsilon or delta of the search means, and a large delta of its account."""
+    plan, units = priced.plan, priced.units
+    yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
+    if is_large(plan.budget.delta, units):
+        yield (
+            f"The account's own delta, {delta_up(plan.budget.delta)}, is 1 / {units} or more: all sweeps on it "
+            f"together may promise no single {plan.unit} anything."
+        )
 
 
 def _voices(priced: PricedPlan) -> list[str]:
     bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
-    said = [f"{name} {ceil(bound)}" for name, bound in bounds]
-    apart = [f"{ceil(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
+    said = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
+    apart = [f"{epsilon_up(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
     return said + apart + [f"{name} gives no bound" for name in priced.quote.refusals]
 
 
@@ -171,10 +177,9 @@ def _scores(priced: PricedPlan) -> str:
     name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
-    price = ceil(priced.quote.parts["validation"])
     return (
-        f"{name}noisy counts on held-out private {priced.plan.unit}s, epsilon {price}; "
-        "they are not trained on, so the larger part counts"
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, "
+        f"epsilon {epsilon_up(priced.quote.parts['validation'])}; they are not trained on, so the larger part counts"
     )
 
 
@@ -190,7 +195,7 @@ def _budget(priced: PricedPlan, statement: Statement | None) -> str:
     if statement is None:
         budget = priced.plan.budget
         fits = _fits(room.balance.admits(takes))
-        return f"the account opens with epsilon {budget.epsilon:g}, delta {budget.delta:g}: {fits}"
+        return f"the account opens with epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}: {fits}"
     left = _left(room, takes)
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; {left}"
@@ -209,4 +214,4 @@ def _fits(fits: bool) -> str:
 
 
 def _fit(found: Fit | None) -> tuple[str, str]:
-    return ("none", "") if found is None else (f"{found.noise_multiplier:g}", ceil(found.single_run))
+    return ("none", "") if found is None else (f"{noise_up(found.noise_multiplier)}", epsilon_up(found.single_run))

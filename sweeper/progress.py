@@ -14,8 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from accounting.account import Statement
 from accounting.folder import SweepFolder
 from accounting.plan import Trial
+from accounting.quantities import epsilon_down, epsilon_up
 from accounting.result import RESULT_FILE, Status, TrialResult
-from sweeper.pricelist import ceil, duration
+from sweeper.pricelist import duration
 
 SECONDS = 0.5
 
@@ -138,4 +139,4 @@ def _budget(statement: Statement) -> str:
     """What the account has reserved and left; of data declared public there is nothing to count."""
     if statement.budget.vacuous:
         return "data declared public: nobody is protected"
-    return f"epsilon reserved {ceil(statement.reserved[0])}, left {statement.left[0]:.4g}"
+    return f"epsilon reserved {epsilon_up(statement.reserved[0])}, left {epsilon_down(statement.left[0])}"

@@ -8,6 +8,7 @@ from accounting.accountant import plan_epsilon
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events import PlanEvent
 from accounting.plan import Plan
+from accounting.quantities import epsilon_up, noise_up
 from accounting.rdp import Rdp
 from accounting.selection import Disclosure
 from sweeper.blocks import blocks_of
@@ -29,7 +30,8 @@ class Alternative:
     epsilon: float | None = None
 
     def __str__(self) -> str:
-        need = f"about {self.noise_multiplier:.4g}" if self.epsilon is None else f"about epsilon {self.epsilon:.4g}"
+        noise = noise_up(self.noise_multiplier or 0.0, 4)
+        need = f"about {noise}" if self.epsilon is None else f"about epsilon {epsilon_up(self.epsilon)}"
         return f"with subsample={self.subsample} {need}"
 
 

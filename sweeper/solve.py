@@ -17,6 +17,7 @@ from accounting.offers import SHOWN, cheapest, price_list
 from accounting.paid import paid_for
 from accounting.plan import Trial
 from accounting.price import Panel
+from accounting.quantities import apart, typed
 from accounting.rdp import Rdp
 from accounting.selection import SelectionRule
 from sweeper.declaration import Declaration, declare
@@ -73,7 +74,8 @@ class Terms:
         steps = largest_count(lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start)
         if not steps:
             least = self.epsilon(trials_after(1))
-            raise BadInput(f"Not one step fits privacy.epsilon={epsilon:g} at this noise; it costs {least:.4g}.")
+            costs, asked = apart(least, epsilon)[0], typed(epsilon)
+            raise BadInput(f"Not one step fits privacy.epsilon={asked} at this noise; it costs {costs}.")
         return steps
 
     def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:
@@ -132,7 +134,8 @@ def solve_for(points: list[Point], terms: Terms, target: float | None, solve: st
         fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(points))
         if not fitting:
             least = terms.epsilon(trials[:1])
-            raise BadInput(f"Not one point fits privacy.epsilon={target:g} at this noise; it costs {least:.4g}.")
+            costs, asked = apart(least, target)[0], typed(target)
+            raise BadInput(f"Not one point fits privacy.epsilon={asked} at this noise; it costs {costs}.")
         return points[:fitting], None
 
     def after(steps: int) -> list[PlanEvent]:

@@ -97,6 +97,7 @@ def run_sessions(
     for group in groups:
         try:
             data = load(group[0].session.trial.config, group[0].session.declaration.adjacency, machine.data)
+            _log_no_records(group, data)
             outcomes = _train(group, data, machine, should_stop, shared=shared)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends these trials and is told
             for one in group:
@@ -112,6 +113,13 @@ def run_sessions(
                 _end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
             except Exception as error:  # noqa: BLE001
                 failed(session, error)
+
+
+def _log_no_records(group: Sequence[_Ready], data: Split) -> None:
+    """Tells the trial's log, which is the curator's, where there is nothing to train on: it is no reason to end."""
+    if not data.train.available:
+        for one in group:
+            one.session.log.warning("no record is trained on: the weights are noise alone")
 
 
 def _end(session: Session, result: TrialResult) -> None:

@@ -38,6 +38,7 @@ from sweeper.points import offered_rules, points, read_request
 from sweeper.progress import Display
 from sweeper.proposals import proposed_runs
 from sweeper.recognition import changed_since, fingerprint_of, foresee, news, read_contents
+from sweeper.record_counts import refuse_no_records
 from sweeper.room import Room
 from sweeper.runner import Runner, results
 from sweeper.search import drawn_tries
@@ -78,6 +79,7 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
     Nothing is charged; `plan.json` is all that is written.
     """
     priced = _price(command, arguments)
+    _refuse_large_delta(priced)
     folder = _folder(command, priced.plan)
     with _per_step(command, priced.plan) as per_step:
         statement = _statement(priced.plan)
@@ -129,6 +131,7 @@ def sweep(command: Command, arguments: list[str]) -> ExitCode:
     """Plans, prices, charges, runs what is missing, and reports; the last line printed is the report's path."""
     priced = _price(command, arguments)
     execution_of(priced.plan)
+    _refuse_large_delta(priced)
     ledger, folder = Ledger(Ledger.locate()), _folder(command, priced.plan)
     if ledger.path is not None:
         refuse_writing(ledger.path)  # before the locks beside it are made
@@ -140,6 +143,8 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger, folder: SweepFo
     plan = priced.plan
     _check_study(command, plan, folder)
     contents, per_step = _preflight(priced, command)
+    if not _charged(plan) and (said := refuse_no_records(plan, _data(command))):
+        print(said, file=sys.stderr)
     seconds = _seconds(plan, per_step, command)
     ledger.verify()
     pricelist.show(priced, _statement(plan), seconds, _where(command))
@@ -261,6 +266,24 @@ def _price(command: Command, arguments: list[str]) -> PricedPlan:
     request = read_request(arguments, loader)
     offered = offered_rules(request, command.config, loader)
     return compose_plan(points(request, command.config, loader), request, command.config, offered)
+
+
+def _refuse_large_delta(priced: PricedPlan) -> None:
+    """Raises `BadInput` where delta is 1 / units or more and nobody accepted that, unless the plan was charged before.
+
+    What was charged before it was asked goes on, and its pages say what its delta means.
+    """
+    try:
+        priced.require_small_delta()
+    except BadInput:
+        if not _charged(priced.plan):
+            raise
+
+
+def _charged(plan: Plan) -> bool:
+    """Whether the plan was charged before."""
+    statement = _statement(plan)
+    return statement is not None and bool(statement.attempts(plan.id).charges)
 
 
 def _preflight(priced: PricedPlan, command: Command) -> tuple[tuple[Content, ...], dict[str, float]]:

@@ -12,11 +12,11 @@ from accounting.errors import DpsweepError
 from accounting.plan import Plan
 from accounting.pld import Pld
 from accounting.price import Panel
+from accounting.quantities import delta_up, epsilon_up
 from accounting.rdp import Rdp
 from reports import charts
 from reports.charts import Chart, Curve
 from reports.exhibits.exhibit import Exhibit
-from reports.notation import delta_up, epsilon_up
 from reports.sheets import Item, Sheet
 
 PANEL = Panel(claimants=(Pld(), Rdp()))

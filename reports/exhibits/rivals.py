@@ -13,13 +13,14 @@ from accounting.plan import Plan
 from accounting.pld import Pld
 from accounting.price import Panel
 from accounting.private_selection import PoissonSelection, PrivateSelection
+from accounting.quantities import epsilon_up
 from accounting.random_stopping import RandomStopping
 from accounting.rdp import Rdp
 from accounting.selection import SelectionRule
 from reports import charts
 from reports.charts import Chart, Curve
 from reports.exhibits.exhibit import Exhibit
-from reports.notation import epsilon_up, percent
+from reports.notation import percent
 from reports.sheets import Item, Sheet
 from reports.table import Alone
 

@@ -13,9 +13,9 @@ from accounting import events
 from accounting.errors import UnsupportedEvent
 from accounting.events import DpEvent
 from accounting.execution import Execution
+from accounting.quantities import epsilon_up
 from accounting.rdp import Rdp
 from reports.exhibits.exhibit import Exhibit
-from reports.notation import epsilon_up
 from reports.sections import Segment, Tone
 from reports.sheets import Item, Sheet
 from reports.table import State, Sweep
@@ -130,7 +130,7 @@ def _sheet(parts: Sequence[Part]) -> Sheet:
         (
             Item(text=part.name),
             Item(text=str(part.runs), key=part.runs),
-            Item(text=f"{part.divergence:.4g}", key=part.divergence),
+            Item(text=epsilon_up(part.divergence), key=part.divergence),
             Item(text=f"{part.divergence / whole:.1%}", key=part.divergence / whole),
         )
         for part in parts

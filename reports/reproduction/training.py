@@ -18,9 +18,9 @@ from pathlib import Path
 
 from accounting.errors import BadInput, DpsweepError, ExitCode, UnsupportedEvent
 from accounting.ledger import Ledger
+from accounting.quantities import delta_up, epsilon_up
 from accounting.rdp import Conversion, Rdp
 from reports.bill import read_bill
-from reports.notation import delta_up, epsilon_up
 from reports.reproduction.finding import sheet
 from reports.sheets import Sheet
 from reports.table import Sweep, read

@@ -27,7 +27,7 @@ def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> 
         charge(ledger, plan=f"p{number}")
     assert ledger.statement("digits").left == (0.0, 0.0)
     assert ledger.statement("digits").reserved == (10.0, 1e-4)
-    with pytest.raises(BudgetRefused, match=r"epsilon=0\.001 .* epsilon 0 of 10 and delta 0 of 0\.0001 are left"):
+    with pytest.raises(BudgetRefused, match=r"epsilon=0\.00100 .* epsilon 0 of 10 and delta 0 of 0\.0001 are left"):
         charge(ledger, plan="more", cost=Guarantee(epsilon=0.001, delta=0.0))
     assert len(ledger.statement("digits").charges) == 10
     assert ledger.verify() == 11
@@ -250,7 +250,7 @@ def test_a_filter_takes_divergences_and_says_which_part_is_short(place: Place) -
     statement = ledger.statement("digits")
     assert statement.reserved[1] == 5e-5
     assert statement.reserved[0] <= 6
-    with pytest.raises(BudgetRefused, match=r"epsilon 4 of 4 and delta 5e-05 of 5e-05 are left"):
+    with pytest.raises(BudgetRefused, match=r"epsilon 4.000 of 4 and delta 5e-5 of 5e-5 are left"):
         charge(ledger, cost=Guarantee(epsilon=4.001, delta=1e-5))
     charge(ledger, cost=Guarantee(epsilon=4.0, delta=1e-5))
     assert "divergence" in refusal(statement, ONE, RUN)

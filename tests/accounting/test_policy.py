@@ -215,7 +215,7 @@ def test_the_split_is_of_the_whole_budget() -> None:
     everything = Guarantee(epsilon=6.0, delta=5e-5)
     assert FILTER.limits(everything)[EPSILON] == FILTER.limits(everything)[DELTA] == 0
     for short in (Guarantee(epsilon=5.999, delta=1e-4), Guarantee(epsilon=10.0, delta=4e-5)):
-        with pytest.raises(BadInput, match="to hold the filter's part, 6 and 5e-05"):
+        with pytest.raises(BadInput, match="to hold the filter's part, 6 and 5e-5"):
             FILTER.limits(short)
 
 
@@ -270,7 +270,7 @@ def test_what_is_taken_covers_each_population_wherever_its_larger_sides_lie(
         ({"order": float("inf")}, "order=inf > 1"),
         ({"epsilon": 0.0}, "epsilon=0.0 > 0"),
         ({"delta": 0.0}, r"delta=0.0 in \(0, 1\)"),
-        ({"order": 1.5}, r"epsilon=6 > 1\d\.\d+, which the conversion from order 1.5 at delta=5e-05 takes"),
+        ({"order": 1.5}, r"epsilon=6 > 1\d\.\d+, which the conversion from order 1.5 at delta=5e-5 takes"),
     ],
 )
 def test_filters_that_admit_nothing_or_make_no_sense_are_refused(wrong: dict[str, float], said: str) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from accounting.pld import Pld
 from accounting.price import Panel
+from accounting.quantities import epsilon_up
 from accounting.rdp import Rdp
-from reports.notation import epsilon_up, percent
+from reports.notation import percent
 from reports.page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"

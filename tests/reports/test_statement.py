@@ -11,12 +11,12 @@ import pytest
 from accounting.events import output_perturbation
 from accounting.execution import Execution
 from accounting.guarantee import Adjacency
+from accounting.quantities import epsilon_up
 from reports.audience import Audience
 from reports.bill import read_bill
 from reports.facts import read_facts
 from reports.floating import floating_point
 from reports.lines import Context, Line, Standing, violations
-from reports.notation import epsilon_up
 from reports.statement import write_statement
 from reports.table import read
 

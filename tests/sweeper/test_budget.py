@@ -149,7 +149,7 @@ def test_a_closed_account_says_so_and_takes_nothing_more(say: Say, ledger: Ledge
 
 def test_an_account_is_opened_once_with_its_policy_for_ever(say: Say, ledger: Ledger) -> None:
     shown = say("open", "dataset=digits", *RENYI)
-    assert "share epsilon 20 and one delta 9e-05" in shown
+    assert "share epsilon 20 and one delta 9e-5" in shown
     statement = ledger.statement("digits")
     assert statement.policy == FILTER
     assert statement.budget == BUDGET

@@ -131,7 +131,7 @@ def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_price
     statement = ledger.statement("digits")
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
     assert fit(priced, priced.rule, priced.plan.trials, Room.of(priced, statement)) is None
-    assert "privacy.delta=5e-06" in advice(priced, priced.plan.trials, statement)
+    assert "privacy.delta=5e-6" in advice(priced, priced.plan.trials, statement)
 
 
 def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, ledger: Ledger) -> None:

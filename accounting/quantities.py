@@ -1,0 +1,177 @@
+"""How amounts of privacy are written, on the terminal, on pages and in messages: one writer for all of them.
+
+What always holds: what was spent, reserved, asked for or is claimed is never written smaller than it is, and what is
+left, or is forced at least, never larger. Noise protects, so noise that is there is never written larger than it is,
+and noise that is needed never smaller. What somebody typed is written digit by digit. Two amounts that a sentence
+compares are written by `apart`, with as many digits as show which of them is the larger one.
+
+Rules for changing this file: a test forbids format specifications (`:.4g`) on such amounts everywhere else, and random
+numbers hold every function to its side.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+DECIMALS, DIGITS, NOISE_DIGITS, RATE_DIGITS = 3, 3, 6, 4
+"""Decimals of an epsilon, and the fewest digits where it is small; digits of a delta, of noise, of a sampling rate."""
+
+INFINITE = "\N{INFINITY}"
+
+_DELTA = "delta"
+
+_EXACT = Context(prec=2000, Emin=MIN_EMIN, Emax=MAX_EMAX)
+"""Holds any float, and any sum that an account has, in all of its digits."""
+
+_LARGE = Decimal(10) ** 6
+"""From here on a factor is written as a power of ten."""
+
+Amount = float | Decimal
+
+
+def epsilon_up(value: Amount) -> str:
+    """An upper bound on epsilon: three decimals, or three digits where it is small, never rounded down.
+
+    >>> epsilon_up(7.9981), epsilon_up(0.00012341)
+    ('7.999', '0.000124')
+    """
+    return _decimals(value, ROUND_CEILING, DECIMALS)
+
+
+def epsilon_down(value: Amount) -> str:
+    """An epsilon that may still be spent, or is forced at least, never rounded up.
+
+    >>> epsilon_down(7.9989)
+    '7.998'
+    """
+    return _decimals(value, ROUND_FLOOR, DECIMALS)
+
+
+def delta_up(value: Amount) -> str:
+    """A delta: three digits, never rounded down, in powers of ten where it is small.
+
+    >>> delta_up(1e-5), delta_up(2.0001e-5)
+    ('1e-5', '2.01e-5')
+    """
+    return _digits(value, ROUND_CEILING, DIGITS)
+
+
+def delta_down(value: Amount) -> str:
+    """A delta that may still be spent, never rounded up.
+
+    >>> delta_down(2.0099e-5)
+    '2e-5'
+    """
+    return _digits(value, ROUND_FLOOR, DIGITS)
+
+
+def noise_down(value: Amount, digits: int = NOISE_DIGITS) -> str:
+    """Noise that is there: so many digits, never rounded up.
+
+    >>> noise_down(1.2000009), noise_down(7.641)
+    ('1.2', '7.641')
+    """
+    return _digits(value, ROUND_FLOOR, digits)
+
+
+def noise_up(value: Amount, digits: int = NOISE_DIGITS) -> str:
+    """Noise that is needed: so many digits, never rounded down.
+
+    >>> noise_up(1.2000009), noise_up(3.70123, 4)
+    ('1.20001', '3.702')
+    """
+    return _digits(value, ROUND_CEILING, digits)
+
+
+def rate_up(value: Amount) -> str:
+    """A sampling rate, which costs privacy: four digits, never rounded down.
+
+    >>> rate_up(180 / 1438)
+    '0.1252'
+    """
+    return _digits(value, ROUND_CEILING, RATE_DIGITS)
+
+
+def typed(value: Amount) -> str:
+    """A number as somebody typed it, in all of its digits.
+
+    >>> typed(24.0), typed(1e-05), typed(2.0000000001), typed(float("inf"))
+    ('24', '1e-5', '2.0000000001', '∞')
+    """
+    return _plain(_exact(value)) if math.isfinite(value) else INFINITE
+
+
+def apart(asked: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
+    """An amount asked for, rounded up, and what is left, rounded down, as deltas are written where `name` is delta.
+
+    *Guarantee*: what is written first is the larger number exactly where `asked` is, and then exceeds the other by at
+    most twice as much as it does.
+
+    >>> apart(2.0000004, 2.0), apart(0.5, 2.0), apart(1.0001e-5, 1e-5, "delta")
+    (('2.0000004', '2.0000000'), ('0.500', '2.000'), ('1.0001e-5', '1e-5'))
+    """
+    write, fewest = (_digits, DIGITS) if name == _DELTA else (_decimals, DECIMALS)
+    if not (math.isfinite(asked) and math.isfinite(left)):
+        return write(asked, ROUND_CEILING, fewest), write(left, ROUND_FLOOR, fewest)
+    gap = _EXACT.subtract(_exact(asked), _exact(left))
+    digits = fewest
+    while True:
+        up, down = write(asked, ROUND_CEILING, digits), write(left, ROUND_FLOOR, digits)
+        shown = _EXACT.subtract(Decimal(up), Decimal(down))
+        if shown <= max(2 * gap, Decimal(0)):
+            return up, down
+        digits += 1
+
+
+def factor_up(exponent: Amount) -> str:
+    """e to this power, three digits, never rounded down.
+
+    >>> factor_up(10.0), factor_up(160.0), factor_up(0.0)
+    ('22,100', '3.07e69', '1')
+    """
+    if not math.isfinite(exponent):
+        return INFINITE
+    exact = _exact(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1), ROUND_CEILING, _EXACT)
+    if rounded >= _LARGE:
+        return f"{_plain_mantissa(rounded)}e{rounded.adjusted()}"
+    return f"{rounded.normalize():,f}"
+
+
+def _decimals(value: Amount, rounding: str, decimals: int) -> str:
+    """So many decimals, or digits where they say less."""
+    if not math.isfinite(value):
+        return INFINITE
+    exact = _exact(value)
+    if exact == 0:
+        return "0"
+    return f"{exact.quantize(Decimal(1).scaleb(min(-decimals, exact.adjusted() - decimals + 1)), rounding, _EXACT):f}"
+
+
+def _digits(value: Amount, rounding: str, digits: int) -> str:
+    """So many digits at most."""
+    if not math.isfinite(value):
+        return INFINITE
+    exact = _exact(value)
+    if exact == 0:
+        return "0"
+    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding, _EXACT))
+
+
+def _plain(exact: Decimal) -> str:
+    """All digits, with a power of ten below 1e-4 and from 1e16 on, as Python's own floats have it."""
+    if exact == 0:
+        return "0"
+    if -4 <= exact.adjusted() < 16:
+        return f"{exact.normalize(_EXACT):f}"
+    return f"{_plain_mantissa(exact)}e{exact.adjusted()}"
+
+
+def _plain_mantissa(exact: Decimal) -> str:
+    return f"{exact.scaleb(-exact.adjusted(), _EXACT).normalize(_EXACT):f}"
+
+
+def _exact(value: Amount) -> Decimal:
+    """The decimal that is written for a float, and a decimal itself."""
+    return value if isinstance(value, Decimal) else Decimal(repr(float(value)))

@@ -1,0 +1,106 @@
+"""Amounts of privacy are rounded to the honest side, and a refusal shows that more was asked for than is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import BudgetRefused
+from accounting.guarantee import Guarantee
+from accounting.ledger import Ledger
+from accounting.quantities import (
+    apart,
+    delta_down,
+    delta_up,
+    epsilon_down,
+    epsilon_up,
+    factor_up,
+    noise_down,
+    noise_up,
+    rate_up,
+    typed,
+)
+
+Write = Callable[[float], str]
+UP = (epsilon_up, delta_up, noise_up, rate_up)
+DOWN = (epsilon_down, delta_down, noise_down)
+
+amounts = st.floats(min_value=0, max_value=1e300, allow_nan=False) | st.floats(min_value=1e-6, max_value=100)
+near = st.tuples(st.floats(min_value=1e-9, max_value=1e4), st.floats(min_value=-1e-6, max_value=1e-6)).map(
+    lambda pair: (pair[0], pair[0] * (1 + pair[1]))
+)
+
+
+def exact(value: float) -> Decimal:
+    return Decimal(repr(value))
+
+
+@given(value=amounts)
+def test_bounds_never_fall_and_rests_never_rise(value: float) -> None:
+    for write in UP:
+        assert Decimal(write(value)) >= exact(value)
+    for write in DOWN:
+        assert Decimal(write(value)) <= exact(value)
+
+
+@given(one=amounts, other=amounts)
+def test_what_is_more_is_never_written_as_less(one: float, other: float) -> None:
+    less, more = sorted((one, other))
+    for write in (*UP, *DOWN, typed):
+        assert Decimal(write(less)) <= Decimal(write(more))
+
+
+@given(value=amounts)
+def test_three_digits_are_enough(value: float) -> None:
+    for write in (epsilon_up, epsilon_down, delta_up, delta_down):
+        assert abs(Decimal(write(value)) - exact(value)) <= exact(value) / 100
+
+
+@given(value=amounts)
+def test_what_was_typed_is_written_digit_by_digit(value: float) -> None:
+    assert float(typed(value)) == value
+
+
+@given(pair=near | st.tuples(amounts, amounts), name=st.sampled_from(["epsilon", "delta"]))
+def test_a_refusal_shows_that_more_was_asked_for_and_not_much_more_than_was(
+    pair: tuple[float, float], name: str
+) -> None:
+    asked, left = pair
+    up, down = map(Decimal, apart(asked, left, name))
+    assert up >= exact(asked)
+    assert down <= exact(left)
+    assert (up > down) == (asked > left)
+    assert up - down <= max(2 * (exact(asked) - exact(left)), Decimal(0))
+
+
+@given(exponent=st.floats(min_value=0, max_value=1e6))
+def test_a_factor_is_never_written_smaller_than_it_is(exponent: float) -> None:
+    written = Decimal(factor_up(exponent).replace(",", ""))
+    assert written.ln() >= exact(exponent) - Decimal("1e-20")
+    assert written.ln() <= exact(exponent) + Decimal("0.01")
+
+
+@pytest.mark.parametrize("write", [*UP, *DOWN, typed, factor_up])
+def test_infinity_is_written_as_such(write: Write) -> None:
+    assert write(math.inf) == "∞"
+
+
+def test_an_infinite_price_is_more_than_any_rest() -> None:
+    assert apart(math.inf, 2.0) == ("∞", "2.000")
+
+
+def test_a_charge_that_misses_by_little_is_not_refused_with_twice_the_same_number(ledger: Ledger) -> None:
+    """Once: "This asks for epsilon=2 at delta=1e-05; on digits epsilon 2 of 2 and ... are left"."""
+    ledger.open("digits", Guarantee(epsilon=2.0, delta=1e-4))
+    cost = Guarantee(epsilon=2.0000004, delta=1e-5)
+    with pytest.raises(BudgetRefused) as refusal:
+        ledger.charge("digits", plan="p", trials=["t"], cost=cost, record={})
+    assert str(refusal.value) == (
+        "This asks for epsilon=2.0000004 at delta=1e-5; on digits epsilon 2.0000000 of 2 and delta 0.0001 of 0.0001 "
+        "are left."
+    )

@@ -1,0 +1,140 @@
+"""A delta of 1 / units or more is charged only where somebody typed it twice, and then every page says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from accounting.errors import BadInput
+from accounting.ledger import Ledger
+from accounting.meaning import is_large
+from accounting.quantities import factor_up
+from sweeper.admission import charge
+from sweeper.app import CONF
+from sweeper.compose import PricedPlan
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+LINE = (
+    "dataset=digits",
+    "trainer=dpnsgd",
+    "trainer.lr=2",
+    "trainer.regularizer=0.1,1",
+    "steps=3",
+    "accountant=rdp",
+    "accountant.witnesses=[]",
+    "budget.delta=0.5",
+    "budget.epsilon=50",
+    "privacy.delta=0.05",
+    "privacy.epsilon=12",
+)
+ACCEPTED = "privacy.accept_delta=0.05"
+
+
+@pytest.mark.parametrize("verb", ["sweep", "plan"])
+def test_it_is_refused_in_a_sentence_before_anything_is_charged(program: Program, ledger: Ledger, verb: str) -> None:
+    done = program(verb, *LINE, module="sweeper.cli")
+    assert done.returncode == 2
+    assert "Expected privacy.delta=0.05 to be below 1 / 1797, one over the declared number of records" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert ledger.accounts() == ()
+
+
+def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
+    program: Program, ledger: Ledger, tmp_path: Path
+) -> None:
+    done = program(*LINE, ACCEPTED)
+    assert done.returncode == 0, done.stderr
+    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    (entry,) = ledger.statement("digits").charges
+    assert (entry.body["accepted_delta"], entry.body["units"]) == (0.05, 1797)
+    for verb in ("release", "export"):
+        assert program(verb, str(folder), module="sweeper.cli").returncode == 0
+    acceptance = "Whoever ran the search accepted that, by typing privacy.accept_delta=0.05."
+    for path in ("curator/report.html", "release/report.html", "export/README.md"):
+        text = (folder / path).read_text()
+        assert acceptance in text, path
+        assert f"e^epsilon = {factor_up(entry.body['epsilon'])}" in text, path
+    for path in ("curator/report.json", "release/report.json"):
+        form = json.loads((folder / path).read_text())
+        assert acceptance in form["cautions"][1]
+        assert any(acceptance in line["text"] for line in form["statement"])
+    assert acceptance in " ".join(done.stdout.split())
+    again = program(*LINE)
+    assert again.returncode == 0, "what was charged goes on without being asked again"
+    assert len(ledger.statement("digits").charges) == 1
+    repeated = program(*LINE, "--again")
+    assert repeated.returncode == 2, "another charge is asked for again"
+    assert len(ledger.statement("digits").charges) == 1
+
+
+def test_acceptance_is_no_part_of_what_a_plan_is(compose_priced: Compose) -> None:
+    bare, accepted = compose_priced(LINE), compose_priced([*LINE, ACCEPTED])
+    assert bare.plan.id == accepted.plan.id
+    assert [trial.id for trial in bare.plan.trials] == [trial.id for trial in accepted.plan.trials]
+    assert "accept_delta" not in json.dumps(accepted.plan.to_json())
+    assert (bare.accepted_delta, accepted.accepted_delta) == (None, 0.05)
+
+
+def test_every_charge_asks(compose_priced: Compose, ledger: Ledger) -> None:
+    priced = compose_priced(LINE)
+    ledger.open("digits", priced.plan.budget)
+    with pytest.raises(BadInput, match="accept_delta"):
+        charge(ledger, priced, priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"])
+    charge(
+        ledger, replace(priced, accept_delta=0.05), priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"]
+    )
+    assert len(ledger.statement("digits").charges) == 1
+
+
+def test_units_count_and_not_their_records(compose_priced: Compose) -> None:
+    table = (
+        *("dataset=table", "dataset.name=visits", "dataset.file=visits.csv", "dataset.records=5000"),
+        *("dataset.shape=[2]", "dataset.classes=2", "dataset.label=ill", "dataset.labels=[no,yes]"),
+        *("dataset.bounds={weight:[40,150],age:[18,90]}", "sampler.batch_size=20", "steps=5", "trainer=dpsgd"),
+        *("trainer.lr=1", "privacy.delta=1e-3", "budget.epsilon=6", "budget.delta=0.1", "accountant=rdp"),
+    )
+    units = ("dataset.unit=patient", "dataset.unit_column=who", "dataset.units=900", "dataset.contribution_cap=9")
+    with pytest.raises(BadInput, match="1 / 5000, one over the declared number of records"):
+        compose_priced(table).require_small_delta()
+    patients = compose_priced([*table, *units])
+    assert patients.units == 900
+    patients.require_small_delta()
+
+
+def test_data_declared_public_are_promised_nothing_and_asked_nothing(compose_priced: Compose) -> None:
+    line = [one for one in LINE if not one.startswith(("budget.epsilon", "privacy.epsilon"))]
+    public = ("dataset.public=true", "privacy.noise_multiplier=1", "score=training")
+    priced = compose_priced([*line, *public])
+    priced.require_small_delta()
+    assert priced.accepted_delta is None
+
+
+CHOICES = [
+    f"{group}={path.relative_to(CONF / group).with_suffix('')}"
+    for group in ("dataset", "experiment")
+    for path in sorted((CONF / group).rglob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_no_data_set_and_no_papers_sweep_has_a_delta_to_accept(choice: str) -> None:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        config = compose("config", overrides=[choice])
+    if OmegaConf.is_missing(config.privacy, "delta"):
+        assert choice in ("dataset=npz", "dataset=table", "dataset=torch_dataset"), "the user says it"
+        return
+    units = config.dataset.get("units") or config.dataset.records
+    assert not is_large(config.privacy.delta, units)
+    assert not is_large(config.budget.delta, units)
