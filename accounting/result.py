@@ -39,7 +39,7 @@ class TrialResult:
     measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
     also "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
     `parameters` is how many numbers a step of the model's training released, None where an earlier version trained it,
-    or began to: then its noise was no such as `accounting.rounding` speaks of.
+    or began to: then its noise was no such as `accounting.rounding` speaks of. `counts` is how many its score released.
     """
 
     trial: str
@@ -56,6 +56,7 @@ class TrialResult:
     error: str | None = None
     model: str | None = None
     parameters: int | None = None
+    counts: int = 2
     salt: str = field(default_factory=new_nonce)
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class TrialResult:
         whole("steps", self.steps)
         if self.parameters is not None:
             whole("parameters", self.parameters)
+        whole("counts", self.counts)
         text("salt", self.salt)
         for name in ("error", "model"):
             if getattr(self, name) is not None:

@@ -10,8 +10,6 @@ from reports import notation
 from reports.audience import Audience
 from reports.lines import Context, Line, Standing
 
-_SCORES = 2  # the noisy counts of a score
-
 _BASIS = (
     "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice that the "
     f"noise alone fixes. Each number's law is within a factor of exp({LOG_RATIO:.2g}) of that of exact noise (Mironov "
@@ -48,7 +46,7 @@ def floating_point(context: Context) -> Line:
         )
     steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials)
     runs = 1 if context.drawn else sum(charge.runs for charge in context.bill.charges)
-    numbers = runs * (max(sizes) * steps + _SCORES)
+    numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
     epsilon, delta = excess(numbers, context.bill.epsilon, context.bill.delta)
     whose = "each run" if context.drawn else "all runs together"
     return Line(

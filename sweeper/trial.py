@@ -26,7 +26,7 @@ from sweeper.declaration import build
 from sweeper.materials import initial_identity, load, make_model, make_streams
 from sweeper.session import Machine, Session, log, progress
 from trainers.output_perturbation import OutputPerturbation
-from trainers.scores import looks_every
+from trainers.scores import looks_every, noisy_counts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -286,6 +286,7 @@ def _finish(
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
         parameters=_released(one.model) if outcome.rounded else None,
+        counts=noisy_counts(declaration.score, declaration.dataset.classes),
     )
     charged = session.trial.event
     try:

@@ -89,6 +89,12 @@ def metric_of_score(score: Score) -> Metric | None:
     return getattr(score, "measured", None)
 
 
+def noisy_counts(score: Score, classes: int) -> int:
+    """How many noisy numbers one measurement releases of a data set with so many classes."""
+    metric = metric_of_score(score)
+    return 2 if metric is None else metric.size(classes)
+
+
 def check_metric(score: Score, classes: int, loss: Loss) -> None:
     """Raises ValueError where a data set with so many classes, 1 for a number, has no such metric."""
     metric = metric_of_score(score)

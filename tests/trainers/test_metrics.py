@@ -27,7 +27,7 @@ from trainers.estimates import Estimate, binned_auroc, noisy_accuracy
 from trainers.losses import CROSS_ENTROPY, SquaredError
 from trainers.metrics import F1, Auroc, BalancedAccuracy, Metric, Sensitivity, Specificity, metric_of
 from trainers.noise import add_noise
-from trainers.scores import PrivateHoldout, PublicTest, check_metric
+from trainers.scores import PrivateHoldout, PublicTest, check_metric, noisy_counts
 
 NAMES = sorted(tag for tag, family in tags.FAMILY_OF.items() if family == "metric")
 CONFUSION = np.array([[50.0, 10.0], [5.0, 35.0]])
@@ -225,6 +225,11 @@ def test_the_estimate_is_made_of_noisy_counts_alone(name: str) -> None:
     counts = table(model, records, "cpu", metric, same.permutation(len(records)))
     noisy = add_noise(counts, 7, same)
     assert score.measure(model, Split(train=records, holdout=records), rng(), "cpu") == metric.estimate(noisy, 7)
+
+
+@pytest.mark.parametrize(("name", "classes", "numbers"), [("accuracy", 7, 2), ("f1", 3, 9), ("auroc", 2, 40)])
+def test_how_many_noisy_numbers_are_released_is_known_beforehand(name: str, classes: int, numbers: int) -> None:
+    assert noisy_counts(PrivateHoldout(fraction=0.2, noise_std=7, metric=name), classes) == numbers
 
 
 def test_a_public_score_is_exact_and_counts_records() -> None:
