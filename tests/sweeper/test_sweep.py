@@ -178,7 +178,7 @@ def test_a_deleted_ledger_is_no_fresh_budget(program: Program, ledger: Ledger) -
 def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledger: Ledger) -> None:
     refused = program(*FOUR, "privacy.epsilon=25")
     assert refused.returncode == 3
-    assert "24 of 24" in refused.stderr
+    assert "24.000 of 24" in refused.stderr
     assert "3 of these 4 runs" in refused.stderr
     assert "privacy.epsilon=24" in refused.stderr
     assert "dpsweep budget raise" in refused.stderr
