@@ -38,6 +38,7 @@ from scipy import fft
 
 from accounting.errors import UnsupportedEvent
 from accounting.grids import Losses, Outline
+from accounting.quantities import delta_down
 
 UNIT = 2.0**-53
 LEVEL = 16 * UNIT
@@ -237,7 +238,9 @@ class Composition:
                     break
         if certified < math.inf:
             return certified
-        raise UnsupportedEvent(f"PLD loses too many digits at delta={delta:.3g}, or needs too much memory; use RDP.")
+        raise UnsupportedEvent(
+            f"PLD loses too many digits at delta={delta_down(delta)}, or needs too much memory; use RDP."
+        )
 
     def _others(self, theta: float) -> Iterator[float]:
         """Where the tilt that an outline proposes does not reach a delta: neighbours first, then less and more."""

@@ -37,6 +37,8 @@ KNOWN = {
     "sweeper/test_forked_jobs.py": "the streams that jobs draw from, for one test that has the mark",
     "trainers/test_isolation.py": "a draw from the global generator that is found out, on purpose",
     "trainers/test_loop.py": "draws that change the global generators, on purpose",
+    "trainers/own_models.py": "the initial weights of a model, which the code under test seeds",
+    "trainers/test_own_models.py": "constructors that draw from the global generators, on purpose",
     "trainers/test_models.py": "a draw that changes the global generator, on purpose",
 }
 """Where draws without a seed stand outside of a marked test, and why."""
