@@ -30,8 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 
 import numpy as np
 from scipy import fft
@@ -39,6 +38,7 @@ from scipy import fft
 from accounting.errors import UnsupportedEvent
 from accounting.grids import Losses, Outline
 from accounting.quantities import delta_down
+from accounting.tails import Tail
 
 UNIT = 2.0**-53
 LEVEL = 16 * UNIT
@@ -76,73 +76,6 @@ STRIDE = 2.0
 """Standard deviations between the end of one tilt and the middle of the next."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Tilt:
-    """The composition seen through one tilt: the tail above each grid point from `first` on, and what is not known.
-
-    With c the loss at `centre`: `mass` sums P exp(-theta (loss - c)) above a point, `weighted` the same times
-    exp(-(loss - c)). Both are to be multiplied by exp(`scale`). Of delta(e), `rounding` exp(-theta (e - c) + scale) is
-    not known, and `slack` of the mass; `beyond` is added.
-    """
-
-    theta: float
-    interval: float
-    first: int
-    centre: int
-    scale: float
-    mass: np.ndarray
-    weighted: np.ndarray
-    rounding: float
-    slack: float
-    beyond: float
-
-    @cached_property
-    def lowest(self) -> float:
-        """The smallest epsilon that is answered."""
-        return self.interval * self.first
-
-    @cached_property
-    def highest(self) -> float:
-        """The largest epsilon that is answered."""
-        return self.interval * (self.first + len(self.mass) - 1)
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """Upper bounds at epsilons from `lowest` to `highest`."""
-        at = np.clip(np.floor(epsilons / self.interval).astype(np.int64) - self.first, 0, len(self.mass) - 1)
-        return self._delta(epsilons - self.interval * self.centre, at)
-
-    def epsilon(self, delta: float) -> float:
-        """Where delta is reached between `lowest` and `highest`, rounded up."""
-        points = self._points
-        short = np.flatnonzero(self._delta(points, np.arange(len(points))) > delta)
-        if len(short) == 0:
-            return self.lowest
-        at = int(short[-1])
-        spread = math.exp(self.scale)
-        unknown = spread * self.rounding * math.exp(-self.theta * float(points[at]))
-        above = float(self.mass[at]) * (1 + self.slack) * spread + unknown + self.beyond - delta
-        weighted = float(self.weighted[at]) * spread
-        step = float(points[at]) + self.interval
-        if above <= 0 or weighted <= 0:
-            return self.interval * self.centre + (step if above > 0 else float(points[at]))
-        return self.interval * self.centre + min(step, max(float(points[at]), math.log(above / weighted)))
-
-    def doubt(self, epsilon: float) -> float:
-        """How much of the delta at `epsilon`, from `lowest` to `highest`, may be rounding."""
-        at = min(max(math.floor(epsilon / self.interval) - self.first, 0), len(self.mass) - 1)
-        unknown = self.rounding * math.exp(-self.theta * (epsilon - self.interval * self.centre))
-        return math.exp(self.scale) * (unknown + self.slack * float(self.mass[at]))
-
-    @cached_property
-    def _points(self) -> np.ndarray:
-        return np.asarray(self.interval * (self.first - self.centre + np.arange(len(self.mass))))
-
-    def _delta(self, ahead: np.ndarray, at: np.ndarray) -> np.ndarray:
-        mass = self.mass[at]
-        inside = np.maximum(0.0, mass - np.exp(ahead) * self.weighted[at]) + self.slack * mass
-        return np.asarray(math.exp(self.scale) * (inside + self.rounding * np.exp(-self.theta * ahead)) + self.beyond)
-
-
 class Composition:
     """The privacy profile of independent losses in one direction: `parts` are losses and how often they occur."""
 
@@ -155,9 +88,9 @@ class Composition:
         self._lowest = sum(count * losses.lowest for losses, count in parts)
         self._outline = Outline.of(self._parts)
         self._steepest = 1 / self._interval
-        self._ladder: list[_Tilt | None] = []
+        self._ladder: list[Tail | None] = []
         self._known: dict[float, float] = {}
-        self._recent: dict[float, _Tilt | None] = {}
+        self._recent: dict[float, Tail | None] = {}
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 that is certified at `delta`; infinity where infinite losses alone exceed it.
@@ -189,14 +122,14 @@ class Composition:
         deltas[ahead & (asked > reached)] = least
         return np.asarray(np.minimum(1.0, deltas))
 
-    def _rung(self, step: int) -> _Tilt | None:
+    def _rung(self, step: int) -> Tail | None:
         """Tilts from none on; each goes on before the last one ends, where one can be found that does. Then None."""
         while len(self._ladder) <= step:
             last = self._ladder[-1] if self._ladder else None
             self._ladder.append(self._next(last) if last is not None else self._tilt(0.0, ENOUGH))
         return self._ladder[step]
 
-    def _next(self, last: _Tilt) -> _Tilt | None:
+    def _next(self, last: Tail) -> Tail | None:
         spread = math.sqrt(self._outline.cumulants(last.theta)[2])
         start = self._theta_of_epsilon(last.highest + STRIDE * spread)
         apart = None
@@ -248,7 +181,7 @@ class Composition:
         for factor in (0.9, 1.1, 0.75, 1.3, 0.6, 1.6, 0.45, 2.0, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 3.0, 6.0, 20.0):
             yield min(self._steepest, start * factor)
 
-    def _kept(self, theta: float) -> _Tilt | None:
+    def _kept(self, theta: float) -> Tail | None:
         """The tilt, of which the latest few are kept: neighbouring deltas have the same."""
         if theta not in self._recent:
             if len(self._recent) == REMEMBERED:
@@ -297,7 +230,7 @@ class Composition:
         last = max(last, first + SMALLEST_WINDOW)
         return first, last, further - (theta + move) * self._interval * (last + 1)
 
-    def _tilt(self, theta: float, tolerance: float) -> _Tilt | None:
+    def _tilt(self, theta: float, tolerance: float) -> Tail | None:
         """None where the window has too many points."""
         first, last, beyond = self._window(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
@@ -321,7 +254,7 @@ class Composition:
         outside = (theta + 1) * np.abs(ahead) > LARGEST_EXPONENT
         good = (doubt <= tolerance * known) & ~outside
         low, high = _stretch(good if good.any() else (doubt <= LOST * known) & ~outside, centre - first)
-        return _Tilt(
+        return Tail(
             theta=theta,
             interval=self._interval,
             first=first + low,
