@@ -10,7 +10,7 @@ from pathlib import Path
 from accounting.audit import count_whole
 from accounting.chain import Chain
 from accounting.errors import LedgerDamaged
-from accounting.plan import flush_folder
+from accounting.infinity import flush_folder
 
 DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of a file without the tables, or of none of its own; not of one in use or out of reach."""

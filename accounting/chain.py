@@ -29,9 +29,9 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from accounting.errors import BadInput, LedgerDamaged
+from accounting.infinity import flush_folder
 from accounting.lines import Lines, Row
 from accounting.mounts import refuse_network
-from accounting.plan import flush_folder
 from accounting.readonly import is_still, refuse_writing, unchanged
 
 SCHEMA = 2

@@ -23,7 +23,8 @@ from accounting import events
 from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import DpEvent, PlanEvent
-from accounting.plan import Plan, Trial, write_json
+from accounting.infinity import write_json
+from accounting.plan import Plan, Trial
 from accounting.private_store import PRIVATE
 from accounting.reading import DAMAGE, in_short, text, whole
 from accounting.receipt import Receipt

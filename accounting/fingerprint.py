@@ -34,6 +34,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from accounting.errors import BadInput
+from accounting.infinity import flush_folder
 
 KEY_BYTES = 32
 
@@ -208,8 +209,6 @@ class Key:
     @classmethod
     def _made(cls, path: Path) -> Key:
         """Puts a whole new key there unless another process was quicker, and reads what is there."""
-        from accounting.plan import flush_folder  # here, since it costs a second that data sets need not wait for
-
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:

@@ -12,9 +12,7 @@ charged for, and a job trains only what its plan holds. Rules for changing this 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +23,7 @@ from accounting import events
 from accounting.errors import BadInput
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.infinity import in_words
+from accounting.infinity import digest, in_words, write_json
 from accounting.paid import paid_for
 from accounting.reading import as_written
 from accounting.stored import canonical, canonical_config, foreign_names, stored, stored_config
@@ -35,7 +33,6 @@ SCHEMA = 4
 READ = (3, 4)
 """The versions that are read; until 3, classes of ours stood under their paths."""
 
-DIGEST_LENGTH = 12
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """What makes a plan the plan it is."""
 
@@ -261,38 +258,6 @@ class Plan:
                     f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged."
                 )
         return plan
-
-
-def digest(value: object) -> str:
-    """The first digits of the SHA-256 of a value's canonical JSON."""
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST_LENGTH]
-
-
-def write_json(path: Path, form: object, mode: int = 0o666) -> None:
-    """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
-
-    `mode` are the file's permissions from its creation on, less what the umask takes.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "w") as stream:
-        json.dump(form, stream, indent=1, allow_nan=False)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Flushes a folder's list of names to the disk: without it a power cut may take back a file made or renamed."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _event_to_json(event: PlanEvent) -> dict[str, Any]:

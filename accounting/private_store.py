@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accounting.errors import BadInput
-from accounting.plan import flush_folder, write_json
+from accounting.infinity import flush_folder, write_json
 
 if TYPE_CHECKING:
     from accounting.ledger import Ledger

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from accounting.errors import BadInput
 from accounting.execution import read_stored
-from accounting.plan import Plan, Trial, write_json
+from accounting.infinity import write_json
+from accounting.plan import Plan, Trial
 
 TURN = "turn"
 """The key of a run's turn, in its configuration."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from accounting.account import Entry
 from accounting.errors import NoReceipt, ReceiptUsed
-from accounting.plan import flush_folder, write_json
+from accounting.infinity import flush_folder, write_json
 from accounting.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
 from accounting.reading import DAMAGE, text, whole
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from accounting.errors import BadInput
-from accounting.plan import write_json
+from accounting.infinity import write_json
 from accounting.result import MODEL_FILE
 
 CONFIG_FILE = "config.yaml"

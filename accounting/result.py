@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.errors import BadInput
-from accounting.plan import write_json
+from accounting.infinity import write_json
 from accounting.private_store import PRIVATE, new_nonce
 from accounting.reading import as_written, text, whole
 

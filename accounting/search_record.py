@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.execution import Outcome, Try, read_stored
-from accounting.plan import write_json
+from accounting.infinity import write_json
 from accounting.private_store import PRIVATE, PrivateStore, made_folder
 from accounting.receipt import Receipt
 from accounting.result import TrialResult

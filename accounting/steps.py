@@ -30,7 +30,8 @@ from typing import Any
 
 from accounting.errors import ContractBroken, NoReceipt
 from accounting.events import DpEvent, flatten, steps_of
-from accounting.plan import Trial, digest, flush_folder, write_json
+from accounting.infinity import digest, flush_folder, write_json
+from accounting.plan import Trial
 from accounting.private_store import PRIVATE, TrialPlace, made_folder
 from accounting.reading import DAMAGE, in_short, text, whole
 from accounting.receipt import Receipt

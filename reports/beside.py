@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from accounting.infinity import in_words
+from accounting.infinity import in_words, write_json
 from accounting.ledger import Ledger
-from accounting.plan import write_json
 from accounting.private_store import close_to_others
 from accounting.quantities import delta_up, epsilon_up
 from accounting.reading import as_written

@@ -14,9 +14,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from accounting.infinity import in_words
+from accounting.infinity import in_words, write_json
 from accounting.ledger import Ledger
-from accounting.plan import write_json
 from accounting.private_store import close_to_others
 from accounting.reading import as_written, refuse_link
 from reports import facts as numbers

@@ -18,8 +18,8 @@ import pandas as pd
 import yaml
 
 from accounting.errors import BadInput
+from accounting.infinity import write_json
 from accounting.ledger import Ledger
-from accounting.plan import write_json
 from accounting.reading import as_written, refuse_link, within
 from accounting.released_winner import CONFIG_FILE, ReleasedWinner
 from accounting.result import MODEL_FILE

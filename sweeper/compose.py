@@ -19,8 +19,9 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, to_json
 from accounting.guarantee import Adjacency, Guarantee
+from accounting.infinity import digest
 from accounting.meaning import accepts, is_large, require_small_delta
-from accounting.plan import Plan, digest
+from accounting.plan import Plan
 from accounting.price import Panel, Quote
 from accounting.quantities import apart, typed
 from accounting.selection import Disclosure, Proposals, Search, SelectionRule, rule_from_config

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from accounting.plan import Plan, Trial, digest, write_json
+from accounting.infinity import digest, write_json
+from accounting.plan import Plan, Trial
 from accounting.result import TrialResult
 from sweeper.estimate import kind_of
 

@@ -23,8 +23,9 @@ from accounting.errors import BadInput, ExitCode
 from accounting.execution import Execution, execution_of
 from accounting.fingerprint import Content
 from accounting.folder import SweepFolder
+from accounting.infinity import write_json
 from accounting.ledger import Ledger
-from accounting.plan import Plan, write_json
+from accounting.plan import Plan
 from accounting.private_store import HOME_VARIABLE, PrivateStore
 from accounting.readonly import refuse_writing
 from sweeper import estimate, forked_jobs, pricelist, study

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from accounting.errors import ContractBroken
 from accounting.events import compose, flatten, from_json, repeat, to_json
-from accounting.plan import flush_folder
+from accounting.infinity import flush_folder
 from accounting.receipt import Receipt
 from accounting.steps import Header, Steps, remove_tensors
 from trainers.run import Drawn, Progress, Run

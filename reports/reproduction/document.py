@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from accounting.plan import write_json
+from accounting.infinity import write_json
 from reports.rendering import fill, store
 from reports.reproduction.finding import Reproduction
 

@@ -10,7 +10,8 @@ from accounting.composition import Composition
 from accounting.errors import BadInput, NoReceipt
 from accounting.events import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from accounting.guarantee import Guarantee
-from accounting.plan import Block, Plan, Trial, write_json
+from accounting.infinity import write_json
+from accounting.plan import Block, Plan, Trial
 from accounting.receipt import Receipt
 from accounting.result import Status, TrialResult
 from tests.places import NONCE, launched

@@ -22,8 +22,9 @@ from accounting.composition import Composition
 from accounting.errors import BadInput
 from accounting.former_names import FORMER_NAMES
 from accounting.guarantee import Adjacency, Guarantee
+from accounting.infinity import digest
 from accounting.ledger import Ledger
-from accounting.plan import Plan, Trial, digest
+from accounting.plan import Plan, Trial
 from accounting.policy import Addition
 from accounting.private_selection import PrivateSelection
 from accounting.selection import rule_from_config

@@ -10,7 +10,8 @@ import pytest
 
 from accounting import events
 from accounting.errors import BadInput, BudgetRefused
-from accounting.plan import Plan, write_json
+from accounting.infinity import write_json
+from accounting.plan import Plan
 from accounting.proposals import choices_of, read_proposals, run_at, runs_of
 from accounting.receipt import Receipt
 from accounting.turns import Phase, Proposed
