@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from accounting.entries import INTERRUPTED, SPENDING, Entry, Kind
 from accounting.errors import ContractBroken, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.guarantee import Adjacency, Guarantee
@@ -30,44 +30,6 @@ from accounting.policy import (
 from accounting.quantities import apart, epsilon_down, typed
 from accounting.reading import as_written
 from accounting.stored import stored
-
-
-class Kind(StrEnum):
-    """What an entry of the ledger records."""
-
-    OPEN = "open"
-    RAISE = "raise"
-    CLOSE = "close"
-    DATA = "data"
-    CHARGE = "charge"
-    OUTSIDE = "outside"
-    START = "start"
-    RESUME = "resume"
-    SETTLE = "settle"
-    LAUNCH = "launch"
-    RELEASE = "release"
-    RESTORED = "restored"
-
-
-SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
-
-INTERRUPTED = "interrupted"
-"""The status of a settled session whose attempt may go on from its checkpoint."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One line of the ledger: what, about which plan, who wrote it and when, and the account's balance after it."""
-
-    seq: int
-    account: str
-    kind: str
-    plan: str
-    body: Mapping[str, Any]
-    balance: Mapping[str, Any]
-    who: str
-    at: str
-    digest: str
 
 
 @dataclass(frozen=True, kw_only=True)

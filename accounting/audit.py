@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from accounting.account import Balance, Entry, Kind
+from accounting.account import Balance
+from accounting.entries import Entry, Kind
 from accounting.errors import LedgerDamaged
 from accounting.lines import End, Lines
 from accounting.reading import as_written

@@ -23,8 +23,9 @@ from typing import Any
 from platformdirs import user_data_path
 
 from accounting import events
-from accounting.account import Attempts, Balance, Ended, Entry, Kind, Statement, budget_to_json
+from accounting.account import Attempts, Balance, Ended, Statement, budget_to_json
 from accounting.compared import ComparedChain
+from accounting.entries import Entry, Kind
 from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.fingerprint import Fingerprint, news_of

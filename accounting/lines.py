@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from accounting.account import Entry
+from accounting.entries import Entry
 from accounting.errors import LedgerDamaged
 from accounting.reading import in_short
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from accounting.account import Balance, Kind
+from accounting.account import Balance
 from accounting.audit import whole
+from accounting.entries import Kind
 from accounting.errors import BadInput
 from accounting.infinity import in_words
 from accounting.lines import End, Lines

@@ -18,7 +18,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from accounting.account import Entry
+from accounting.entries import Entry
 from accounting.errors import NoReceipt, ReceiptUsed
 from accounting.infinity import flush_folder, write_json
 from accounting.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder

@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accounting.account import Balance, Kind, budget_to_json
+from accounting.account import Balance, budget_to_json
 from accounting.aside import put_aside
 from accounting.audit import count_whole
 from accounting.chain import Chain
+from accounting.entries import Kind
 from accounting.errors import BadInput, LedgerDamaged
 from accounting.events import PlanEvent
 from accounting.guarantee import Guarantee

@@ -18,7 +18,8 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from accounting.account import Balance, Kind
+from accounting.account import Balance
+from accounting.entries import Kind
 from accounting.events import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from accounting.guarantee import Guarantee
 from accounting.ledger import Ledger

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from accounting.account import Entry
+from accounting.entries import Entry
 from reports.table import Sweep
 
 

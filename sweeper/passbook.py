@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from accounting import events
-from accounting.account import Entry, Kind, Statement, limit_of
+from accounting.account import Statement, limit_of
 from accounting.calibration import LARGEST_COUNT
+from accounting.entries import Entry, Kind
 from accounting.errors import DpsweepError
 from accounting.events import PlanEvent
 from accounting.infinity import in_words

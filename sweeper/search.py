@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
 
-from accounting.account import Ended, Kind, Statement
+from accounting.account import Ended, Statement
+from accounting.entries import Kind
 from accounting.errors import BadInput
 from accounting.execution import Outcome, StoredDraw, Try, check_draw, end_mark, read_draw, scores_of
 from accounting.folder import SweepFolder

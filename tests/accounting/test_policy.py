@@ -13,7 +13,8 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.account import Balance, Kind, budget_to_json
+from accounting.account import Balance, budget_to_json
+from accounting.entries import Kind
 from accounting.errors import BadInput
 from accounting.events import PlanEvent, black_box, compose, gaussian, poisson_gaussian, random_stopping, repeat, select
 from accounting.guarantee import Adjacency, Guarantee

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Kind
+from accounting.entries import Kind
 from accounting.errors import BadInput, LedgerDamaged
 from accounting.events import PlanEvent, poisson_gaussian, repeat
 from accounting.fingerprint import Fingerprint

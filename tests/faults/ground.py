@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import norm
 
 from accounting import events
-from accounting.account import Entry, Kind
+from accounting.entries import Entry, Kind
 from accounting.errors import ExitCode
 from accounting.execution import Execution, execution_of
 from accounting.folder import SweepFolder

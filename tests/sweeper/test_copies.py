@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Kind
+from accounting.entries import Kind
 from accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
 from accounting.execution import Outcome, StoredDraw
 from accounting.ledger import Ledger

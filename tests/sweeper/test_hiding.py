@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Kind
+from accounting.entries import Kind
 from accounting.errors import BadInput, BudgetRefused
 from accounting.execution import Execution, Outcome, StoredDraw, can_run, execution_of
 from accounting.folder import SweepFolder
