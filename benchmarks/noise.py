@@ -20,23 +20,23 @@ from functools import partial
 import numpy as np
 import torch
 
-from trainers.chance import Chance
 from trainers.data.records import Records
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.fused import Fused
 from trainers.engines.stacked import Stack
-from trainers.entropy import secret_streams
-from trainers.loop import train_together
+from trainers.methods.dpsgd import DpSgd
 from trainers.models.cnn import cnn
-from trainers.models.initialise import build
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.noise import Lattices, standard_normal
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums
+from trainers.randomness import secret_streams
+from trainers.training.batch_and_noise import Chance
+from trainers.training.gradient_sums import EngineSums, StackedSums
+from trainers.training.loop import train_together
+from trainers.training.run import Run
 
 WORK = (
     ("logistic regression", logistic, (1, 28, 28), 256, 30),

@@ -13,13 +13,13 @@ import time
 
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-from accounting import pld
-from accounting.accountant import Steps
-from accounting.events import poisson_gaussian, repeat
-from accounting.grids import Losses
+from accounting.accountants import pld
+from accounting.accountants.interface import Steps
+from accounting.accountants.loss_grid import Losses
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events.build import poisson_gaussian, repeat
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.rdp import Rdp
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10

@@ -21,12 +21,12 @@ MAY_IMPORT = {
 }
 DOORS = {
     "opacus": {"trainers/engines/opacus.py"},
-    "prv_accountant": {"accounting/prv.py"},
-    "dp_accounting": {"accounting/vocabulary.py"},
-    "optuna": {"sweeper/study.py", "sweeper/samplers.py"},
-    "seaborn": {"reports/heatmap.py"},
-    "pooch": {"trainers/data/fetch.py"},
-    "sqlalchemy": {"accounting/chain.py"},
+    "prv_accountant": {"accounting/accountants/prv.py"},
+    "dp_accounting": {"accounting/events/types.py"},
+    "optuna": {"sweeper/coordinator/study.py", "sweeper/planning/optuna_samplers.py"},
+    "seaborn": {"reports/figures/heatmap.py"},
+    "pooch": {"trainers/data/files/download.py"},
+    "sqlalchemy": {"accounting/chain/storage.py"},
 }
 
 
@@ -76,10 +76,21 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
 @pytest.mark.parametrize(
     ("program", "heavy"),
     [
-        ("import accounting.price, accounting.pld, accounting.ledger, accounting.plan", "torch hydra optuna seaborn"),
-        ("import sweeper.cli, sweeper.compose, sweeper.points, sweeper.verbs", "torch opacus optuna seaborn pandas"),
+        (
+            "import accounting.pricing.panel, accounting.accountants.pld, accounting.ledger.ledger; "
+            "import accounting.records.plan",
+            "torch hydra optuna seaborn",
+        ),
+        (
+            "import sweeper.commands.cli, sweeper.planning.plan_builder, sweeper.planning.grid, sweeper.commands.sweep",
+            "torch opacus optuna seaborn pandas",
+        ),
         ("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy sweeper"),
-        ("import trainers.dpsgd, trainers.sampling, trainers.scores, trainers.data.idx", "torch opacus hydra"),
+        (
+            "import trainers.methods.dpsgd, trainers.declarations.batch_sampling, trainers.declarations.scores; "
+            "import trainers.data.files.idx",
+            "torch opacus hydra",
+        ),
     ],
 )
 def test_planning_stays_light(program: str, heavy: str) -> None:
@@ -106,8 +117,8 @@ def test_modules_stay_readable(package: str) -> None:
 AMOUNT = re.compile(r"epsilon|delta|noise|divergence|\bmu\b|sigma|budget|\bleft\b|\brest\b|\bprice\b|\bleast\b")
 ROUNDED = re.compile(r"\.?\d*[efgn]$", re.IGNORECASE)
 TEMPLATED = re.compile(r"\{([^{}:]+):([^{}]*)\}")
-WRITER = "accounting/quantities.py"
-QUOTING = {"accounting/pld.py", "accounting/profiles.py"}
+WRITER = "accounting/notation.py"
+QUOTING = {"accounting/accountants/pld.py", "accounting/accountants/privacy_profiles.py"}
 """Accountants whose refusals quote a delta beside a limit of their own."""
 
 

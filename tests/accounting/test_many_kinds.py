@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import pld, rdp
-from accounting.accountant import Accountant, Steps, coarser, coarser_batches
-from accounting.event_json import FEW
-from accounting.events import (
+from accounting.accountants import pld, rdp
+from accounting.accountants.interface import Accountant, Steps, coarser, coarser_batches
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events.build import (
     DpEvent,
     PlanEvent,
     as_fixed_size_step,
@@ -27,11 +28,10 @@ from accounting.events import (
     to_json,
     without_replacement_gaussian,
 )
+from accounting.events.serialize import FEW
+from accounting.events.trial_counts import NegativeBinomial
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.rdp import Rdp
-from accounting.tries import NegativeBinomial
+from accounting.pricing.panel import Panel
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

@@ -10,14 +10,11 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from accounting import losses
-from accounting.accountant import Steps
-from accounting.errors import UnsupportedEvent
-from accounting.events import compose, noisy_count, poisson_gaussian, repeat, select
-from accounting.grids import Losses
-from accounting.guarantee import Adjacency
-from accounting.pld import Pld, _Discrete, _steps_together
-from accounting.profiles import (
+from accounting.accountants import privacy_loss as losses
+from accounting.accountants.interface import Steps
+from accounting.accountants.loss_grid import Losses
+from accounting.accountants.pld import Pld, _Discrete, _steps_together
+from accounting.accountants.privacy_profiles import (
     Claimed,
     Everything,
     GaussianProfile,
@@ -28,8 +25,11 @@ from accounting.profiles import (
     Worst,
     invert,
 )
-from accounting.tilted import Composition
-from accounting.tries import NegativeBinomial
+from accounting.accountants.tilted_transform import Composition
+from accounting.errors import UnsupportedEvent
+from accounting.events.build import compose, noisy_count, poisson_gaussian, repeat, select
+from accounting.events.trial_counts import NegativeBinomial
+from accounting.guarantee import Adjacency
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import events
 from accounting.errors import ContractBroken, NoReceipt
-from accounting.events import PlanEvent
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.steps import Header, Steps, can_resume, forget_checkpoints, go_on, steps_priced, steps_spent
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.step_log import Header, Steps, can_resume, forget_checkpoints, go_on, steps_priced, steps_spent
 from tests.places import both
 
 STEP = events.poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0)

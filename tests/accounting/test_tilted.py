@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import fft
 
-from accounting import losses
-from accounting.events import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
-from accounting.grids import Losses
+from accounting.accountants import privacy_loss as losses
+from accounting.accountants.loss_grid import Losses
+from accounting.accountants.pld import Pld
+from accounting.accountants.privacy_profiles import GaussianProfile
+from accounting.accountants.rdp import Rdp
+from accounting.accountants.tilted_transform import Composition
+from accounting.events.build import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.profiles import GaussianProfile
-from accounting.rdp import Rdp
-from accounting.tilted import Composition
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

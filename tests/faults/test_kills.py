@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from accounting.errors import ExitCode
-from accounting.plan import Plan
+from accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, FAULTS, HIDING, SHARDS, SWEEP, Ground, agree, spread
 from tests.faults.instants import Stroke
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.grid import Mark, Panel, arrange, clipped, scale
-from reports.table import State, read
+from reports.content.panels import Mark, Panel, arrange, clipped, scale
+from reports.content.sweep_table import State, read
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 SweepOf = Callable[..., Any]

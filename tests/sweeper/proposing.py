@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accounting.account import Attempts
-from accounting.plan import Trial
-from accounting.proposals import read_proposals
-from accounting.receipt import Receipt
-from sweeper.admission import Retry
-from sweeper.books import Work
-from sweeper.proposals import proposed_runs
+from accounting.ledger.account import Attempts
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.proposal_file import read_proposals
+from sweeper.coordinator.adaptive_search import proposed_runs
+from sweeper.coordinator.admission import Retry
+from sweeper.coordinator.work import Work
 from tests.sweeper.searches import GRID, Place, result_of
 
 SIX = (*GRID, "search=random", "search.trials=6")

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from accounting.entries import Kind
+from accounting.chain.entries import Kind
 from accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
-from accounting.execution import Outcome, StoredDraw
-from accounting.ledger import Ledger
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.result import RESULT_FILE, Status, TrialResult
-from accounting.selection import Draw
-from accounting.verify import verify_copies, verify_folder
-from reports.release import write_release
-from sweeper.admission import Retry, admit, open_account
-from sweeper.books import Work, every_point
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.receipt import Receipt
+from accounting.records.execution import Outcome, StoredDraw
+from accounting.records.folder_audit import verify_copies, verify_folder
+from accounting.records.plan import Trial
+from accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from accounting.selection.interface import Draw
+from reports.pages.release import write_release
+from sweeper.coordinator.admission import Retry, admit, open_account
+from sweeper.coordinator.work import Work, every_point
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,

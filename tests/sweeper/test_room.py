@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from accounting.account import Statement
-from accounting.calibration import DIGITS
 from accounting.errors import BudgetRefused
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
-from accounting.policy import Addition, Policy, RenyiFilter
-from sweeper.advice import advice, fit, offers_of, what_fits
-from sweeper.compose import PricedPlan
-from sweeper.room import Room
+from accounting.ledger.account import Statement
+from accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from accounting.ledger.ledger import Ledger
+from accounting.pricing.calibration import DIGITS
+from sweeper.planning.alternatives import advice, fit, offers_of, what_fits
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.planning.remaining_budget import Room
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput
-from accounting.plan import Block, Plan
-from sweeper.job import _refuse_untrusted
-from sweeper.runner import overrides
+from accounting.records.plan import Block, Plan
+from sweeper.coordinator.runner import overrides
+from sweeper.job.block_job import _refuse_untrusted
 from tests.conftest import Program
 from tests.randomized import TRAINS
 

@@ -8,23 +8,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from accounting.events import same
-from trainers.averaging import Averages
-from trainers.curves import Look, Watch
+from accounting.events.build import same
 from trainers.data.records import Records
-from trainers.dpadam import DpAdam
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams, reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import GradientTransform
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums
-from trainers.transforms import GradientTransform
+from trainers.randomness import Streams, reproducible_streams
+from trainers.training.gradient_sums import EngineSums, StackedSums
+from trainers.training.learning_curves import Look, Watch
+from trainers.training.loop import train, train_together
+from trainers.training.run import Run
+from trainers.training.weight_averaging import Averages
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.3),

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from accounting.errors import ContractBroken
-from accounting.events import repeat, same
-from accounting.steps import Steps, go_on
+from accounting.events.build import repeat, same
+from accounting.records.step_log import Steps, go_on
 from tests.places import both
 from tests.trainers.attempts import RUN, Attempt, Killed, Spy
-from trainers.checkpoint import read_checkpoint
-from trainers.dpsgd import DpSgd
-from trainers.entropy import reproducible_streams
-from trainers.run import Outcome
-from trainers.transforms import GradientTransform
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import GradientTransform
+from trainers.randomness import reproducible_streams
+from trainers.training.checkpoint import read_checkpoint
+from trainers.training.run import Outcome
 
 
 def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:

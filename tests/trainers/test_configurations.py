@@ -11,12 +11,12 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accounting.events import flatten
+from accounting.events.build import flatten
 from accounting.guarantee import Adjacency
-from trainers.dpnsgd import DpNsgd
-from trainers.engines.isolation import refuse_mixing
-from trainers.method import is_noiseless
-from trainers.models.initialise import build
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.interface import is_noiseless
+from trainers.models.checks.modules import refuse_mixing
+from trainers.models.initialize import build
 
 CONF = Path(__file__).parents[2] / "conf"
 ROOT = CONF.parent / "trainers"

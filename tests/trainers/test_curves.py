@@ -14,27 +14,27 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from accounting.events import PlanEvent
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.steps import Steps, go_on
+from accounting.events.build import PlanEvent
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.step_log import Steps, go_on
 from tests.places import both
-from trainers.checkpoint import TrialJournal, read_checkpoint
-from trainers.curves import Look, Watch, look
 from trainers.data.records import Records
 from trainers.data.split import Split
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
+from trainers.models.initialize import build
 from trainers.models.one_hidden import one_hidden
-from trainers.run import Outcome, Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums
-from trainers.transforms import Clip, GradientTransform, Normalize, Unbounded
+from trainers.randomness import reproducible_streams
+from trainers.training.checkpoint import TrialJournal, read_checkpoint
+from trainers.training.gradient_sums import EngineSums, StackedSums
+from trainers.training.learning_curves import Look, Watch, look
+from trainers.training.loop import train, train_together
+from trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES = (4,), 3
 RUN = Run(
@@ -112,7 +112,7 @@ def test_what_bounds_gradients_is_seen_record_by_record_of_public_data(
 
 
 def test_long_data_are_looked_at_by_their_first_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.curves.MOST", 5)
+    monkeypatch.setattr("trainers.training.learning_curves.MOST", 5)
     found = seen(fresh(), public=False)
     assert found["test_loss"] == mean_loss(fresh(), Records(features=TEST.features[:5], labels=TEST.labels[:5]))
 

@@ -43,10 +43,10 @@ HEAVY = ("torch", "opacus", "hydra", "optuna", "sweeper", "reports")
 def test_declarations_import_nothing_heavy() -> None:
     imports = "; ".join(f"import trainers.{name}" for name in DECLARATIONS)
     uses = (
-        "trainers.sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
-        "trainers.scores.PrivateHoldout(fraction=0.2, noise_std=3).event();"
-        "trainers.dpadam.DpAdam(lr=1, clip_norm=1).transform.bound;"
-        "trainers.entropy.secret_streams()"
+        "trainers.declarations.batch_sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
+        "trainers.declarations.scores.PrivateHoldout(fraction=0.2, noise_std=3).event();"
+        "trainers.methods.dpadam.DpAdam(lr=1, clip_norm=1).transform.bound;"
+        "trainers.randomness.secret_streams()"
     )
     check = f"import sys; {imports}; {uses}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

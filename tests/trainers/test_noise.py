@@ -15,9 +15,9 @@ from scipy import stats
 from tests.margins import FALSE_ALARM
 from tests.trainers.support_attack import SIGMA, Release, right_guesses
 from trainers import noise
-from trainers.chance import Chance
-from trainers.entropy import reproducible_streams, secret_streams
 from trainers.noise import Lattices, add_noise, spacing, standard_normal
+from trainers.randomness import reproducible_streams, secret_streams
+from trainers.training.batch_and_noise import Chance
 
 TIMES = 80
 AT_MOST = stats.norm.cdf(1 / (2 * SIGMA))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainers.engines.held import Entries, Held, Outer, Rows, joint_norms
-from trainers.engines.norms import norms_along, row_norms
-from trainers.transforms import Clip, Normalize
+from trainers.engines.gradients.layer_gradients import Entries, Held, Outer, Rows, joint_norms
+from trainers.engines.gradients.safe_norms import norms_along, row_norms
+from trainers.methods.transforms import Clip, Normalize
 
 LONGER = 1 + 2.0**-13
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from trainers.published import Published
+from trainers.pretrained_files import Published
 from trainers.validation import positive, positive_int
 
 _WORDS = "embeddings.word_embeddings.weight"

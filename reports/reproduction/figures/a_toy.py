@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.charts import Chart, Curve, charts
-from reports.notation import number
+from reports.content.formatting import number
+from reports.figures.charts import Chart, Curve, charts
 from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 TAU = 1.0
