@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from reports.figures.svg import fragment
 
-TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def fill(template: str, **values: object) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from accounting.errors import BadInput
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS, FIGURES = ROOT / "conf" / "experiment", ROOT / "reports" / "reproduction" / "figures"
 FULL, REDUCED = "full", ("small", "smoke")
 

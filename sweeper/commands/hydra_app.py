@@ -19,7 +19,7 @@ from sweeper.commands.experiment_scale import scaled
 from sweeper.commands.hydra_door import refuse_job, refuse_words
 from sweeper.coordinator.signals import AGAIN, REPEAT_ALL, same_command
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def main(arguments: Sequence[str]) -> None:
