@@ -127,13 +127,13 @@ def apart(asked: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]
 def factor_up(exponent: Amount) -> str:
     """e to this power, three digits, never rounded down.
 
-    >>> factor_up(10.0), factor_up(160.0), factor_up(0.0)
-    ('22,100', '3.07e69', '1')
+    >>> factor_up(10.0), factor_up(160.0), factor_up(0.0), factor_up(3e6)
+    ('22,100', '3.07e69', '1', '2.8e1302883')
     """
     if not math.isfinite(exponent):
         return INFINITE
     exact = _exact(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
-    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1), ROUND_CEILING, _EXACT)
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1, _EXACT), ROUND_CEILING, _EXACT)
     if rounded >= _LARGE:
         return f"{_plain_mantissa(rounded)}e{rounded.adjusted()}"
     return f"{rounded.normalize():,f}"

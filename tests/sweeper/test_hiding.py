@@ -78,6 +78,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "config.yaml",
         "winner.json",
         "model.safetensors",
+        "preprocessing.json",
         "privacy.png",
         "privacy.svg",
     }

@@ -69,7 +69,11 @@ def test_only_the_engine_imports_opacus() -> None:
     assert doors == ["engines/opacus.py"]
 
 
-def test_no_file_touches_a_global_generator() -> None:
+SEEDS_AND_PUTS_BACK = {"initialise.py"}
+"""Where a user's constructor runs, which may draw from global generators."""
+
+
+def test_no_other_file_touches_a_global_generator() -> None:
     forbidden = (
         "manual_seed_all",
         "torch.manual_seed",
@@ -77,5 +81,5 @@ def test_no_file_touches_a_global_generator() -> None:
         "numpy.random.seed",
         "import random",
     )
-    texts = {path.name: path.read_text() for path in ROOT.rglob("*.py")}
+    texts = {path.name: path.read_text() for path in ROOT.rglob("*.py") if path.name not in SEEDS_AND_PUTS_BACK}
     assert not [(name, word) for name, text in texts.items() for word in forbidden if word in text]
