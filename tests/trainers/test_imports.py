@@ -69,7 +69,7 @@ def test_only_the_engine_imports_opacus() -> None:
     assert doors == ["engines/opacus.py"]
 
 
-SEEDS_AND_PUTS_BACK = {"initialise.py"}
+SEEDS_AND_PUTS_BACK = {"initialize.py"}
 """Where a user's constructor runs, which may draw from global generators."""
 
 
