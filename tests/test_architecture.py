@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,63 @@ MAY_IMPORT = {
     "reports": {"reports", "accounting"},
     "sweeper": set(PACKAGES),
 }
+ROOMS = (
+    "accounting/errors",
+    "accounting/floating_point",
+    "accounting/json_files",
+    "accounting/names",
+    "accounting/notation",
+    "accounting/cautions",
+    "accounting/guarantee",
+    "accounting/events",
+    "accounting/accountants",
+    "accounting/lower_bounds",
+    "accounting/validation",
+    "accounting/chain",
+    "accounting/ledger",
+    "accounting/selection",
+    "accounting/records",
+    "accounting/pricing",
+    "trainers/models/checks",
+    "trainers/noise",
+    "trainers/pretrained_files",
+    "trainers/randomness",
+    "trainers/validation",
+    "trainers/data/text",
+    "trainers/data",
+    "trainers/data/own",
+    "trainers/data/files",
+    "trainers/data/sets",
+    "trainers/declarations",
+    "trainers/methods",
+    "trainers/methods/without_noise",
+    "trainers/models",
+    "trainers/engines/gradients",
+    "trainers/engines",
+    "trainers/training",
+    "reports/content",
+    "reports/figures",
+    "reports/exhibits",
+    "reports/reproduction/tables",
+    "reports/statement",
+    "reports/pages",
+    "reports/__main__",
+    "sweeper/trial",
+    "sweeper/job",
+    "sweeper/launchers",
+    "sweeper/planning",
+    "sweeper/coordinator",
+    "sweeper/preflight",
+    "sweeper/commands",
+    "reports/reproduction",
+    "reports/reproduction/figures",
+    "sweeper/__main__",
+    "sweeper/plugin/hydra_plugins",
+)
+"""Folders of modules, and modules that lie directly in a package: each imports only what stands before it."""
+
+FULL = 15
+ONE_FOR_EACH_FIGURE = "reports/reproduction/figures"
 DOORS = {
     "opacus": {"trainers/engines/opacus.py"},
     "prv_accountant": {"accounting/accountants/prv.py"},
@@ -48,6 +106,20 @@ def test_arrows_point_one_way(package: str) -> None:
     for path in modules(package):
         ours = {name.partition(".")[0] for name in imports(path)} & set(PACKAGES)
         assert ours <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {ours - MAY_IMPORT[package]}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_import_what_stands_before_them(package: str) -> None:
+    for room, others in runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]().items():
+        if room.partition("/")[0] == package:
+            later = {other for other in others if ROOMS.index(other) > ROOMS.index(room)}
+            assert later == set(), f"{room} imports {later}"
+
+
+def test_no_room_is_too_full() -> None:
+    rooms = {path.parent for package in PACKAGES for path in modules(package)}
+    sizes = {folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py"))) for folder in rooms}
+    assert {name for name, size in sizes.items() if size > FULL} == {ONE_FOR_EACH_FIGURE}
 
 
 @pytest.mark.parametrize("library", DOORS)
