@@ -33,7 +33,7 @@ from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.noise import Lattices, standard_normal
 from trainers.randomness import secret_streams
-from trainers.training.batch_and_noise import Chance
+from trainers.training.batch_and_noise import BatchAndNoise
 from trainers.training.gradient_sums import EngineSums, StackedSums
 from trainers.training.loop import train_together
 from trainers.training.run import Run
@@ -44,11 +44,11 @@ WORK = (
     ("CNN", cnn, (1, 28, 28), 256, 5),
     ("ResNet20-GN", resnet20, (3, 32, 32), 64, 1),
 )
-OURS = Chance.noise, Lattices.add
+OURS = BatchAndNoise.noise, Lattices.add
 PHILOX = np.random.Generator(np.random.Philox(1))
 
 
-def float32_noise(self: Chance, like: torch.Tensor) -> torch.Tensor:
+def float32_noise(self: BatchAndNoise, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(PHILOX.standard_normal((len(like), like.shape[1]), dtype=np.float32))
 
 
@@ -57,7 +57,7 @@ def float32_sum(self: Lattices, sums: torch.Tensor, drawn: torch.Tensor) -> torc
 
 
 def contender(ours: bool) -> None:
-    Chance.noise, Lattices.add = OURS if ours else (float32_noise, float32_sum)  # type: ignore[method-assign]
+    BatchAndNoise.noise, Lattices.add = OURS if ours else (float32_noise, float32_sum)  # type: ignore[method-assign]
 
 
 def steps(

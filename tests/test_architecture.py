@@ -75,6 +75,12 @@ ROOMS = (
 )
 """Folders of modules, and modules that lie directly in a package: each imports only what stands before it."""
 
+TWICE = {
+    "Constant": "a clip norm's schedule and a learning rate's",
+    "Poisson": "the law of the number of tries and the sampler, both the field's word",
+}
+"""Class names that stand in two files, and why."""
+
 FULL = 15
 ONE_FOR_EACH_FIGURE = "reports/reproduction/figures"
 DOORS = {
@@ -114,6 +120,16 @@ def test_rooms_import_what_stands_before_them(package: str) -> None:
         if room.partition("/")[0] == package:
             later = {other for other in others if ROOMS.index(other) > ROOMS.index(room)}
             assert later == set(), f"{room} imports {later}"
+
+
+def test_no_class_name_stands_in_two_files() -> None:
+    files: dict[str, set[Path]] = {}
+    for package in PACKAGES:
+        for path in modules(package):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    files.setdefault(node.name, set()).add(path)
+    assert {name for name, paths in files.items() if len(paths) > 1} == set(TWICE)
 
 
 def test_no_room_is_too_full() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accounting.accountants.interface import Steps, check_delta, coarser, gaussian_part
+from accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
 from accounting.accountants.privacy_profiles import GaussianProfile, Sampled
 from accounting.errors import UnsupportedEvent
 from accounting.events.build import DpEvent
@@ -92,12 +92,12 @@ def lecture_noise(*, records: int, steps: int, epsilon: float, delta: float, lip
     return 16 * lipschitz * math.sqrt(steps * logs) / (records * epsilon)
 
 
-def _basic(steps: tuple[Steps, ...], delta: float) -> float:
+def _basic(steps: tuple[GaussianSteps, ...], delta: float) -> float:
     """Epsilons add up, and so do deltas."""
     return sum(epsilon * count for epsilon, count in _claims(steps, delta))
 
 
-def _advanced(steps: tuple[Steps, ...], delta: float, share: float) -> float:
+def _advanced(steps: tuple[GaussianSteps, ...], delta: float, share: float) -> float:
     """The losses' mean and their deviation at `share` of delta.
 
     A loss of at most e has a mean of at most e tanh(e / 2), and Hoeffding's inequality bounds the sum of such losses.
@@ -108,7 +108,7 @@ def _advanced(steps: tuple[Steps, ...], delta: float, share: float) -> float:
     return mean + math.sqrt(2 * squares * -math.log(delta * share))
 
 
-def _claims(steps: tuple[Steps, ...], delta: float) -> list[tuple[float, int]]:
+def _claims(steps: tuple[GaussianSteps, ...], delta: float) -> list[tuple[float, int]]:
     """The epsilon of each kind of step, and its count, where all steps share `delta` equally."""
     each = delta / sum(step.count for step in steps)
     return [

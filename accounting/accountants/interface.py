@@ -51,7 +51,7 @@ def plan_epsilon(accountant: Accountant, event: PlanEvent, delta: float, adjacen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class GaussianSteps:
     """`count` Gaussian steps that are alike, the noise relative to what one record adds."""
 
     sample_rate: float
@@ -59,7 +59,9 @@ class Steps:
     count: int
 
 
-def gaussian_part(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[Steps, ...], tuple[tuple[DpEvent, int], ...]]:
+def gaussian_part(
+    event: DpEvent, adjacency: Adjacency
+) -> tuple[tuple[GaussianSteps, ...], tuple[tuple[DpEvent, int], ...]]:
     """A composition as its Gaussian steps, and its other leaves with their multiplicities."""
     steps, others = [], []
     for leaf, count in flatten(event):
@@ -67,11 +69,11 @@ def gaussian_part(event: DpEvent, adjacency: Adjacency) -> tuple[tuple[Steps, ..
         if found is None:
             others.append((leaf, count))
         else:
-            steps.append(Steps(sample_rate=found[0], noise_multiplier=found[1], count=count))
+            steps.append(GaussianSteps(sample_rate=found[0], noise_multiplier=found[1], count=count))
     return tuple(steps), tuple(others)
 
 
-def coarser(steps: tuple[Steps, ...], most: int) -> tuple[Steps, ...]:
+def coarser(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:
     """At most `most` kinds of step for each sample rate, each noise rounded down to the least of its group.
 
     *Guarantee*: a mechanism with less noise costs no less, so a price of the result is a price of `steps`.
@@ -81,7 +83,7 @@ def coarser(steps: tuple[Steps, ...], most: int) -> tuple[Steps, ...]:
         alike = counts.setdefault(step.sample_rate, {})
         alike[step.noise_multiplier] = alike.get(step.noise_multiplier, 0) + step.count
     return tuple(
-        Steps(sample_rate=rate, noise_multiplier=noise, count=count)
+        GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         for rate in sorted(counts)
         for noise, count in sorted(_rounded_down(counts[rate], most).items())
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accounting.accountants.approximate_dp import priced_apart
-from accounting.accountants.interface import Steps, check_delta, coarser, coarser_batches, gaussian_part
+from accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from accounting.accountants.loss_grid import Losses
 from accounting.accountants.privacy_loss import Direction, connected, directions, reach_gaussian, truncated_directions
 from accounting.accountants.privacy_profiles import (
@@ -34,7 +34,7 @@ from accounting.accountants.privacy_profiles import (
 )
 from accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from accounting.accountants.renyi_curves import selected_poisson
-from accounting.accountants.tilted_transform import Composition
+from accounting.accountants.tilted_transform import ComposedLosses
 from accounting.errors import UnsupportedEvent
 from accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
 from accounting.events.trial_counts import NegativeBinomial
@@ -151,7 +151,7 @@ class Pld:
         return self._convolution(steps, others, adjacency)
 
     def _convolution(
-        self, steps: tuple[Steps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
+        self, steps: tuple[GaussianSteps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
     ) -> Profile:
         if not others:
             return _steps_profile(steps, self._grid_step(steps, (), ()), adjacency)
@@ -175,7 +175,9 @@ class Pld:
         ]
         return _Discrete.of(parts)
 
-    def _grid_step(self, steps: tuple[Steps, ...], tops: Sequence[float], batches: Sequence[Steps]) -> float:
+    def _grid_step(
+        self, steps: tuple[GaussianSteps, ...], tops: Sequence[float], batches: Sequence[GaussianSteps]
+    ) -> float:
         """Fine enough for little sampling, coarse enough for memory; any step is pessimistic.
 
         `tops` are the largest losses of what is no Gaussian step, `batches` of fixed size among them.
@@ -266,14 +268,14 @@ class _Part:
 class _Discrete:
     """The profile of a composition: the larger of both directions, of which a symmetric one has one."""
 
-    directions: tuple[Composition, ...]
+    directions: tuple[ComposedLosses, ...]
 
     @classmethod
     def of(cls, parts: Sequence[_Part]) -> _Discrete:
-        ahead = Composition([(part.ahead, part.count) for part in parts])
+        ahead = ComposedLosses([(part.ahead, part.count) for part in parts])
         if all(part.ahead is part.behind for part in parts):
             return cls((ahead,))
-        return cls((ahead, Composition([(part.behind, part.count) for part in parts])))
+        return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         return np.asarray(np.max([one.delta(epsilons) for one in self.directions], axis=0))
@@ -299,13 +301,13 @@ class _ByMoments:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _steps_profile(steps: tuple[Steps, ...], interval: float, adjacency: Adjacency) -> _Discrete:
+def _steps_profile(steps: tuple[GaussianSteps, ...], interval: float, adjacency: Adjacency) -> _Discrete:
     """The profile of a composition of Gaussian steps, kept, since rules ask for the same run again and again."""
     return _Discrete.of([_steps_together(step, interval, adjacency) for step in steps])
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _steps_together(step: Steps, interval: float, adjacency: Adjacency) -> _Part:
+def _steps_together(step: GaussianSteps, interval: float, adjacency: Adjacency) -> _Part:
     """All these steps; unsampled Gaussians collapse exactly into one with less noise."""
     rate, noise = step.sample_rate, step.noise_multiplier
     if rate == 1:
@@ -346,20 +348,20 @@ def _truncated_step(
     return _Part.of(interval, *both, count)
 
 
-def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:
+def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
     """What truncated steps would be without truncation."""
     return [
-        Steps(sample_rate=leaf.sampling_probability, noise_multiplier=leaf.noise_multiplier, count=count)
+        GaussianSteps(sample_rate=leaf.sampling_probability, noise_multiplier=leaf.noise_multiplier, count=count)
         for leaf, count in leaves
         if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
     ]
 
 
-def _batches(leaves: Iterable[tuple[DpEvent, int]]) -> list[Steps]:
+def _batches(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
     """Steps on batches of a fixed size, as steps of that sample rate."""
     batches = [(as_fixed_size_step(leaf), count) for leaf, count in leaves]
     return [
-        Steps(sample_rate=size / records, noise_multiplier=noise, count=count)
+        GaussianSteps(sample_rate=size / records, noise_multiplier=noise, count=count)
         for (size, records, noise), count in ((found, count) for found, count in batches if found is not None)
     ]
 
@@ -369,5 +371,5 @@ def _least(profile: Profile) -> float:
     return float(profile.delta(np.array([FAR]))[0])
 
 
-def _event(step: Steps) -> DpEvent:
+def _event(step: GaussianSteps) -> DpEvent:
     return repeat(poisson_gaussian(sample_rate=step.sample_rate, noise_multiplier=step.noise_multiplier), step.count)

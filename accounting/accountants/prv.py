@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accounting.accountants.interface import Steps, check_delta, coarser, gaussian_part
+from accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
 from accounting.accountants.rdp import Rdp
 from accounting.errors import UnsupportedEvent
 from accounting.events.build import DpEvent
@@ -80,7 +80,7 @@ class Prv:
 
 
 @lru_cache(maxsize=64)
-def _bounds(steps: tuple[Steps, ...], delta: float, error: float) -> tuple[float, float]:
+def _bounds(steps: tuple[GaussianSteps, ...], delta: float, error: float) -> tuple[float, float]:
     from prv_accountant import PRVAccountant
     from prv_accountant.privacy_random_variables import GaussianMechanism, PoissonSubsampledGaussianMechanism
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from accounting.accountants import renyi_curves as renyi
 from accounting.accountants.approximate_dp import priced_apart
-from accounting.accountants.interface import Steps, check_delta, coarser, coarser_batches, gaussian_part
+from accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from accounting.errors import UnsupportedEvent
 from accounting.events.build import DpEvent, black_box, compose, flatten, repeat
 from accounting.events.trial_counts import NegativeBinomial
@@ -137,7 +137,7 @@ class Rdp:
             converted = converted + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
         return np.asarray(converted)
 
-    def _gaussian(self, step: Steps, adjacency: Adjacency) -> renyi.Curve:
+    def _gaussian(self, step: GaussianSteps, adjacency: Adjacency) -> renyi.Curve:
         if step.noise_multiplier == 0:
             return np.full(len(self.orders), np.inf)
         replaced = adjacency is Adjacency.REPLACE_ONE

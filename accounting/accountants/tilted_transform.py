@@ -76,7 +76,7 @@ STRIDE = 2.0
 """Standard deviations between the end of one tilt and the middle of the next."""
 
 
-class Composition:
+class ComposedLosses:
     """The privacy profile of independent losses in one direction: `parts` are losses and how often they occur."""
 
     def __init__(self, parts: Sequence[tuple[Losses, int]]) -> None:

@@ -29,7 +29,7 @@ MOST_WORK = 20_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sightings:
+class CanarySteps:
     """`count` equal steps: where sampled, at `rate`, the record adds `present` to a value, its neighbour `instead`."""
 
     rate: float
@@ -40,7 +40,7 @@ class Sightings:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Cells:
+class LatticePmf:
     """The attacker's sum, cut into intervals in ascending order: their masses with the record and with its neighbour.
 
     `lost` is the total variation between either law here and the true one, whose least likely shifts are left out.
@@ -51,7 +51,7 @@ class Cells:
     lost: float
 
 
-def watch(steps: Sequence[Sightings]) -> Cells | None:
+def watch(steps: Sequence[CanarySteps]) -> LatticePmf | None:
     """The sum over all these steps, each weighed by what it tells; None where there is nothing to see."""
     telling = {step: _weight(step) for step in steps if step.noise_multiplier > 0}
     if not telling:
@@ -68,12 +68,12 @@ def watch(steps: Sequence[Sightings]) -> Cells | None:
     present = _sum([_shift(count, rate, by) for (rate, by, _, _), count in counts.items()])
     instead = _sum([_shift(count, rate, by) for (rate, _, by, _), count in counts.items()])
     cuts = _cuts(present, instead, std)
-    return Cells(
+    return LatticePmf(
         present=cuts.masses(present, std), instead=cuts.masses(instead, std), lost=max(present.lost, instead.lost)
     )
 
 
-def _weight(step: Sightings) -> float:
+def _weight(step: CanarySteps) -> float:
     return step.rate * (step.present - step.instead) / step.noise_multiplier**2
 
 

@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 from scipy import special
 
-from accounting.lower_bounds.canary_attack import Cells, Sightings, between
+from accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between
 
 WIDTH = 8000
 """How many units the likely sums may spread over."""
@@ -30,7 +30,7 @@ MOST_SCORES = 400
 _GRID = 4001
 
 
-def weigh(steps: Sequence[Sightings]) -> Cells | None:
+def weigh(steps: Sequence[CanarySteps]) -> LatticePmf | None:
     """The sum of rounded log-likelihood ratios; None where there is nothing to see or too many kinds of step."""
     telling = [step for step in steps if step.noise_multiplier > 0]
     if not 0 < len(telling) <= MOST_KINDS:
@@ -44,7 +44,7 @@ def weigh(steps: Sequence[Sightings]) -> Cells | None:
     present, instead = (reduce(_Law.plus, laws) for laws in zip(*scored, strict=True))
     lowest = min(present.lowest, instead.lowest)
     highest = max(present.highest, instead.highest)
-    return Cells(
+    return LatticePmf(
         present=present.over(lowest, highest),
         instead=instead.over(lowest, highest),
         lost=max(present.lost, instead.lost),
@@ -91,7 +91,7 @@ def _law(lowest: int, masses: np.ndarray, lost: float) -> _Law:
     )
 
 
-def _scored(step: Sightings, unit: float) -> list[_Law]:
+def _scored(step: CanarySteps, unit: float) -> list[_Law]:
     """The law of one value's rounded ratio, with the record and with its neighbour."""
     values = _values(step)
     ratios = _ratio(step, values) / unit
@@ -100,7 +100,7 @@ def _scored(step: Sightings, unit: float) -> list[_Law]:
     return [_law(lowest, _masses(step, moved, edges), 0.0) for moved in (step.present, step.instead)]
 
 
-def _masses(step: Sightings, moved: int, edges: np.ndarray) -> np.ndarray:
+def _masses(step: CanarySteps, moved: int, edges: np.ndarray) -> np.ndarray:
     if len(edges) == 0:
         return np.ones(1)
     below, above = (
@@ -111,17 +111,17 @@ def _masses(step: Sightings, moved: int, edges: np.ndarray) -> np.ndarray:
     return between(below, above)
 
 
-def _values(step: Sightings) -> np.ndarray:
+def _values(step: CanarySteps) -> np.ndarray:
     reach = REACH * step.noise_multiplier
     return np.linspace(min(0, step.instead) - reach, step.present + reach, _GRID)
 
 
-def _ratio(step: Sightings, values: np.ndarray) -> np.ndarray:
+def _ratio(step: CanarySteps, values: np.ndarray) -> np.ndarray:
     """ln p(value) / q(value); it rises with the value."""
     return np.asarray(_log_density(step, step.present, values) - _log_density(step, step.instead, values))
 
 
-def _log_density(step: Sightings, moved: int, values: np.ndarray) -> np.ndarray:
+def _log_density(step: CanarySteps, moved: int, values: np.ndarray) -> np.ndarray:
     """ln of the density over that of noise alone."""
     if moved == 0:
         return np.zeros(len(values))
@@ -131,7 +131,7 @@ def _log_density(step: Sightings, moved: int, values: np.ndarray) -> np.ndarray:
     return np.asarray(np.logaddexp(math.log1p(-step.rate), math.log(step.rate) + shifted))
 
 
-def _variance(step: Sightings) -> float:
+def _variance(step: CanarySteps) -> float:
     """Of one value's ratio, with the record."""
     values = _values(step)
     ratios = _ratio(step, values)

@@ -32,7 +32,7 @@ from accounting.events.types import (
 )
 from accounting.guarantee import Adjacency
 from accounting.lower_bounds.best_of_k import Law, chance_of_any, winner_above, winner_below
-from accounting.lower_bounds.canary_attack import Cells, Sightings, between, watch
+from accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between, watch
 from accounting.lower_bounds.likelihood_ratio import weigh
 
 ROUNDING = 1e-6
@@ -69,7 +69,7 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     return max([0.0, *shown, *searches])
 
 
-def best_of(cells: Cells, law: Law, delta: float, slack: float = 0.0) -> float:
+def best_of(cells: LatticePmf, law: Law, delta: float, slack: float = 0.0) -> float:
     """Epsilon that the winner's sum forces, the score rising with the sum or falling.
 
     `slack` is how far the law of the number of tries is from the true one, in total variation.
@@ -99,9 +99,9 @@ def forced(masses: Pair, delta: float, slack: float) -> float:
     return best
 
 
-def _both_ways(cells: Cells) -> tuple[Cells, Cells]:
+def _both_ways(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
     """The cells with the sum rising and falling."""
-    return cells, Cells(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
+    return cells, LatticePmf(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
 
 
 def winner_masses(masses: np.ndarray, law: Law) -> np.ndarray:
@@ -116,15 +116,15 @@ def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarra
     return np.append(masses[-good:] * chance_of_any(law, share), winner_below(law, 1 - share))
 
 
-def _selection(leaf: SelectionDpEvent, cells: Cells, delta: float) -> float:
+def _selection(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float:
     return best_of(cells, leaf.tries, delta, 0.0 if leaf.limit is None else leaf.tries.beyond(leaf.limit))
 
 
-def _random_stopping(leaf: RandomStoppingDpEvent, cells: Cells, delta: float) -> float:
+def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: float) -> float:
     return best_of(cells, leaf.tries, delta)
 
 
-def _threshold(leaf: ThresholdDpEvent, cells: Cells, delta: float) -> float:
+def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:
     lost = leaf.tries.mean * cells.lost
     return max(
         forced(
@@ -137,25 +137,25 @@ def _threshold(leaf: ThresholdDpEvent, cells: Cells, delta: float) -> float:
     )
 
 
-def _cutoffs(cells: Cells) -> list[int]:
+def _cutoffs(cells: LatticePmf) -> list[int]:
     """How many of the last cells are good, so that one try is good with chances from 1/2 down to 1e-9."""
     tail = np.cumsum(np.maximum(cells.present, cells.instead)[::-1])
     return sorted({int(np.searchsorted(tail, chance)) + 1 for chance in np.geomspace(0.5, 1e-9, CUTOFFS)})
 
 
-_SEARCHES: Mapping[type[DpEvent], Callable[[Any, Cells, float], float]] = {
+_SEARCHES: Mapping[type[DpEvent], Callable[[Any, LatticePmf, float], float]] = {
     SelectionDpEvent: _selection,
     RandomStoppingDpEvent: _random_stopping,
     ThresholdDpEvent: _threshold,
 }
 
 
-def _views(event: DpEvent, adjacency: Adjacency) -> tuple[Cells, ...]:
+def _views(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
     """The attacker's sums over all parts of a mechanism that it knows how to watch."""
     steps, others = gaussian_part(event, adjacency)
     instead = -1 if adjacency is Adjacency.REPLACE_ONE else 0
     seen = [
-        Sightings(rate=step.sample_rate, noise_multiplier=step.noise_multiplier, count=step.count, instead=instead)
+        CanarySteps(rate=step.sample_rate, noise_multiplier=step.noise_multiplier, count=step.count, instead=instead)
         for step in steps
     ]
     for leaf, count in others:
@@ -163,7 +163,7 @@ def _views(event: DpEvent, adjacency: Adjacency) -> tuple[Cells, ...]:
     return _watched(tuple(seen))
 
 
-def _sampled(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[Sightings]:
+def _sampled(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
     """Steps on samples of another kind.
 
     Without replacement every sample has one size, so all others may point the other way: replacing one of them by the
@@ -175,17 +175,17 @@ def _sampled(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[Sightings]
         if len(inner) == 1 and inner[0].count == 1 and inner[0].sample_rate == 1:
             rate = leaf.sample_size / leaf.source_dataset_size
             noise = inner[0].noise_multiplier
-            return [Sightings(rate=rate, noise_multiplier=noise, count=count, present=2)]
+            return [CanarySteps(rate=rate, noise_multiplier=noise, count=count, present=2)]
     if type(leaf) is TruncatedSubsampledGaussianDpEvent and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         rate = leaf.sampling_probability * _kept(
             leaf.dataset_size, leaf.sampling_probability, leaf.truncated_batch_size
         )
-        return [Sightings(rate=rate, noise_multiplier=leaf.noise_multiplier, count=count)]
+        return [CanarySteps(rate=rate, noise_multiplier=leaf.noise_multiplier, count=count)]
     return []
 
 
 @lru_cache(maxsize=32)
-def _watched(seen: tuple[Sightings, ...]) -> tuple[Cells, ...]:
+def _watched(seen: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
     return tuple(cells for cells in (watch(seen), weigh(seen)) if cells is not None)
 
 

@@ -137,7 +137,7 @@ class StoredDraw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class SearchOutcome:
     """How an attempt at a search ended: the winner's place in the draw, None where nothing won."""
 
     attempt: int
@@ -148,7 +148,7 @@ class Outcome:
         write_json(path, asdict(self), mode=PRIVATE)
 
     @classmethod
-    def read(cls, path: Path) -> Outcome | None:
+    def read(cls, path: Path) -> SearchOutcome | None:
         """The stored outcome, None where the search goes on."""
         return read_stored(
             path,
@@ -160,7 +160,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Try:
+class DrawnTrial:
     """A try as it stands: not begun, begun, ended; with a result, or without."""
 
     trial: Trial
@@ -190,7 +190,7 @@ def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
     )
 
 
-def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[Try, ...]:
+def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, ...]:
     """Every try as a sweep's folder shows it; one that was marked as ended has begun even if its own folder is gone."""
     found = []
     for trial in tries_of(plan, stored.draw):
@@ -200,7 +200,7 @@ def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[Try, ...]:
         begun = Receipt.claimed(place, stored.attempt) or marked
         own = begun and result is not None and result.attempt == stored.attempt
         found.append(
-            Try(
+            DrawnTrial(
                 trial=trial,
                 begun=begun,
                 ended=marked or own,
@@ -215,7 +215,7 @@ def end_mark(root: Path, trial: Trial, attempt: int) -> Path:
     return root / ENDED / f"{trial.id}-{attempt}"
 
 
-def scores_of(tries: Sequence[Try]) -> dict[int, float | None]:
+def scores_of(tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
     """The scores of the tries that have ended, by their places."""
     return {place: one.score for place, one in enumerate(tries) if one.ended}
 

@@ -18,7 +18,7 @@ from accounting.ledger.account import Attempts, Statement
 from accounting.ledger.ledger import Ledger
 from accounting.ledger.private_store import PrivateStore
 from accounting.ledger.receipt import Receipt
-from accounting.records.execution import Execution, Outcome, execution_of, read_draw
+from accounting.records.execution import Execution, SearchOutcome, execution_of, read_draw
 from accounting.records.plan import Plan, Trial
 from accounting.records.proposal_file import choices_of
 from accounting.records.released_winner import ReleasedWinner
@@ -206,7 +206,7 @@ def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
     for one in tries.values():
         if one.result is not None:
             _verify_result(one.trial, one.result)
-    outcome = Outcome.read(folder.outcome)
+    outcome = SearchOutcome.read(folder.outcome)
     if outcome is None or outcome.attempt != stored.attempt:
         return "its search is not over."
     won = None if outcome.winner is None else tuple(tries.values())[outcome.winner].score

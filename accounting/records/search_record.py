@@ -16,7 +16,7 @@ from typing import Any
 from accounting.json_files import write_json
 from accounting.ledger.private_store import PRIVATE, PrivateStore, made_folder
 from accounting.ledger.receipt import Receipt
-from accounting.records.execution import Outcome, Try, read_stored
+from accounting.records.execution import DrawnTrial, SearchOutcome, read_stored
 from accounting.records.trial_result import TrialResult
 
 
@@ -44,16 +44,18 @@ class SearchRecord:
             made_folder(path.parent)
             write_json(path, {"result": TrialResult.digest(files)}, mode=PRIVATE)
 
-    def conclude(self, outcome: Outcome) -> None:
+    def conclude(self, outcome: SearchOutcome) -> None:
         """Stores how the search ended."""
         write_json(self._outcome, asdict(outcome), mode=PRIVATE)
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> SearchOutcome | None:
         """How the search ended, None where it goes on."""
-        return Outcome.read(self._outcome)
+        return SearchOutcome.read(self._outcome)
 
-    def contradiction(self, draw: Path, outcome: Path, places: Mapping[str, Path], tries: Iterable[Try]) -> str | None:
+    def contradiction(
+        self, draw: Path, outcome: Path, places: Mapping[str, Path], tries: Iterable[DrawnTrial]
+    ) -> str | None:
         """How a sweep folder differs from the store, in words that follow "it"; None where the two agree.
 
         `draw` and `outcome` are the folder's files, `places` the folders of its tries.
@@ -69,7 +71,7 @@ class SearchRecord:
             ended = read_stored(self._end(one.trial.id), _result_of)
             if ended is not None and ended != TrialResult.digest(files):
                 return f"does not hold the result that trial {one.trial.id} ended with"
-        known, shown = self.outcome, Outcome.read(outcome)
+        known, shown = self.outcome, SearchOutcome.read(outcome)
         if shown is not None and shown.attempt == self.attempt and shown != known:
             return "names another winner"
         return None

@@ -102,7 +102,7 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class StepLog:
     """The steps of one attempt at a trial: how many were priced and marked, and what its checkpoint sums up."""
 
     place: TrialPlace
@@ -113,12 +113,12 @@ class Steps:
     header: Header | None = None
 
     @classmethod
-    def begin(cls, place: TrialPlace, trial: Trial, attempt: int) -> Steps:
+    def begin(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """Those of an attempt that begins: none so far. An attempt that began before is refused at its first mark."""
         return cls(place=place, attempt=attempt, priced=steps_priced(trial))
 
     @classmethod
-    def read(cls, place: TrialPlace, trial: Trial, attempt: int) -> Steps:
+    def read(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """Those of an attempt by its files; `ContractBroken` where these are damaged or contradict each other."""
         marked, scored = _read_marks(_marks(place.record, attempt))
         header = Header.read(place.files, attempt)
@@ -133,7 +133,7 @@ class Steps:
         """How many steps count as taken: all that ran, and perhaps more."""
         return self.marked if self.header is None else self.header.spent + self.marked - self.header.marked
 
-    def mark(self, steps: int) -> Steps:
+    def mark(self, steps: int) -> StepLog:
         """Writes down that so many steps are about to run; raises `ContractBroken` where they may not."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
@@ -145,7 +145,7 @@ class Steps:
         self._append(f"{steps} {self.marked + steps}\n")
         return replace(self, marked=self.marked + steps)
 
-    def mark_score(self) -> Steps:
+    def mark_score(self) -> StepLog:
         """Writes down that a private score is about to be measured, after which the attempt never goes on."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored before; another score is another charge.")
@@ -192,7 +192,7 @@ def steps_spent(place: TrialPlace, trial: Trial, attempt: int) -> int:
     All of them where its files are damaged.
     """
     try:
-        return Steps.read(place, trial, attempt).spent
+        return StepLog.read(place, trial, attempt).spent
     except ContractBroken:
         return steps_priced(trial)
 
@@ -204,9 +204,9 @@ def stretches(record: Path, attempt: int) -> int:
     return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
 
 
-def go_on(place: TrialPlace, trial: Trial, receipt: Receipt) -> Steps:
+def go_on(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
     """The steps of an attempt that goes on from its checkpoint, or one sentence that says why it may not."""
-    steps = Steps.read(place, trial, receipt.attempt)
+    steps = StepLog.read(place, trial, receipt.attempt)
     header = steps.header
     if header is None:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} has no checkpoint to go on from.")

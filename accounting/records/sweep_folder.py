@@ -12,9 +12,9 @@ from accounting.records.execution import (
     DRAW_FILE,
     ENDED,
     OUTCOME_FILE,
+    DrawnTrial,
     Execution,
     StoredDraw,
-    Try,
     execution_of,
     read_draw,
     read_tries,
@@ -106,7 +106,7 @@ class SweepFolder:
             raise ValueError(f"Expected store={self.store} of {self.root} to be given where something trains.")
         return self.store
 
-    def tries(self, plan: Plan, stored: StoredDraw) -> tuple[Try, ...]:
+    def tries(self, plan: Plan, stored: StoredDraw) -> tuple[DrawnTrial, ...]:
         """The tries of the stored draw as they stand."""
         return read_tries(plan, stored, self.root)
 

@@ -63,7 +63,7 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class MapPanel:
     """One map: a method at one noise multiplier. `cells` maps (row, column) to what was planned there."""
 
     method: str
@@ -83,7 +83,7 @@ class Panel:
         return ", ".join((self.label, *self.facet))
 
 
-def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
+def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[MapPanel, ...]:
     """One panel per method, noise multiplier and further key; lr lies across wherever it varies.
 
     Points that were run several times, as repetitions or because a sampler likes them, show the mean of their runs.
@@ -91,7 +91,7 @@ def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[Panel, ...]:
     keys_of_points = [key for key in axes if key != REPEAT]
     folded = _folded(table, keys_of_points)
     best = Sweep.best_of(folded)
-    panels: list[Panel] = []
+    panels: list[MapPanel] = []
     for _, rows in folded.groupby("method", sort=False):
         keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _roles(rows, keys)
@@ -124,7 +124,7 @@ def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
     return row
 
 
-def scale(panels: Iterable[Panel]) -> tuple[float, float]:
+def scale(panels: Iterable[MapPanel]) -> tuple[float, float]:
     """The ends of the colour scale of all panels: the highest score, and the lowest that is not far out below the rest.
 
     They are one point apart at least.
@@ -139,22 +139,22 @@ def scale(panels: Iterable[Panel]) -> tuple[float, float]:
     return max(0.0, low - spare), min(1.0, high + spare)
 
 
-def _finished(panels: Iterable[Panel]) -> list[Cell]:
+def _finished(panels: Iterable[MapPanel]) -> list[Cell]:
     return [cell for panel in panels for cell in panel.cells.values() if cell.state is State.FINISHED]
 
 
-def clipped(panels: Sequence[Panel]) -> tuple[Panel, ...]:
+def clipped(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
     """The panels with the cells marked whose scores are below the scale that all of them have in common."""
     low, _ = scale(panels)
     return _marked(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
 
 
-def _as_good_marked(panels: Sequence[Panel]) -> tuple[Panel, ...]:
+def _as_good_marked(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
     best = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
     return tuple(panels) if best is None else _marked(panels, Mark.AS_GOOD, lambda cell: _as_good(cell, best))
 
 
-def _marked(panels: Sequence[Panel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[Panel, ...]:
+def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
     """The panels with this mark on the finished cells to which it applies, and that have none."""
 
     def marked(cell: Cell) -> Cell:
@@ -208,7 +208,7 @@ def _facets(rows: pd.DataFrame, facets: Sequence[str]) -> list[pd.DataFrame]:
 
 def _panel(
     rows: pd.DataFrame, facets: Sequence[str], marks: Mapping[int | None, Mark], *, across: Axis, down: Axis
-) -> Panel:
+) -> MapPanel:
     first = rows.iloc[0]
     cells: dict[tuple[int, int], Cell] = {}
     for index, row in rows.iterrows():
@@ -220,7 +220,7 @@ def _panel(
             mark=marks.get(int(str(index)), Mark.NONE),
             runs=row[RUNS],
         )
-    return Panel(
+    return MapPanel(
         method=str(first["method"]),
         facet=(
             *(f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None),

@@ -12,7 +12,7 @@ from accounting.records.execution import (
     DRAW_FILE,
     OUTCOME_FILE,
     Execution,
-    Outcome,
+    SearchOutcome,
     execution_of,
     read_draw,
     read_tries,
@@ -23,7 +23,7 @@ from accounting.records.trial_result import TrialResult
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class RunRecord:
     """A point, a proposal or a try with what came back of it, and how many attempts at it were charged and started.
 
     A try is charged with its search, once.
@@ -43,7 +43,7 @@ class Runs:
     and `over` says whether the search has ended; else the scores tell.
     """
 
-    rows: tuple[Run, ...]
+    rows: tuple[RunRecord, ...]
     execution: Execution
     untried: tuple[Trial, ...] = ()
     winner: str | None = None
@@ -83,11 +83,11 @@ def _proposed(folder: Path, plan: Plan, account: Statement) -> Runs:
     )
 
 
-def _rows(folder: Path, plan: Plan, trials: Sequence[Trial], account: Statement) -> tuple[Run, ...]:
+def _rows(folder: Path, plan: Plan, trials: Sequence[Trial], account: Statement) -> tuple[RunRecord, ...]:
     attempts = account.attempts(plan.id)
     paid = attempts.spares >= 0
     return tuple(
-        Run(
+        RunRecord(
             trial=trial,
             result=TrialResult.read(folder / "trials" / trial.id),
             charged=max(attempts.covered[trial.id], attempts.started[trial.id] if paid else 0),
@@ -98,12 +98,14 @@ def _rows(folder: Path, plan: Plan, trials: Sequence[Trial], account: Statement)
 
 
 def _tries(folder: Path, plan: Plan, account: Statement) -> Runs:
-    stored, outcome = read_draw(plan, folder / DRAW_FILE), Outcome.read(folder / OUTCOME_FILE)
+    stored, outcome = read_draw(plan, folder / DRAW_FILE), SearchOutcome.read(folder / OUTCOME_FILE)
     if stored is None:
         return Runs(rows=(), execution=Execution.DRAWN_TRIES, over=False)
     tries = read_tries(plan, stored, folder)
     charged = int(stored.attempt <= min(account.covered(plan.id, plan.id), account.started(plan.id, plan.id)))
-    rows = tuple(Run(trial=one.trial, result=one.result, charged=charged, started=int(one.begun)) for one in tries)
+    rows = tuple(
+        RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun)) for one in tries
+    )
     if outcome is None or outcome.attempt != stored.attempt:
         return Runs(rows=rows, execution=Execution.DRAWN_TRIES, over=False)
     if outcome.winner is not None and tries[outcome.winner].score is None:

@@ -31,7 +31,7 @@ from accounting.records.step_log import is_charged, steps_priced
 from accounting.records.trial_result import Status, TrialResult
 from accounting.selection.interface import SelectionRule, rule_from_config
 from reports.content.formatting import ACCURACY, metric_label
-from reports.content.run_records import Run, Runs, read_runs
+from reports.content.run_records import RunRecord, Runs, read_runs
 
 _SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
@@ -93,7 +93,7 @@ class Sweep:
         """What a map of the grid is made of: the table, and a row for each point that was not tried, as planned."""
         if not self.runs.untried:
             return self.table
-        untried = tuple(Run(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
+        untried = tuple(RunRecord(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
         never = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
         order = {self._point(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
         rows = pd.concat([self.table, never], ignore_index=True)
@@ -216,7 +216,7 @@ def noise_multiplier(trial: Trial) -> float | None:
 def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
     axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
     alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
-    columns: dict[str, Callable[[Run], object]] = {
+    columns: dict[str, Callable[[RunRecord], object]] = {
         "trial": lambda run: run.trial.id,
         "method": lambda run: run.trial.method,
         **{key: partial(_axis, key) for key in axes},
@@ -243,15 +243,15 @@ def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
     return table
 
 
-def _axis(key: str, run: Run) -> object:
+def _axis(key: str, run: RunRecord) -> object:
     return run.trial.axes.get(key)
 
 
-def _score(key: str, run: Run) -> float | None:
+def _score(key: str, run: RunRecord) -> float | None:
     return None if run.result is None or run.result.score is None else run.result.score.get(key)
 
 
-def _returned(field: str, run: Run) -> object:
+def _returned(field: str, run: RunRecord) -> object:
     """What the result file says, None where there is none."""
     return None if run.result is None else getattr(run.result, field)
 

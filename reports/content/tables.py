@@ -12,7 +12,7 @@ from accounting.notation import delta_up, epsilon_up
 from reports.content import formatting as notation
 from reports.content.charges import Bill
 from reports.content.formatting import axis_label, method_label, number
-from reports.content.panels import Cell, Mark, Panel
+from reports.content.panels import Cell, MapPanel, Mark
 from reports.content.sweep_table import State, Sweep
 
 TITLES = {
@@ -99,7 +99,7 @@ def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
     )
 
 
-def panel_sheet(panel: Panel) -> Sheet:
+def panel_sheet(panel: MapPanel) -> Sheet:
     """A panel's numbers in the places they have in the picture."""
     down = panel.down.label or panel.label
     rows = [

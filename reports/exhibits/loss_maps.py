@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from reports.content.facts import RESULTS
-from reports.content.panels import REPEAT, Panel, arrange
+from reports.content.panels import REPEAT, MapPanel, arrange
 from reports.content.sweep_table import State, Sweep
 from reports.content.tables import Item, Sheet
 from reports.exhibits.exhibit import Exhibit
@@ -155,18 +155,18 @@ def _with(table: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     return table.assign(accuracy=values.where(values.notna(), None), accuracy_low=None, accuracy_high=None)
 
 
-def _value(panel: Panel, row: int, column: int) -> float:
+def _value(panel: MapPanel, row: int, column: int) -> float:
     cell = panel.cells.get((row, column))
     known = cell is not None and cell.state is State.FINISHED and cell.accuracy is not None
     return float(cell.accuracy) if known and cell is not None and cell.accuracy is not None else math.nan
 
 
-def _values(panel: Panel) -> Sequence[Sequence[float]]:
+def _values(panel: MapPanel) -> Sequence[Sequence[float]]:
     columns = range(len(panel.across.values))
     return [[_value(panel, row, column) for column in columns] for row in range(len(panel.down.values))]
 
 
-def _map(panel: Panel, limit: float = -math.inf, factor: float = 1) -> Map:
+def _map(panel: MapPanel, limit: float = -math.inf, factor: float = 1) -> Map:
     """A panel as a map; white where a value is at most `limit`."""
     values = _values(panel)
     return Map(
@@ -182,7 +182,7 @@ def _map(panel: Panel, limit: float = -math.inf, factor: float = 1) -> Map:
     )
 
 
-def _sheet(panel: Panel, form: str) -> Sheet:
+def _sheet(panel: MapPanel, form: str) -> Sheet:
     """A panel's numbers in the places they have in the picture."""
     rows = [
         (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from reports.content.formatting import shortened
-from reports.content.panels import Mark, Panel
+from reports.content.panels import MapPanel, Mark
 from reports.content.sweep_table import State
 
 CELL = (0.60, 0.42)
@@ -65,7 +65,7 @@ class Layout:
 class _Slot:
     """The space that one panel needs."""
 
-    panel: Panel
+    panel: MapPanel
     cell: tuple[float, float]
     left: float
     bottom: float
@@ -96,7 +96,7 @@ def text_width(text: str, points: float, bold: float = 1.0) -> float:
     return len(text) * points * _EM * bold
 
 
-def lay_out(panels: Sequence[Panel]) -> Layout:
+def lay_out(panels: Sequence[MapPanel]) -> Layout:
     """Rows of panels, methods below one another where one has several, above the scale and the key."""
     slots = [_slot(panel) for panel in panels]
     rows = _rows(slots)
@@ -127,7 +127,7 @@ def lay_out(panels: Sequence[Panel]) -> Layout:
     )
 
 
-def _slot(panel: Panel) -> _Slot:
+def _slot(panel: MapPanel) -> _Slot:
     columns, rows = len(panel.across.values), len(panel.down.values)
     down_label = shortened(panel.down.label, LONGEST_TICK)
     cell = (
@@ -215,7 +215,7 @@ def meaning(entry: State | Mark) -> str:
     return words[entry] if isinstance(entry, Mark) else entry.value
 
 
-def _key(panels: Sequence[Panel]) -> tuple[State | Mark, ...]:
+def _key(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
     """The marks that occur, best first, then states in their own order."""
     cells = [cell for panel in panels for cell in panel.cells.values()]
     marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]

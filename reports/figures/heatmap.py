@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from reports.content.formatting import count, half_width, percent
-from reports.content.panels import Cell, Mark, Panel, clipped, scale
+from reports.content.panels import Cell, MapPanel, Mark, clipped, scale
 from reports.content.sweep_table import State
 from reports.figures import cell_marks as marks
 from reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
@@ -46,14 +46,14 @@ class Picture:
 
     name: str
     alt: str
-    panels: tuple[Panel, ...]
+    panels: tuple[MapPanel, ...]
     width: int
     height: int
     png: bytes
     svg: str
 
 
-def pictures(panels: Sequence[Panel], measure: str) -> tuple[Picture, ...]:
+def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
     """The whole sweep in one figure, then a figure per method, all on one colour scale.
 
     `measure` is what a cell's number is, as the scale names it.
@@ -67,7 +67,7 @@ def pictures(panels: Sequence[Panel], measure: str) -> tuple[Picture, ...]:
     return (whole, *methods)
 
 
-def figure(panels: Sequence[Panel], limits: tuple[float, float], measure: str) -> Figure:
+def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
     """The panels as an Agg figure unknown to pyplot; `limits` are the colour scale's ends, as shares."""
     layout = lay_out(panels)
     colours, norm = mpl.colormaps[COLOURS], Normalize(100 * limits[0], 100 * limits[1])
@@ -82,7 +82,7 @@ def figure(panels: Sequence[Panel], limits: tuple[float, float], measure: str) -
     return drawn
 
 
-def _picture(name: str, panels: Sequence[Panel], limits: tuple[float, float], measure: str) -> Picture:
+def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Picture:
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         drawn = figure(panels, limits, measure)
         png, svg = io.BytesIO(), io.StringIO()
@@ -111,7 +111,7 @@ def _sheet(drawn: Figure, layout: Layout) -> Axes:
 
 
 def _draw_panel(
-    drawn: Figure, sheet: Axes, layout: Layout, panel: Panel, place: Place, colours: Colormap, norm: Normalize
+    drawn: Figure, sheet: Axes, layout: Layout, panel: MapPanel, place: Place, colours: Colormap, norm: Normalize
 ) -> None:
     rows, columns = len(panel.down.values), len(panel.across.values)
     axes = drawn.add_axes(
@@ -164,7 +164,7 @@ def _draw_ticks(axes: Axes, place: Place, rows: int) -> None:
     axes.tick_params(length=0, pad=3)
 
 
-def _draw_titles(sheet: Axes, panel: Panel, place: Place) -> None:
+def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
     style: dict[str, Any] = {"parse_math": False, "va": "baseline"}
     y = place.y + place.height + 0.09
     for line in reversed(place.facet_lines):
@@ -253,7 +253,7 @@ def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> Non
     sheet.text(x + 0.29, y + 0.08, meaning(entry), fontsize=TICK_FONT, color=marks.INK, va="center")
 
 
-def _alt(panels: Sequence[Panel]) -> str:
+def _alt(panels: Sequence[MapPanel]) -> str:
     def parts() -> Iterator[str]:
         for panel in panels:
             over = " and ".join(axis.label for axis in (panel.across, panel.down) if axis.key is not None)

@@ -15,7 +15,7 @@ _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper
 }
 
 
-class Drawn(Protocol):
+class InlineDrawing(Protocol):
     """A figure: the name of its file, what it shows in words, its SVG text."""
 
     @property
@@ -34,7 +34,7 @@ class Drawn(Protocol):
         ...
 
 
-def fragment(picture: Drawn) -> Markup:
+def fragment(picture: InlineDrawing) -> Markup:
     """The picture without outside addresses or global styles, named for readers who cannot see it.
 
     *Guarantee*: texts were escaped when the SVG was written, and the name is escaped here.
@@ -50,7 +50,7 @@ def fragment(picture: Drawn) -> Markup:
     return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
 
 
-def _opening(tag: str, picture: Drawn) -> str:
+def _opening(tag: str, picture: InlineDrawing) -> str:
     (view,) = re.findall(r'viewBox="([^"]*)"', tag)
     width = round(float(view.split()[2]) * CSS_PIXELS_PER_POINT)
     return (

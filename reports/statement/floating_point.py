@@ -8,7 +8,7 @@ from accounting.records.step_log import steps_priced
 from accounting.records.trial_result import TrialResult
 from reports.content import formatting as notation
 from reports.content.audience import Audience
-from reports.statement.statement_line import Context, Line, Standing
+from reports.statement.statement_line import Context, EvidenceLevel, Line
 
 _BASIS = (
     "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice that the "
@@ -28,12 +28,12 @@ def floating_point(context: Context) -> Line:
     sweep, topic = context.sweep, "Floating point"
     results, assumed = _shown(context), _ASSUMED.format(unit=sweep.plan.unit)
     if sweep.plan.public:
-        return Line(topic=topic, text="No private record is read, so no noise is drawn.", standing=Standing.STATED)
+        return Line(topic=topic, text="No private record is read, so no noise is drawn.", standing=EvidenceLevel.STATED)
     if any(result.event is not None and result.parameters is None for result in results):
         return Line(
             topic=topic,
             text="Gaussian noise in floating point is taken for exact: runs of an earlier version drew it in float32.",
-            standing=Standing.ASSUMED,
+            standing=EvidenceLevel.ASSUMED,
             evidence=("Which values float32 noise takes may tell who was there (Mironov 2012).",),
         )
     sizes = [result.parameters for result in results if result.parameters is not None]
@@ -41,7 +41,7 @@ def floating_point(context: Context) -> Line:
         return Line(
             topic=topic,
             text=f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended to count them by.",
-            standing=Standing.STATED,
+            standing=EvidenceLevel.STATED,
             evidence=(_BASIS, assumed),
         )
     steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials)
@@ -55,7 +55,7 @@ def floating_point(context: Context) -> Line:
             f"The noise's floating-point form adds at most {delta_up(epsilon)} to epsilon and "
             f"{delta_up(delta)} to delta, for {whose}: not included in the claim."
         ),
-        standing=Standing.ASSUMED,
+        standing=EvidenceLevel.ASSUMED,
         evidence=(
             f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count(runs, 'run')}: "
             f"{numbers:.3g} noisy numbers.",

@@ -6,7 +6,7 @@ from reports.content.facts import Fact
 from reports.content.formatting import count, listed, number
 from reports.content.sweep_table import Conduct
 from reports.statement.statement import write_statement
-from reports.statement.statement_line import Context, Line, Standing
+from reports.statement.statement_line import Context, EvidenceLevel, Line
 from reports.statement.what_ran import charged
 
 NOBODY = "This search protects nobody: its data were declared public."
@@ -23,7 +23,7 @@ def _claim(context: Context) -> Line:
     return Line(
         topic="Claim",
         text=f"{NOBODY} Epsilon is infinite, and nothing here may be called differentially private.",
-        standing=Standing.STATED,
+        standing=EvidenceLevel.STATED,
         evidence=context.curator(
             "It is charged all the same, to an account that was opened for data declared public and serves no others."
         ),
@@ -34,11 +34,11 @@ def _conduct(context: Context) -> Line:
     facts, conducts = context.facts, set(context.sweep.table["conduct"])
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in context.sweep.plan.trials})
     noise = listed([number(noise) for noise in noises])
-    standing, verdict = Standing.CHECKED, "What ran is what was declared."
+    standing, verdict = EvidenceLevel.CHECKED, "What ran is what was declared."
     if Conduct.OTHERWISE in conducts:
-        standing, verdict = Standing.VIOLATED, "Something else ran than was declared."
+        standing, verdict = EvidenceLevel.VIOLATED, "Something else ran than was declared."
     elif Conduct.UNKNOWN in conducts:
-        standing, verdict = Standing.ASSUMED, "What ran is what was declared; a failed run could not say."
+        standing, verdict = EvidenceLevel.ASSUMED, "What ran is what was declared; a failed run could not say."
     return Line(
         topic="Sampling and noise",
         text=f"{_steps(facts['steps'])} a run, noise multiplier {noise}. {verdict}",
@@ -54,19 +54,19 @@ def _scores() -> Line:
     return Line(
         topic="Scores",
         text="Scores, and what is told of the course of a run, are exact and read from the public records themselves.",
-        standing=Standing.STATED,
+        standing=EvidenceLevel.STATED,
         evidence=("Intervals are at 95 % and cover the finite number of records.",),
     )
 
 
 def _randomness(context: Context) -> Line:
     told = "a seed that is recorded" if context.sweep.reproducible else "secret entropy of the operating system"
-    return Line(topic="Randomness", text=f"Batches and noise come from {told}.", standing=Standing.STATED)
+    return Line(topic="Randomness", text=f"Batches and noise come from {told}.", standing=EvidenceLevel.STATED)
 
 
 def _trust() -> Line:
     return Line(
         topic="Trust",
         text="That the data are public is the word of whoever declared it (dataset.public); no program can check it.",
-        standing=Standing.ASSUMED,
+        standing=EvidenceLevel.ASSUMED,
     )

@@ -21,7 +21,7 @@ from reports.content.audience import Audience
 from reports.content.charges import Bill
 from reports.content.formatting import axis_label, count, listed, method_label
 from reports.statement.floating_point import floating_point
-from reports.statement.statement_line import Context, Line, Standing
+from reports.statement.statement_line import Context, EvidenceLevel, Line
 from reports.statement.what_ran import charged, randomness, sampling
 
 _FORCED = (
@@ -67,7 +67,7 @@ def _claim(context: Context) -> Line:
             f"{facts['honest_delta'].text})-differential privacy for each {unit}. "
             "The choice of the best configuration is included."
         ),
-        standing=Standing.CHECKED,
+        standing=EvidenceLevel.CHECKED,
         evidence=(*context.curator(*charges), "Charges add up (Dwork and Roth 2014, Theorem 3.16)."),
     )
 
@@ -84,7 +84,7 @@ def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
 def _size(context: Context) -> tuple[Line, ...]:
     """What the claim's numbers mean where they are large."""
     said = cautions_of(context.sweep.plan, context.bill)
-    return (Line(topic="Meaning", text=" ".join(said), standing=Standing.STATED),) if said else ()
+    return (Line(topic="Meaning", text=" ".join(said), standing=EvidenceLevel.STATED),) if said else ()
 
 
 def _unit(context: Context) -> Line:
@@ -96,7 +96,7 @@ def _unit(context: Context) -> Line:
     return Line(
         topic="Unit and neighbours",
         text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
-        standing=Standing.STATED,
+        standing=EvidenceLevel.STATED,
         evidence=(
             (f"A person behind several {unit}s is protected less.",)
             if unit == "record"
@@ -117,7 +117,7 @@ def _accountants(context: Context) -> Line:
         return Line(
             topic="Accountants",
             text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
-            standing=Standing.ASSUMED,
+            standing=EvidenceLevel.ASSUMED,
             evidence=(*forced, *dict.fromkeys(refusals)),
         )
     said = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
@@ -125,7 +125,7 @@ def _accountants(context: Context) -> Line:
     return Line(
         topic="Accountants",
         text=f"Upper bounds: {listed(said)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
-        standing=Standing.CHECKED,
+        standing=EvidenceLevel.CHECKED,
         evidence=(
             "All are upper bounds, so the smallest one holds. RDP keeps a curve of moments and loses some epsilon in "
             "the conversion; PLD and PRV keep the whole distribution of the privacy loss.",
@@ -146,7 +146,7 @@ def _scores(context: Context) -> Line:
         return Line(
             topic="Scores",
             text=f"{scores} are exact, on a test set declared public: not charged, its records not covered.",
-            standing=Standing.ASSUMED,
+            standing=EvidenceLevel.ASSUMED,
             evidence=(
                 "Intervals are at 95 % and cover the finite number of test records.",
                 LUCK,
@@ -164,7 +164,7 @@ def _scores(context: Context) -> Line:
             f"{scores} come from noisy {sums} on held-out private {unit}s, "
             f"each with Gaussian noise of standard deviation {std}, and are charged. Intervals are at 95 %."
         ),
-        standing=Standing.CHECKED,
+        standing=EvidenceLevel.CHECKED,
         evidence=(
             f"Training and held-out {unit}s are disjoint: the price is the larger, not the sum.",
             *shares,
@@ -189,7 +189,7 @@ def _covered(context: Context) -> Line:
     return Line(
         topic="Covered",
         text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
-        standing=Standing.STATED,
+        standing=EvidenceLevel.STATED,
         evidence=(
             "Runs that failed, diverged or were killed are paid for like the others.",
             "A crash shows a part of what was paid for: steps taken twice are paid for twice, with new noise.",
@@ -233,7 +233,7 @@ def _not_covered(context: Context) -> Line:
         text=(
             "The choice of the architecture and of the grid, preprocessing, other looks at the same data, and timing."
         ),
-        standing=Standing.ASSUMED,
+        standing=EvidenceLevel.ASSUMED,
         evidence=(
             f"The architecture ({listed(models)}) and the grid, if chosen after looking at the data.",
             "Preprocessing by constants that were taken from the data.",
@@ -265,7 +265,7 @@ def _trust(context: Context) -> Line:
     return Line(
         topic="Trust",
         text="The curator holds the data and the sweep's folder and is trusted with both; readers are not.",
-        standing=Standing.ASSUMED,
+        standing=EvidenceLevel.ASSUMED,
     )
 
 

@@ -13,7 +13,7 @@ from reports.content.formatting import count
 from reports.content.sweep_table import Sweep
 
 
-class Standing(StrEnum):
+class EvidenceLevel(StrEnum):
     """How a line of the statement is known."""
 
     CHECKED = "checked"
@@ -28,7 +28,7 @@ class Line:
 
     topic: str
     text: str
-    standing: Standing
+    standing: EvidenceLevel
     evidence: tuple[str, ...] = ()
 
 
@@ -62,4 +62,4 @@ class Context:
 
 def violations(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """The lines that the records speak against."""
-    return tuple(line for line in lines if line.standing is Standing.VIOLATED)
+    return tuple(line for line in lines if line.standing is EvidenceLevel.VIOLATED)

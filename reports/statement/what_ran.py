@@ -9,7 +9,7 @@ from reports.content.audience import Audience
 from reports.content.facts import Fact
 from reports.content.formatting import count
 from reports.content.sweep_table import Conduct
-from reports.statement.statement_line import Context, Line, Standing
+from reports.statement.statement_line import Context, EvidenceLevel, Line
 
 SHARED = (
     "Runs on the same subsamples are priced as one mechanism whose precision is the sum of theirs; as independent ones "
@@ -30,7 +30,7 @@ def charged(context: Context) -> Line:
         return Line(
             topic="Charges",
             text=f"{context.counted(len(bare))} ran without a charge: the claim does not hold.",
-            standing=Standing.VIOLATED,
+            standing=EvidenceLevel.VIOLATED,
             evidence=context.curator(*bare),
         )
     facts = context.facts
@@ -43,7 +43,7 @@ def charged(context: Context) -> Line:
             if context.drawn
             else "Every run was charged before it started, and stays charged whatever became of it."
         ),
-        standing=Standing.CHECKED,
+        standing=EvidenceLevel.CHECKED,
         evidence=context.curator(
             f"Searches charged: {charged}, tries begun: {started}."
             if context.drawn
@@ -71,13 +71,13 @@ def sampling(context: Context) -> Line:
     else:
         declared = "The runs are described by their events in the plan."
     told = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
-    standing, verdict = Standing.CHECKED, "What ran is what was charged."
+    standing, verdict = EvidenceLevel.CHECKED, "What ran is what was charged."
     if conducts[Conduct.OTHERWISE]:
-        standing, verdict = Standing.VIOLATED, "Something else ran than was charged."
+        standing, verdict = EvidenceLevel.VIOLATED, "Something else ran than was charged."
     elif context.audience is Audience.PUBLIC:
         verdict = "Every run that could say what it did, did what was charged."
     elif conducts[Conduct.UNKNOWN]:
-        standing, verdict = Standing.ASSUMED, "What ran is what was charged; a failed run could not say."
+        standing, verdict = EvidenceLevel.ASSUMED, "What ran is what was charged; a failed run could not say."
     return Line(
         topic="Sampling and noise",
         text=f"{declared} {verdict}",
@@ -116,12 +116,12 @@ def randomness(context: Context) -> Line:
         return Line(
             topic="Randomness",
             text="Declared reproducible: NOT a private release. Whoever knows the seed can remove the noise.",
-            standing=Standing.VIOLATED,
+            standing=EvidenceLevel.VIOLATED,
         )
     results = len(context.sweep.results)
     return Line(
         topic="Randomness",
         text="Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        standing=Standing.CHECKED,
+        standing=EvidenceLevel.CHECKED,
         evidence=context.curator(f"So say {results} of {count(results, 'result')}."),
     )

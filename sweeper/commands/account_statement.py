@@ -27,7 +27,7 @@ from accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from accounting.pricing.calibration import LARGEST_COUNT
 from accounting.pricing.panel import Panel
 from reports.content.formatting import count
-from sweeper.planning.remaining_budget import Room
+from sweeper.planning.remaining_budget import RemainingBudget
 
 SEARCH = "search"
 
@@ -36,7 +36,7 @@ PANEL = Panel(claimants=(Pld(), Rdp()))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fits:
+class FurtherRuns:
     """How many more of what the last charge was for would still be admitted, and of which plan's kind they are."""
 
     number: int
@@ -49,7 +49,7 @@ class Fits:
         return f"{how_many} more {self.what}{ending} like plan {self.plan}'s"
 
 
-def still_fits(statement: Statement) -> Fits | None:
+def still_fits(statement: Statement) -> FurtherRuns | None:
     """What would still be admitted of the last charge's kind; None where there is none, or nobody can price it.
 
     Runs are counted as one more plan of them, at the same delta; where their costs differ, in the same mixture. A
@@ -62,11 +62,11 @@ def still_fits(statement: Statement) -> Fits | None:
         return None
     last = charges[-1]
     if _is_search(last):
-        return Fits(number=_charges_like(last, statement), what=SEARCH, plan=last.plan)
-    room = Room(balance=statement.balance, panel=PANEL, delta=last.body["delta"])
+        return FurtherRuns(number=_charges_like(last, statement), what=SEARCH, plan=last.plan)
+    room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=last.body["delta"])
     event, runs = _event(last), _runs(last)
     try:
-        return Fits(number=_most(room, lambda more: _part(event, more, runs)), what="run", plan=last.plan)
+        return FurtherRuns(number=_most(room, lambda more: _part(event, more, runs)), what="run", plan=last.plan)
     except DpsweepError:
         return None
 
@@ -175,7 +175,7 @@ def _charge(entry: Entry) -> dict[str, Any]:
 def _amounts(statement: Statement) -> dict[str, tuple[Decimal, Decimal, Decimal]]:
     """(reserved, left, limit) of every amount that the policy counts."""
     balance = statement.balance
-    room = Room(balance=balance, panel=PANEL, delta=0.0)
+    room = RemainingBudget(balance=balance, panel=PANEL, delta=0.0)
     return {
         name: (balance.reserved.get(name, Decimal(0)), room.left.get(name, Decimal(0)), limit)
         for name, limit in balance.policy.limits(balance.budget).items()
@@ -195,7 +195,7 @@ def _event(entry: Entry) -> PlanEvent:
     return PlanEvent(**{name: events.from_json(part) for name, part in entry.body["event"].items()})
 
 
-def _most(room: Room, event_of: Callable[[int], PlanEvent]) -> int:
+def _most(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
     """The largest count that is admitted, looked for from where Renyi curves alone, which are cheap, are sure of it."""
     sure = replace(room, panel=Panel(claimants=(Rdp(),))).most(event_of, LARGEST_COUNT)
     return sure + room.most(lambda more: event_of(sure + more), LARGEST_COUNT - sure)
@@ -214,6 +214,6 @@ def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
 def _charges_like(entry: Entry, statement: Statement) -> int:
     """How often the very same charge would still be admitted."""
     takes: Mapping[str, float] = entry.body["takes"]
-    left = Room(balance=statement.balance, panel=PANEL, delta=0.0).left
+    left = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).left
     counts = [left.get(name, Decimal(0)) // exact(more) for name, more in takes.items() if more > 0]
     return min(LARGEST_COUNT, *map(int, counts)) if counts else LARGEST_COUNT

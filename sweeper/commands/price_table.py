@@ -14,9 +14,9 @@ from accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, 
 from accounting.pricing.rule_prices import Offer, cheapest
 from accounting.records.step_log import steps_priced
 from accounting.selection.interface import Disclosure
-from sweeper.planning.alternatives import Fit, admits, what_fits
+from sweeper.planning.alternatives import RequiredNoise, admits, what_fits
 from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.remaining_budget import Room
+from sweeper.planning.remaining_budget import RemainingBudget
 from sweeper.planning.subsample_alternative import alternative
 from sweeper.trial.spec import declare
 from trainers.declarations.scores import metric_of_score
@@ -38,8 +38,8 @@ _SHORT = {
 def show_offers(
     priced: PricedPlan,
     offers: Sequence[Offer],
-    room: Room,
-    fits: Mapping[str, Fit | None],
+    room: RemainingBudget,
+    fits: Mapping[str, RequiredNoise | None],
     wanted: str,
 ) -> None:
     """Prints what the search would cost under each rule, the cheapest first; `fits` holds the noise that each needs."""
@@ -121,7 +121,9 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         console.print(sentence)
 
 
-def show_what_fits(priced: PricedPlan, offers: Sequence[Offer], room: Room, fits: Mapping[str, Fit | None]) -> None:
+def show_what_fits(
+    priced: PricedPlan, offers: Sequence[Offer], room: RemainingBudget, fits: Mapping[str, RequiredNoise | None]
+) -> None:
     """Prints what would fit instead, where the plan itself does not."""
     takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     if room.open(takes) and not room.balance.admits(takes):
@@ -190,7 +192,7 @@ def _budget(priced: PricedPlan, statement: Statement | None) -> str:
         return f"REFUSED: the account was opened for data {promise}"
     if public:
         return "an account of its own for data declared public: nothing runs out"
-    room = Room.of(priced, statement)
+    room = RemainingBudget.of(priced, statement)
     takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     if statement is None:
         budget = priced.plan.budget
@@ -202,7 +204,7 @@ def _budget(priced: PricedPlan, statement: Statement | None) -> str:
     return f"{left}: {_fits(room.balance.admits(takes))}"
 
 
-def _left(room: Room, takes: Mapping[str, float]) -> str:
+def _left(room: RemainingBudget, takes: Mapping[str, float]) -> str:
     """What is left of all that such a plan takes."""
     if room.balance.closed:
         return "the account was closed"
@@ -213,5 +215,5 @@ def _fits(fits: bool) -> str:
     return "it fits" if fits else "IT DOES NOT FIT"
 
 
-def _fit(found: Fit | None) -> tuple[str, str]:
+def _fit(found: RequiredNoise | None) -> tuple[str, str]:
     return ("none", "") if found is None else (f"{noise_up(found.noise_multiplier)}", epsilon_up(found.single_run))

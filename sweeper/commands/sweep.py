@@ -34,11 +34,11 @@ from sweeper.commands.progress_display import Display
 from sweeper.coordinator import study
 from sweeper.coordinator.adaptive_search import proposed_runs
 from sweeper.coordinator.admission import Retry, open_account, raised_since
-from sweeper.coordinator.attempt_state import Standing
+from sweeper.coordinator.attempt_state import AttemptStates
 from sweeper.coordinator.hidden_search import drawn_tries
 from sweeper.coordinator.runner import Runner, results
 from sweeper.coordinator.signals import graceful, same_command
-from sweeper.coordinator.work import Work, every_point
+from sweeper.coordinator.work import RunQueue, every_point
 from sweeper.coordinator.workers import Workers, cores, is_forked
 from sweeper.job.locks import held
 from sweeper.launchers import fork_launcher as forked_jobs
@@ -46,7 +46,7 @@ from sweeper.planning import time_estimate as estimate
 from sweeper.planning.alternatives import fit, offers_of
 from sweeper.planning.grid import offered_rules, points, read_request
 from sweeper.planning.plan_builder import PricedPlan, compose_plan
-from sweeper.planning.remaining_budget import Room
+from sweeper.planning.remaining_budget import RemainingBudget
 from sweeper.planning.step_times import Speeds
 from sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
 from sweeper.preflight.record_counts import refuse_no_records
@@ -104,7 +104,7 @@ def plan(command: Command, arguments: list[str]) -> ExitCode:
 def _show_offers(priced: PricedPlan, statement: Statement | None, config: DictConfig) -> None:
     """Prints what the other rules would cost, and what would fit where the plan does not."""
     offers = offers_of(priced)
-    room = Room.of(priced, statement)
+    room = RemainingBudget.of(priced, statement)
     wanted = offers if config.fit else ()
     fits = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in wanted}
     pricelist.show_offers(priced, offers, room, fits, config.show)
@@ -176,7 +176,9 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger, folder: SweepFo
     return _report(command, plan, ledger, folder, work, where)
 
 
-def _report(command: Command, plan: Plan, ledger: Ledger, folder: SweepFolder, work: Work, where: Standing) -> ExitCode:
+def _report(
+    command: Command, plan: Plan, ledger: Ledger, folder: SweepFolder, work: RunQueue, where: AttemptStates
+) -> ExitCode:
     """Writes down what came out, and says what is missing."""
     from reports.pages.curator_page import write_report
 
@@ -198,17 +200,17 @@ def _report(command: Command, plan: Plan, ledger: Ledger, folder: SweepFolder, w
     return ExitCode.DONE_WITH_FAILURES if troubled or _open(where, work) else ExitCode.DONE
 
 
-def _open(where: Standing, work: Work) -> int:
+def _open(where: AttemptStates, work: RunQueue) -> int:
     """How many runs are not over."""
     return len(where.fresh + where.interrupted + where.working) + _unknown(work)
 
 
-def _unknown(work: Work) -> int:
+def _unknown(work: RunQueue) -> int:
     """How many runs are still to be proposed."""
     return work.total - len(work.runs)
 
 
-def _rest(where: Standing, work: Work) -> str:
+def _rest(where: AttemptStates, work: RunQueue) -> str:
     """What is not over, in words."""
     counts = (
         (where.fresh, "not begun"),
@@ -221,7 +223,7 @@ def _rest(where: Standing, work: Work) -> str:
 
 
 def _run(
-    command: Command, plan: Plan, folder: SweepFolder, work: Work, statement: Statement, seconds: float | None
+    command: Command, plan: Plan, folder: SweepFolder, work: RunQueue, statement: Statement, seconds: float | None
 ) -> bool:
     """Runs what is due, if anything is; returns whether a stop was asked for."""
     if not work.due and not _unknown(work):
@@ -256,7 +258,7 @@ def _run(
     return folder.stop.exists()
 
 
-_WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], Work]] = {
+_WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], RunQueue]] = {
     Execution.EVERY_POINT: every_point,
     Execution.PROPOSED: proposed_runs,
     Execution.DRAWN_TRIES: drawn_tries,

@@ -23,9 +23,9 @@ from accounting.records.proposal_file import choices_of, read_proposals, run_at,
 from accounting.records.sweep_folder import SweepFolder
 from accounting.records.trial_result import TrialResult
 from sweeper.coordinator.admission import Retry, admit, open_account
-from sweeper.coordinator.attempt_state import Standing
+from sweeper.coordinator.attempt_state import AttemptStates
 from sweeper.coordinator.launches import launch, reconcile
-from sweeper.coordinator.work import EveryRun, Work
+from sweeper.coordinator.work import LedgerAttemptLog, RunQueue
 from sweeper.planning.optuna_samplers import Seen, propose
 from sweeper.planning.plan_builder import PricedPlan
 
@@ -36,7 +36,7 @@ class Proposer:
 
     plan: Plan
     folder: SweepFolder
-    book: EveryRun
+    book: LedgerAttemptLog
 
     def more(self, many: int) -> tuple[Trial, ...]:
         """The runs of the next turns, at most so `many`, stored before any of them begins.
@@ -56,7 +56,7 @@ class Proposer:
         runs = store_proposals(self.plan, self.folder.proposals, [run.point for run in seen])
         return runs[len(proposals) :]
 
-    def _seen(self, proposals: tuple[int, ...], where: Standing) -> list[Seen]:
+    def _seen(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
         """Every run so far as the sampler is told of it."""
         at_work = {run.id for run in where.working}
         finished = {run.id for run in where.finished}
@@ -74,7 +74,7 @@ class Proposer:
         return None if result is None or result.score is None else result.score["value"]
 
 
-def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
+def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
     """The work of a plan whose points are proposed, admitted."""
     plan = priced.plan
     try_out(plan)
@@ -84,8 +84,8 @@ def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry
     due = admit(priced, ledger, folder, retry)
     to_come = due or len(read_proposals(plan, folder.proposals)) < len(choices_of(plan))
     nonce = launch(plan, ledger, folder.private) if to_come else ""
-    book = EveryRun(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
-    return Work(
+    book = LedgerAttemptLog(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
+    return RunQueue(
         total=len(choices_of(plan)),
         due=due,
         more=Proposer(plan=plan, folder=folder, book=book).more,

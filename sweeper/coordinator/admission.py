@@ -23,7 +23,7 @@ from accounting.records.charged_events import paid_for
 from accounting.records.plan import Plan, Trial
 from accounting.records.sweep_folder import SweepFolder
 from accounting.records.trial_result import Status, TrialResult
-from sweeper.coordinator.attempt_state import Stage, Standing, stage_of
+from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 from sweeper.planning.alternatives import advice
 from sweeper.planning.plan_builder import PricedPlan
 
@@ -37,12 +37,12 @@ class Retry(StrEnum):
     NONE = "none"
 
 
-def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tuple[Trial, Stage]]:
+def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
     """Where each trial stands, by the ledger first and the files second."""
     for trial in folder.runs(plan):
         started = attempts.started[trial.id]
         if not started:
-            yield trial, Stage.FRESH
+            yield trial, AttemptState.FRESH
             continue
         ended = attempts.end_of(trial.id, started) is not None
         yield trial, stage_of(folder.place(trial.id), trial, started, ended=ended)
@@ -65,7 +65,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
         spares = plan.spares + (plan.proposed.trials if plan.proposed else 0)
         charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
         return folder.runs(plan)
-    where = Standing.of(stages(plan, folder, attempts))
+    where = AttemptStates.of(stages(plan, folder, attempts))
     asked = {
         Retry.KILLED: where.killed,
         Retry.FAILED: where.killed + where.failed,

@@ -19,7 +19,7 @@ from accounting.records.trial_result import Status, TrialResult
 from sweeper.job.locks import at_work
 
 
-class Stage(StrEnum):
+class AttemptState(StrEnum):
     """Where an attempt stands.
 
     FRESH: it touched nothing yet; INTERRUPTED: it goes on from its checkpoint, at no further charge; WORKING: a process
@@ -35,7 +35,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class AttemptStates:
     """Trials by the stage of their last attempt."""
 
     fresh: tuple[Trial, ...] = ()
@@ -46,27 +46,27 @@ class Standing:
     killed: tuple[Trial, ...] = ()
 
     @classmethod
-    def of(cls, stages: Iterable[tuple[Trial, Stage]]) -> Standing:
+    def of(cls, stages: Iterable[tuple[Trial, AttemptState]]) -> AttemptStates:
         """Sorts trials by their stages."""
-        found: dict[str, list[Trial]] = {stage.value: [] for stage in Stage}
+        found: dict[str, list[Trial]] = {stage.value: [] for stage in AttemptState}
         for trial, stage in stages:
             found[stage.value].append(trial)
         return cls(**{stage: tuple(trials) for stage, trials in found.items()})
 
 
-def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> Stage:
+def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:
     """The stage of an attempt that was started; one that `ended` for good and whose folder is gone was killed."""
     working = at_work(place.files)  # asked first: a job writes its result before it lets go
     result = TrialResult.read(place.files)
     if result is not None and result.attempt == attempt:
-        return Stage.FAILED if result.status is Status.FAILED else Stage.FINISHED
+        return AttemptState.FAILED if result.status is Status.FAILED else AttemptState.FINISHED
     if working:
-        return Stage.WORKING
+        return AttemptState.WORKING
     if ended:
-        return Stage.KILLED
+        return AttemptState.KILLED
     if (receipt := unused_receipt(place, attempt)) is not None:
-        return Stage.INTERRUPTED if receipt.resume else Stage.FRESH
-    return Stage.INTERRUPTED if can_resume(place, trial, attempt) else Stage.KILLED
+        return AttemptState.INTERRUPTED if receipt.resume else AttemptState.FRESH
+    return AttemptState.INTERRUPTED if can_resume(place, trial, attempt) else AttemptState.KILLED
 
 
 def unused_receipt(place: TrialPlace, attempt: int) -> Receipt | None:

@@ -26,19 +26,27 @@ from accounting.ledger.account import Ended, Statement
 from accounting.ledger.ledger import Ledger
 from accounting.ledger.private_store import new_nonce
 from accounting.ledger.receipt import Receipt
-from accounting.records.execution import Outcome, StoredDraw, Try, check_draw, end_mark, read_draw, scores_of
+from accounting.records.execution import (
+    DrawnTrial,
+    SearchOutcome,
+    StoredDraw,
+    check_draw,
+    end_mark,
+    read_draw,
+    scores_of,
+)
 from accounting.records.plan import Plan, Trial
 from accounting.records.search_record import SearchRecord
 from accounting.records.sweep_folder import SweepFolder
 from sweeper.coordinator.admission import Retry, charge, open_account
-from sweeper.coordinator.attempt_state import Stage, Standing, stage_of
+from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 from sweeper.coordinator.launches import adopt, attempts_of, launch
-from sweeper.coordinator.work import Work
+from sweeper.coordinator.work import RunQueue
 from sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneSearch:
+class HiddenSearchLog:
     """The book of one attempt at such a search; `receipt` is that of the search as a whole, at this launch."""
 
     plan: Plan
@@ -60,7 +68,7 @@ class OneSearch:
     def settle(self) -> None:
         """Marks what has ended as over and, after the last try, writes down who won; the ledger hears nothing of it."""
         for one in self.tries():
-            if self._stage(one) in (Stage.FINISHED, Stage.FAILED, Stage.KILLED):
+            if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
                 self.record.end(one.trial.id, self.folder.trial(one.trial.id))
                 mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
                 mark.parent.mkdir(mode=0o700, exist_ok=True)
@@ -68,34 +76,34 @@ class OneSearch:
         scores = scores_of(self.tries())
         if not self.stored.draw.over(scores):
             return
-        known = Outcome.read(self.folder.outcome)
+        known = SearchOutcome.read(self.folder.outcome)
         if known is None or known.attempt != self.stored.attempt:
-            outcome = self.record.outcome or Outcome(
+            outcome = self.record.outcome or SearchOutcome(
                 attempt=self.stored.attempt, winner=self.stored.draw.winner(scores)
             )
             self.record.conclude(outcome)
             outcome.write(self.folder.outcome)
 
-    def standing(self) -> Standing:
+    def standing(self) -> AttemptStates:
         """By what has begun and the results; tries that can no longer win stand nowhere."""
         tries = self.tries()
         over = self.stored.draw.over(scores_of(tries))
-        return Standing.of((one.trial, self._stage(one)) for one in tries if one.begun or not over)
+        return AttemptStates.of((one.trial, self._stage(one)) for one in tries if one.begun or not over)
 
     def runs(self) -> tuple[Trial, ...]:
         """The trials of all tries."""
         return tuple(one.trial for one in self.tries())
 
-    def tries(self) -> tuple[Try, ...]:
+    def tries(self) -> tuple[DrawnTrial, ...]:
         """All tries of the draw as they stand."""
         return self.folder.tries(self.plan, self.stored)
 
-    def _stage(self, one: Try) -> Stage:
+    def _stage(self, one: DrawnTrial) -> AttemptState:
         """A try that was marked as over without a result was killed, whatever is left of its folder."""
         if not one.begun:
-            return Stage.FRESH
+            return AttemptState.FRESH
         if one.ended and one.result is None:
-            return Stage.KILLED
+            return AttemptState.KILLED
         return stage_of(self.folder.place(one.trial.id), one.trial, self.stored.attempt)
 
     def _receipt(self, trial: Trial) -> Receipt:
@@ -103,11 +111,11 @@ class OneSearch:
         return replace(self.receipt, trial=trial.id, resume=sessions)
 
 
-def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
+def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
     """The work of a plan that runs the tries of a secret draw, admitted."""
     book = admit_search(priced, ledger, folder, retry)
     where = book.standing()
-    return Work(
+    return RunQueue(
         total=len(book.tries()),
         due=where.fresh + where.interrupted if book.receipt.launch else (),
         book=book,
@@ -120,7 +128,7 @@ def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: 
     )
 
 
-def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> OneSearch:
+def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> HiddenSearchLog:
     """Charges the search unless it was charged, stores its draw, starts it; or goes on with the one that is stored.
 
     Raises `BudgetRefused` where it does not fit, `BadInput` where tries should be repeated.
@@ -148,7 +156,7 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     receipt = _receipt(plan, ledger, stored)
     kept = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
     ledger.settle(plan.account, plan=plan.id, ended=[kept])
-    book = OneSearch(plan=plan, folder=folder, stored=stored, receipt=receipt)
+    book = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
     if _is_over(folder, stored, record):
         return book
     _require_agreement(plan, ledger, folder, stored, record)
@@ -160,7 +168,7 @@ def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> b
 
     A search of no tries is not over before its first launch, which would tell that it made none.
     """
-    outcome = Outcome.read(folder.outcome)
+    outcome = SearchOutcome.read(folder.outcome)
     return (
         outcome is not None and outcome.attempt == stored.attempt and (not record.exists or record.outcome == outcome)
     )
@@ -173,7 +181,7 @@ def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRe
     for one in folder.tries(plan, stored):
         if one.ended:
             record.end(one.trial.id, folder.trial(one.trial.id))
-    outcome = Outcome.read(folder.outcome)
+    outcome = SearchOutcome.read(folder.outcome)
     if outcome is not None and outcome.attempt == stored.attempt:
         record.conclude(outcome)
 

@@ -28,7 +28,7 @@ from accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from accounting.records.plan import Plan, Trial
 from accounting.records.sweep_folder import SweepFolder
 from accounting.records.trial_result import RESULT_FILE, TrialResult
-from sweeper.coordinator.work import Book
+from sweeper.coordinator.work import AttemptLog
 from sweeper.job.locks import at_work
 from sweeper.launchers.joblib_pool import tame
 from sweeper.trial.blocks import Job, jobs_of
@@ -54,7 +54,7 @@ class Runner:
 
     plan: Plan
     folder: SweepFolder
-    book: Book
+    book: AttemptLog
     context: HydraContext
     task: TaskFunction
     config: DictConfig

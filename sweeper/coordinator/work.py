@@ -14,12 +14,12 @@ from accounting.records.step_log import steps_spent
 from accounting.records.sweep_folder import SweepFolder
 from accounting.records.trial_result import TrialResult
 from sweeper.coordinator.admission import Retry, admit, open_account, stages
-from sweeper.coordinator.attempt_state import Stage, Standing, stage_of, unused_receipt
+from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
 from sweeper.coordinator.launches import launch, reconcile
 from sweeper.planning.plan_builder import PricedPlan
 
 
-class Book(Protocol):
+class AttemptLog(Protocol):
     """The record of a sweep's attempts."""
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
@@ -30,7 +30,7 @@ class Book(Protocol):
         """Records how all attempts ended that have ended."""
         ...
 
-    def standing(self) -> Standing:
+    def standing(self) -> AttemptStates:
         """Where everything that the sweep runs stands."""
         ...
 
@@ -45,7 +45,7 @@ def nothing_more(many: int) -> tuple[Trial, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class RunQueue:
     """How many runs a plan has, what is due now and paid for, the book that it is kept in, and words for the user.
 
     `more` gives what is due after that, for so many at once, from what came out; nothing in most sweeps. `notice` is
@@ -55,7 +55,7 @@ class Work:
 
     total: int
     due: tuple[Trial, ...]
-    book: Book
+    book: AttemptLog
     notice: str
     idle: str
     losses: str
@@ -69,7 +69,7 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EveryRun:
+class LedgerAttemptLog:
     """A line of the ledger for every start and every end: for sweeps that may show all of their runs.
 
     `nonce` is that of this launch, empty where nothing is to be started.
@@ -89,7 +89,7 @@ class EveryRun:
             ended = attempts.end_of(trial.id, attempt) is not None
             if attempt and not ended and (receipt := unused_receipt(place, attempt)) is not None:
                 waiting[trial.id] = receipt
-            elif attempt and stage_of(place, trial, attempt, ended=ended) is Stage.INTERRUPTED:
+            elif attempt and stage_of(place, trial, attempt, ended=ended) is AttemptState.INTERRUPTED:
                 interrupted.append(trial.id)
             else:
                 more.append(trial.id)
@@ -106,15 +106,15 @@ class EveryRun:
         ended = []
         for trial, attempt, resume in attempts.unsettled():
             last = attempt == attempts.started[trial]
-            realised = self._realised(trials[trial], attempt) if last else {"status": Stage.KILLED.value}
+            realised = self._realised(trials[trial], attempt) if last else {"status": AttemptState.KILLED.value}
             if realised:
                 ended.append(Ended(trial=trial, attempt=attempt, resume=resume, realised=realised))
         if ended:
             self.ledger.settle(self.plan.account, plan=self.plan.id, ended=ended)
 
-    def standing(self) -> Standing:
+    def standing(self) -> AttemptStates:
         """By the ledger first and the files second."""
-        return Standing.of(stages(self.plan, self.folder, self._attempts()))
+        return AttemptStates.of(stages(self.plan, self.folder, self._attempts()))
 
     def runs(self) -> tuple[Trial, ...]:
         """The plan's points, or what was proposed of them so far."""
@@ -127,7 +127,7 @@ class EveryRun:
         """What the last attempt at a trial did, and the digest of its result; nothing where it has not ended."""
         place = self.folder.place(trial.id)
         stage = stage_of(place, trial, attempt)
-        if stage in (Stage.FRESH, Stage.WORKING) or unused_receipt(place, attempt) is not None:
+        if stage in (AttemptState.FRESH, AttemptState.WORKING) or unused_receipt(place, attempt) is not None:
             return {}
         result = TrialResult.read(place.files)
         if result is not None and result.attempt == attempt:
@@ -136,16 +136,16 @@ class EveryRun:
         return {"status": stage.value, "steps": steps_spent(place, trial, attempt)}
 
 
-def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> Work:
+def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
     """The work of a plan that runs every point once, admitted."""
     open_account(priced, ledger)
     reconcile(priced.plan, ledger, folder)
     due = admit(priced, ledger, folder, retry)
     nonce = launch(priced.plan, ledger, folder.private) if due else ""
-    return Work(
+    return RunQueue(
         total=len(priced.plan.trials),
         due=due,
-        book=EveryRun(plan=priced.plan, folder=folder, ledger=ledger, nonce=nonce),
+        book=LedgerAttemptLog(plan=priced.plan, folder=folder, ledger=ledger, nonce=nonce),
         notice="",
         idle=f"All {len(priced.plan.trials)} trials of this plan are finished; nothing is run or charged.",
         losses="trials failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "

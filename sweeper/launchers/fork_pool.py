@@ -39,7 +39,7 @@ WAKE_SECONDS = 0.2
 CHUNK = 1 << 16
 STDERR = 2
 
-Work = Callable[[], bytes]
+ForkWork = Callable[[], bytes]
 
 
 def can_fork() -> bool:
@@ -47,7 +47,7 @@ def can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
-def fork_each(works: Sequence[Work], at_once: int) -> list[bytes | ChildProcessError]:
+def fork_each(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
     """What each piece of work says, at most `at_once` at a time; where its process was lost, one sentence on how.
 
     Whatever ends this call early ends them all.
@@ -120,7 +120,7 @@ class _Children:
             child.end()
         self._selector.close()
 
-    def start(self, place: int, work: Work) -> None:
+    def start(self, place: int, work: ForkWork) -> None:
         """Forks a process for this work."""
         with _unheard() as mask:
             pid, pipe = _fork(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
@@ -164,7 +164,7 @@ def _unheard() -> Iterator[set[signal.Signals | int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _fork(work: Work, mask: Collection[int]) -> tuple[int, int]:
+def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
     """A new process's number, and the pipe by which it says what its work says; these signals wait in it for ever."""
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -183,7 +183,7 @@ def _fork(work: Work, mask: Collection[int]) -> tuple[int, int]:
     return pid, read
 
 
-def _live(work: Work, write: int, be_mortal: Callable[[], None], mask: Collection[int]) -> NoReturn:
+def _live(work: ForkWork, write: int, be_mortal: Callable[[], None], mask: Collection[int]) -> NoReturn:
     """The whole life of a child."""
     try:
         be_mortal()

@@ -15,13 +15,13 @@ from accounting.records.plan import Plan, Trial
 from accounting.selection.interface import SelectionRule
 from sweeper.planning.grid import Point
 from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.remaining_budget import Room
-from sweeper.planning.solver import Terms, trials_of
+from sweeper.planning.remaining_budget import RemainingBudget
+from sweeper.planning.solver import SearchTerms, trials_of
 from sweeper.trial.spec import declare
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class RequiredNoise:
     """The least noise at which a whole search under a rule fits, what it may cost then, and what one run alone does."""
 
     noise_multiplier: float
@@ -37,7 +37,7 @@ def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
     )
 
 
-def admits(priced: PricedPlan, offer: Offer, room: Room) -> bool:
+def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
     """Whether the account admits the plan's search under the rule of an offer."""
     if offer.quote is None:
         return False
@@ -45,7 +45,9 @@ def admits(priced: PricedPlan, offer: Offer, room: Room) -> bool:
     return room.balance.admits(room.balance.policy.takes(offer.quote.guarantee, event))
 
 
-def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: Room) -> Fit | None:
+def fit(
+    priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: RemainingBudget
+) -> RequiredNoise | None:
     """The noise that a search over these trials needs to be admitted; None where no noise is enough.
 
     The held-out records' scores follow: their noise is chosen so that they cost no more.
@@ -78,7 +80,7 @@ def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: 
     if any(own is not None and own <= noise for own in kept):
         return None
     run = PlanEvent(training=worst(one.training for one in alone(noise)))
-    return Fit(
+    return RequiredNoise(
         noise_multiplier=noise,
         epsilon=float(room.left[EPSILON]) if room.by_claim(event) else _price(terms, event),
         single_run=_price(terms, run),
@@ -87,7 +89,7 @@ def fit(priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: 
 
 def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
     """What would fit instead, or how to go on."""
-    room = Room.of(priced, statement)
+    room = RemainingBudget.of(priced, statement)
     takes = room.takes(_terms(priced, priced.rule).event(trial.event for trial in trials))
     raise_it = _raise_it(room, takes, priced.plan.account)
     if DELTA in takes and room.left[DELTA] < takes[DELTA]:
@@ -99,14 +101,22 @@ def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) ->
 
 
 def what_fits(
-    priced: PricedPlan, trials: Sequence[Trial], room: Room, offers: Sequence[Offer], noisier: Fit | None
+    priced: PricedPlan,
+    trials: Sequence[Trial],
+    room: RemainingBudget,
+    offers: Sequence[Offer],
+    noisier: RequiredNoise | None,
 ) -> str:
     """Each way to come down to what is left, in one sentence; `noisier` is the plan's own fit where it is known."""
     return f"What would fit: {', or '.join(_ways(priced, trials, room, offers, noisier))}."
 
 
 def _ways(
-    priced: PricedPlan, trials: Sequence[Trial], room: Room, offers: Sequence[Offer], noisier: Fit | None
+    priced: PricedPlan,
+    trials: Sequence[Trial],
+    room: RemainingBudget,
+    offers: Sequence[Offer],
+    noisier: RequiredNoise | None,
 ) -> Iterator[str]:
     terms, events = _terms(priced, priced.rule), [trial.event for trial in trials]
     runs = len(events) if terms.turns is None else len(terms.turns)
@@ -144,21 +154,21 @@ def _with_noise(trial: Trial, noise: float) -> Point:
     return Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score, "privacy": privacy})
 
 
-def _price(terms: Terms, event: PlanEvent) -> float:
+def _price(terms: SearchTerms, event: PlanEvent) -> float:
     return terms.panel.epsilon(event, terms.delta, terms.adjacency)
 
 
-def _raise_it(room: Room, takes: Mapping[str, float], account: str) -> str:
+def _raise_it(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
     """How to raise the budget, where that makes room for such a charge."""
     if not room.rises(takes):
         return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
     return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."
 
 
-def _terms(priced: PricedPlan, rule: SelectionRule) -> Terms:
+def _terms(priced: PricedPlan, rule: SelectionRule) -> SearchTerms:
     """The plan's own terms under another rule."""
     plan = priced.plan
-    return Terms(
+    return SearchTerms(
         rule=rule,
         panel=priced.panel,
         delta=plan.delta,

@@ -29,7 +29,7 @@ from sweeper.planning import search_options as asked
 from sweeper.planning.grid import Point, Request
 from sweeper.planning.limits import amount, require_meant
 from sweeper.planning.solve_steps import is_open, spend
-from sweeper.planning.solver import Terms, cheapest_rule, open_noises, solve_for, trials_of
+from sweeper.planning.solver import SearchTerms, cheapest_rule, open_noises, solve_for, trials_of
 from sweeper.trial.blocks import blocks_of
 from sweeper.trial.spec import build, declare
 from trainers.data.interface import nominal_units
@@ -104,7 +104,7 @@ def compose_plan(
     offers = {
         label: rule_from_config(rule) for label, rule in rules.items() if asked.covers(rule_from_config(rule), wanted)
     }
-    terms = Terms(
+    terms = SearchTerms(
         rule=Composition(),
         panel=build(_plain(config, "accountant"), "accountant"),
         delta=delta,

@@ -18,7 +18,7 @@ from sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class RemainingBudget:
     """What is left of an account for one more charge at a `delta` fixed beforehand, priced by a panel.
 
     *Guarantee*: what `share` says to be at most 1, the ledger admits as the account stands.
@@ -29,7 +29,7 @@ class Room:
     delta: float
 
     @classmethod
-    def of(cls, priced: PricedPlan, statement: Statement | None) -> Room:
+    def of(cls, priced: PricedPlan, statement: Statement | None) -> RemainingBudget:
         """The room for such a plan, in an account that it would open where there is none yet."""
         plan = priced.plan
         fresh = Balance(budget=plan.budget, policy=Addition(), reserved={})

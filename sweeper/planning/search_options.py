@@ -15,7 +15,7 @@ from accounting.records.proposed import Proposed
 from accounting.selection.interface import Disclosure, Search, SelectionRule
 from sweeper.planning.grid import Point
 from sweeper.planning.optuna_samplers import chooser_of
-from sweeper.planning.solver import NOISE, Terms, open_noises
+from sweeper.planning.solver import NOISE, SearchTerms, open_noises
 
 INDEPENDENT, SHARED = "independent", "shared"
 
@@ -95,7 +95,7 @@ def covers(rule: SelectionRule, search: Search) -> bool:
     return True
 
 
-def check_search(terms: Terms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
+def check_search(terms: SearchTerms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
     """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
     terms.rule.check(asked)
     if (every := score.get("every")) is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:

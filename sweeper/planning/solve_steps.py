@@ -21,7 +21,7 @@ from accounting.accountants.pld import Pld
 from accounting.errors import BadInput, UnsupportedEvent
 from accounting.events.build import DpEvent, PlanEvent
 from sweeper.planning.grid import Point
-from sweeper.planning.solver import MOST_STEPS, Terms, given_noise, training_events
+from sweeper.planning.solver import MOST_STEPS, SearchTerms, given_noise, training_events
 from sweeper.trial.spec import Declaration, declare
 from trainers.declarations.batch_sampling import Sampler
 from trainers.declarations.clip_schedules import BoundSchedule
@@ -45,7 +45,7 @@ def is_open(points: Sequence[Point], solve: object) -> bool:
     return any(left)
 
 
-def spend(points: Sequence[Point], terms: Terms, epsilon: float) -> list[Point]:
+def spend(points: Sequence[Point], terms: SearchTerms, epsilon: float) -> list[Point]:
     """The points with their numbers of steps; raises `BadInput` where not even one step each fits.
 
     Every point's noise multiplier is given.
@@ -80,7 +80,7 @@ class _Alone:
     prices: np.ndarray
 
     @classmethod
-    def of(cls, declaration: Declaration, noise: float, terms: Terms, most: float) -> _Alone:
+    def of(cls, declaration: Declaration, noise: float, terms: SearchTerms, most: float) -> _Alone:
         """Up to the first price above `most`."""
         counts, prices = [1], [_price(declaration.training(noise), terms)]
         while prices[-1] <= most and counts[-1] < MOST_STEPS:
@@ -98,7 +98,7 @@ class _Alone:
         return max(1, math.floor(math.exp(float(np.interp(price, self.prices, self.counts))) + 1e-9))
 
 
-def _price(run: DpEvent, terms: Terms) -> float:
+def _price(run: DpEvent, terms: SearchTerms) -> float:
     """What runs are compared by: by the distribution on a wide grid, which is quick, or else by Renyi curves."""
     try:
         return max(LEAST, Pld(interval=1e-3).epsilon(run, terms.delta, terms.adjacency))

@@ -33,7 +33,7 @@ FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class SearchTerms:
     """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours.
 
     `turns` are the points that each run may take where they are proposed one after another, `spares` the number of
@@ -98,7 +98,7 @@ class Terms:
 
 
 def cheapest_rule(
-    offers: Mapping[str, SelectionRule], points: Sequence[Point], terms: Terms, target: float | None, wanted: str
+    offers: Mapping[str, SelectionRule], points: Sequence[Point], terms: SearchTerms, target: float | None, wanted: str
 ) -> str:
     """The offer that costs least among those that show what is wanted, at the noise that a full grid would need."""
     if wanted not in SHOWN:
@@ -120,7 +120,9 @@ def cheapest_rule(
     return found.label
 
 
-def solve_for(points: list[Point], terms: Terms, target: float | None, solve: str) -> tuple[list[Point], float | None]:
+def solve_for(
+    points: list[Point], terms: SearchTerms, target: float | None, solve: str
+) -> tuple[list[Point], float | None]:
     """The points with the most steps, or the most of the points, that the target pays for at the given noise."""
     if target is None or solve == "noise":
         return points, target
@@ -145,7 +147,7 @@ def solve_for(points: list[Point], terms: Terms, target: float | None, solve: st
     return [replace(point, config={**point.config, "steps": steps}) for point in points], None
 
 
-def trials_of(points: Sequence[Point], terms: Terms, target: float | None) -> list[Trial]:
+def trials_of(points: Sequence[Point], terms: SearchTerms, target: float | None) -> list[Trial]:
     """The points with their noise: the given one, or the smallest at which the whole plan meets the target."""
     declared = [declare(point.config) for point in points]
     _refuse_open_noise(points, declared, terms, target)
@@ -172,7 +174,7 @@ def _closed(axes: Mapping[str, Any], noise: float) -> Mapping[str, Any]:
 
 
 def _refuse_open_noise(
-    points: Sequence[Point], declared: Sequence[Declaration], terms: Terms, target: float | None
+    points: Sequence[Point], declared: Sequence[Declaration], terms: SearchTerms, target: float | None
 ) -> None:
     """Where a rule charges nothing, no price can choose a noise."""
     open_score = any(point.config["score"].get("noise_std", 0) is None for point in points)
@@ -237,7 +239,7 @@ def _with_privacy(config: Mapping[str, Any], noise: float) -> dict[str, Any]:
     return {**config, "privacy": {**kept, "noise_multiplier": noise}}
 
 
-def _with_score_noise(configs: list[dict[str, Any]], terms: Terms, allowed: float) -> list[dict[str, Any]]:
+def _with_score_noise(configs: list[dict[str, Any]], terms: SearchTerms, allowed: float) -> list[dict[str, Any]]:
     """Fills in the scores' noise where it is open: the least that costs the held-out records at most `allowed`.
 
     Training and held-out records are disjoint, so up to there the scores add nothing to the price of the plan.

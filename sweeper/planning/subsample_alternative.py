@@ -12,7 +12,7 @@ from accounting.notation import epsilon_up, noise_up
 from accounting.records.plan import Plan
 from accounting.selection.interface import Disclosure
 from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.solver import Terms
+from sweeper.planning.solver import SearchTerms
 from sweeper.trial.blocks import blocks_of
 from sweeper.trial.spec import declare
 
@@ -40,7 +40,9 @@ def alternative(priced: PricedPlan) -> Alternative | None:
     plan = priced.plan
     if not _could_share(priced):
         return None
-    here = Terms(rule=priced.rule, panel=priced.panel, delta=plan.delta, adjacency=plan.adjacency, shared=plan.shared)
+    here = SearchTerms(
+        rule=priced.rule, panel=priced.panel, delta=plan.delta, adjacency=plan.adjacency, shared=plan.shared
+    )
     there = replace(here, shared=not plan.shared)
     subsample = "independent" if plan.shared else "shared"
     try:
@@ -54,7 +56,7 @@ def alternative(priced: PricedPlan) -> Alternative | None:
     return Alternative(subsample=subsample, noise_multiplier=noise * theirs / ours)
 
 
-def _noise(terms: Terms, plan: Plan) -> float:
+def _noise(terms: SearchTerms, plan: Plan) -> float:
     declared = [declare(trial.config) for trial in plan.trials]
     return terms.rough_noise(
         lambda noise: [PlanEvent(training=one.training(noise)) for one in declared], plan.target_epsilon or 0.0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from accounting.errors import ContractBroken
 from accounting.events import build as events
 from accounting.events.build import DpEvent
-from accounting.records.step_log import Steps, forget_checkpoints, go_on, is_charged, steps_spent
+from accounting.records.step_log import StepLog, forget_checkpoints, go_on, is_charged, steps_spent
 from accounting.records.trial_result import Status, TrialResult
 from sweeper.trial.blocks import stacks
 from sweeper.trial.build import initial_identity, load, make_model, make_streams
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trainers.randomness import Streams
     from trainers.training.checkpoint import TrialJournal
     from trainers.training.gradient_sums import Sums
-    from trainers.training.learning_curves import Watch
+    from trainers.training.learning_curves import CurveRecorder
     from trainers.training.run import Outcome, Progress, Run
 
 
@@ -164,7 +164,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
 
     torch.set_num_threads(machine.threads)
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
-    begin = Steps.begin(session.place, trial, receipt.attempt)
+    begin = StepLog.begin(session.place, trial, receipt.attempt)
     steps = go_on(session.place, trial, receipt) if receipt.resume else begin
     run = Run(
         trainer=declaration.trainer,
@@ -229,9 +229,9 @@ def _train(
     )
 
 
-def _watch(session: Session, data: Split, machine: Machine) -> Watch | None:
+def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
     """How the runs of a group are looked at in their course; None where they are not."""
-    from trainers.training.learning_curves import Watch, look
+    from trainers.training.learning_curves import CurveRecorder, look
 
     declaration = session.declaration
     every = looks_every(declaration.score)
@@ -239,7 +239,7 @@ def _watch(session: Session, data: Split, machine: Machine) -> Watch | None:
         return None
     engine = build(session.trial.config["engine"], "engine")
     about = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
-    return Watch(every=every, look=partial(look, **about, device=machine.device))
+    return CurveRecorder(every=every, look=partial(look, **about, device=machine.device))
 
 
 def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:

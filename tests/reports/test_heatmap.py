@@ -13,7 +13,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from reports.content.panels import Panel, arrange, scale
+from reports.content.panels import MapPanel, arrange, scale
 from reports.content.sweep_table import State, read
 from reports.figures import cell_marks as marks
 from reports.figures.figure_layout import lay_out
@@ -66,7 +66,7 @@ def panels_of(
     axes: dict[str, dict[str, tuple[Any, ...]]],
     noises: tuple[float, ...] = (4.0,),
     fates: dict[int, str] | None = None,
-) -> tuple[Panel, ...]:
+) -> tuple[MapPanel, ...]:
     """Panels of a tidy table as `table.read` makes it."""
     points = [
         {"method": method, "noise_multiplier": noise} | dict(zip(own, values, strict=True))

@@ -18,7 +18,7 @@ from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from accounting.selection.interface import Draw
 from reports.pages.release import write_release
 from sweeper.coordinator.admission import Retry
-from sweeper.coordinator.hidden_search import OneSearch, admit_search
+from sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
 from sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -56,12 +56,12 @@ class Place:
     def plan(self) -> Plan:
         return self.priced.plan
 
-    def admit(self, retry: Retry = Retry.KILLED) -> OneSearch:
+    def admit(self, retry: Retry = Retry.KILLED) -> HiddenSearchLog:
         book = admit_search(self.priced, self.ledger, self.folder, retry)
         self.plan.write(self.folder.plan)
         return book
 
-    def plant(self, draw: Draw) -> OneSearch:
+    def plant(self, draw: Draw) -> HiddenSearchLog:
         """Charges and starts a search, and puts another draw in the place of its own."""
         book = self.admit()
         self.folder.draw.unlink()
@@ -70,7 +70,7 @@ class Place:
         return self.admit()
 
 
-def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
+def work(book: HiddenSearchLog, fates: Mapping[int, float | str | None]) -> list[int]:
     """Does a job's work for every try, in order, and returns those that were begun.
 
     A fate is a score, a status, or None for a job that dies.

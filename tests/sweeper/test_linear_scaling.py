@@ -18,7 +18,7 @@ from accounting.records.proposal_file import choices_of, read_proposals, run_at,
 from accounting.records.proposed import Phase, Proposed
 from sweeper.coordinator.adaptive_search import proposed_runs
 from sweeper.coordinator.admission import Retry
-from sweeper.coordinator.work import Work
+from sweeper.coordinator.work import RunQueue
 from sweeper.job.locks import working
 from sweeper.planning.optuna_samplers import Seen, propose
 from tests.sweeper.searches import Compose, Place, result_of
@@ -175,7 +175,7 @@ def test_a_point_of_another_phase_is_no_run(plan: Plan) -> None:
         Proposed(trials=4, sampler={}, phases=(Phase(trials=3, noise_multiplier=1.0),))
 
 
-def start(here: Place) -> Work:
+def start(here: Place) -> RunQueue:
     work = proposed_runs(here.priced, here.ledger, here.folder, Retry.KILLED)
     here.plan.write(here.folder.plan)
     return work

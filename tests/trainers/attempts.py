@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from accounting.events.build import PlanEvent, repeat
 from accounting.ledger.receipt import Receipt
 from accounting.records.plan import Trial
-from accounting.records.step_log import Steps, can_resume, go_on, steps_spent
+from accounting.records.step_log import StepLog, can_resume, go_on, steps_spent
 from tests.places import both
 from trainers.data.records import Records
 from trainers.declarations.batch_sampling import Poisson
@@ -87,7 +87,9 @@ class Attempt:
     ) -> tuple[Tensor, Outcome]:
         receipt = self.receipt(resume)
         receipt.write(self.place)
-        steps = go_on(both(self.place), self.trial, receipt) if resume else Steps.begin(both(self.place), self.trial, 1)
+        steps = (
+            go_on(both(self.place), self.trial, receipt) if resume else StepLog.begin(both(self.place), self.trial, 1)
+        )
         model = model or fresh_model(resume)
         outcome = train(
             self.run,

@@ -21,7 +21,7 @@ from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.randomness import Streams, reproducible_streams
 from trainers.training.gradient_sums import EngineSums, StackedSums
-from trainers.training.learning_curves import Look, Watch
+from trainers.training.learning_curves import CurvePoint, CurveRecorder
 from trainers.training.loop import train, train_together
 from trainers.training.run import Run
 from trainers.training.weight_averaging import Averages
@@ -87,12 +87,12 @@ def test_runs_side_by_side_have_each_its_own_average(stacked: bool) -> None:
 def test_curves_look_at_the_average_and_leave_the_steps_alone() -> None:
     seen: list[Tensor] = []
 
-    def look(model: nn.Module, _: GradientTransform) -> Look:
+    def look(model: nn.Module, _: GradientTransform) -> CurvePoint:
         seen.append(flat(model))
         return {}
 
     watched, alone = model(0), model(0)
-    train(RUN, watched, Opacus(), RECORDS, streams(0), device="cpu", watch=Watch(every=2, look=look))
+    train(RUN, watched, Opacus(), RECORDS, streams(0), device="cpu", watch=CurveRecorder(every=2, look=look))
     train(RUN, alone, Opacus(), RECORDS, streams(0), device="cpu")
     assert torch.equal(flat(watched), flat(alone))
     assert len(seen) == -(-RUN.steps // 2)

@@ -38,7 +38,7 @@ from trainers.methods.interface import Trainer
 from trainers.methods.transforms import Clip, Normalize
 from trainers.models.initialize import build
 from trainers.randomness import Streams, reproducible_streams, secret_streams
-from trainers.training.batch_and_noise import Chance
+from trainers.training.batch_and_noise import BatchAndNoise
 from trainers.training.gradient_sums import EngineSums, StackedSums, Sums
 from trainers.training.loop import train_together
 from trainers.training.run import Run
@@ -209,18 +209,18 @@ def planted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 
 def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Chance.noise
-    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / 2)
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
 
 
 def noise_not_scaled_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Chance.noise
-    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / self.run.trainer.transform.bound)
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / self.run.trainer.transform.bound)
 
 
 def noise_divided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Chance.noise
-    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size)
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size)
 
 
 def nothing_clipped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from accounting.errors import ContractBroken
 from accounting.events.build import repeat, same
-from accounting.records.step_log import Steps, go_on
+from accounting.records.step_log import StepLog, go_on
 from tests.places import both
 from tests.trainers.attempts import RUN, Attempt, Killed, Spy
 from trainers.methods.dpsgd import DpSgd
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
     attempt = Attempt(place=tmp_path)
     attempt.session()
     whole = attempt.tensors.read_bytes()
-    steps = Steps.read(both(tmp_path), attempt.trial, 1)
+    steps = StepLog.read(both(tmp_path), attempt.trial, 1)
     for content in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
         attempt.tensors.write_bytes(content)
         with pytest.raises(ContractBroken, match="SHA-256 is another"):

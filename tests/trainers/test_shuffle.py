@@ -18,7 +18,7 @@ from accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_g
 from accounting.guarantee import Adjacency
 from accounting.ledger.receipt import Receipt
 from accounting.records.plan import Trial
-from accounting.records.step_log import Steps, go_on, is_charged, steps_spent
+from accounting.records.step_log import StepLog, go_on, is_charged, steps_spent
 from sweeper.planning.plan_builder import PricedPlan
 from tests.places import both
 from trainers.data.records import Records
@@ -176,7 +176,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         if step == PERIOD + 2:
             raise Killed
 
-    def session(steps: Steps, receipt: Receipt, **options: Any) -> Any:
+    def session(steps: StepLog, receipt: Receipt, **options: Any) -> Any:
         receipt.write(tmp_path)
         journal = TrialJournal(receipt=receipt, run=RUN, every=PERIOD, steps=steps)
         return train(
@@ -184,7 +184,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         )
 
     with pytest.raises(Killed):
-        session(Steps.begin(both(tmp_path), trial, 1), paper, on_step=dies)
+        session(StepLog.begin(both(tmp_path), trial, 1), paper, on_step=dies)
     assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
     steps = go_on(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))

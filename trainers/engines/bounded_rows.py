@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from trainers.engines.gradients.layer_gradients import Rows
+from trainers.engines.gradients.layer_gradients import DenseGradient
 from trainers.engines.gradients.micro_batches import packed
 from trainers.engines.gradients.parameters import as_rows, gradient_norms
 from trainers.engines.interface import Minibatch, Task
@@ -73,5 +73,5 @@ def _weighted(gradients: list[Tensor], norms: Tensor, factors: Tensor, count: in
             gradient[broken] = 0
     for gradient in gradients:
         sums.append(torch.zeros(as_rows(gradient).shape[1], dtype=torch.float64, device=norms.device))
-        Rows(rows=as_rows(gradient)[:count]).add_to(sums[-1], factors[:count])
+        DenseGradient(rows=as_rows(gradient)[:count]).add_to(sums[-1], factors[:count])
     return torch.cat(sums)

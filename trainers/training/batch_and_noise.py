@@ -83,7 +83,7 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chance:
+class BatchAndNoise:
     """What K runs draw: `streams`, each with the number of runs in a row that draw from it."""
 
     streams: tuple[tuple[Streams, int], ...]
@@ -92,7 +92,7 @@ class Chance:
     common: bool
 
     @classmethod
-    def of(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> Chance:
+    def of(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> BatchAndNoise:
         """For runs with these streams, of which neighbours may be the same, that sample as `run` does."""
         owners = tuple((one, len(list(rows))) for one, rows in groupby(streams))
         step = as_gaussian_step(run.sampler.event(records=run.train_records, noise_multiplier=1.0))

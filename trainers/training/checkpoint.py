@@ -32,7 +32,7 @@ from accounting.errors import ContractBroken
 from accounting.events.build import compose, flatten, from_json, repeat, to_json
 from accounting.json_files import flush_folder
 from accounting.ledger.receipt import Receipt
-from accounting.records.step_log import Header, Steps, remove_tensors
+from accounting.records.step_log import Header, StepLog, remove_tensors
 from trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
@@ -49,7 +49,7 @@ class TrialJournal:
     receipt: Receipt
     run: Run
     every: int | None
-    steps: Steps
+    steps: StepLog
 
     def __post_init__(self) -> None:
         _plain(self.run.trainer.update.start(torch.zeros(1)))
@@ -74,7 +74,7 @@ class TrialJournal:
         self.steps = self.steps.mark_score()
 
 
-def write_checkpoint(steps: Steps, receipt: Receipt, run: Run, progress: Progress) -> Header:
+def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:
     """Puts a checkpoint in the place of the one before it, in one rename of its header."""
     content = _content(progress)
     sha256 = hashlib.sha256(content).hexdigest()
@@ -97,7 +97,7 @@ def write_checkpoint(steps: Steps, receipt: Receipt, run: Run, progress: Progres
     return header
 
 
-def read_checkpoint(steps: Steps, run: Run, device: torch.device | str) -> Progress:
+def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Progress:
     """The progress that the attempt's checkpoint holds, with the steps lost since then among those that ran."""
     header = steps.header
     if header is None:

@@ -32,16 +32,16 @@ _CHUNK = 1024
 _ROUNDING = 1e-5
 """By how much transforms shorten for the sake of rounding alone, and a little more."""
 
-Look = Mapping[str, float | None]
+CurvePoint = Mapping[str, float | None]
 """Means by name, None where one is not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class CurveRecorder:
     """Looks every so many steps, and after the last one, at a model and what bounds its gradients there."""
 
     every: int
-    look: Callable[[nn.Module, GradientTransform], Look]
+    look: Callable[[nn.Module, GradientTransform], CurvePoint]
 
     def ahead(self, step: int) -> int:
         """How many steps there are from here to the next look."""
@@ -61,7 +61,7 @@ def look(
     engine: Engine,
     device: torch.device | str,
     loss: Loss = CROSS_ENTROPY,
-) -> Look:
+) -> CurvePoint:
     """Accuracy and mean loss on the public test records, and on those trained on where they were declared `public`.
 
     Of these also what the transform does to their gradients, record by record: `mean_factor`, and `shortened`, the

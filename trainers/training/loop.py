@@ -32,9 +32,9 @@ from trainers.methods.updates import Directions
 from trainers.models.checks.modules import refuse_mixing
 from trainers.noise import Lattices
 from trainers.randomness import Streams
-from trainers.training.batch_and_noise import Chance, Tally
+from trainers.training.batch_and_noise import BatchAndNoise, Tally
 from trainers.training.gradient_sums import EngineSums, Sums
-from trainers.training.learning_curves import Watch
+from trainers.training.learning_curves import CurveRecorder
 from trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
 from trainers.training.weight_averaging import Averages
 
@@ -52,7 +52,7 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     journal: Journal | None = None,
     since: Progress | None = None,
-    watch: Watch | None = None,
+    watch: CurveRecorder | None = None,
 ) -> Outcome:
     """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
 
@@ -93,7 +93,7 @@ def train_together(
     should_stop: Callable[[], bool] | None = None,
     journals: Sequence[Journal] | None = None,
     since: Sequence[Progress | None] | None = None,
-    watch: Watch | None = None,
+    watch: CurveRecorder | None = None,
 ) -> tuple[Outcome, ...]:
     """Trains models of one architecture in place, step by step together; `train` says what a step is.
 
@@ -175,7 +175,7 @@ class _Session:
         run, places, started = rows[0].run, [row.progress for row in rows], perf_counter()
         check_epochs(run.sampler, run.train_records, stretch=steps)
         weights = _stacked([here.weights for here in places])
-        chance = Chance.of([row.streams for row in rows], run, self.available, share=self.share)
+        chance = BatchAndNoise.of([row.streams for row in rows], run, self.available, share=self.share)
         sums = self.sums.over([row.place for row in rows], [row.run.trainer.transform for row in rows])
         deviations, rate = [row.run.noise_std for row in rows], _column([row.run.trainer.lr for row in rows], weights)
         lattices, scale = Lattices.of(deviations, weights.device), 1.0
@@ -216,7 +216,7 @@ class _Session:
         return tally.steps
 
 
-def _look(watch: Watch, rows: Sequence[_Row], models: Sequence[nn.Module]) -> None:
+def _look(watch: CurveRecorder, rows: Sequence[_Row], models: Sequence[nn.Module]) -> None:
     """Adds to the curves of runs that are at a step where that is due."""
     for row in rows:
         here = row.progress

@@ -14,7 +14,7 @@ from accounting.events.build import DpEvent, compose, repeat
 from trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
 from trainers.declarations.clip_schedules import CONSTANT, noise_factors
 from trainers.methods.interface import Trainer, check_run
-from trainers.training.learning_curves import Look
+from trainers.training.learning_curves import CurvePoint
 from trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Progress:
     ran: Counter[DpEvent] = field(default_factory=Counter)
     drawn: Drawn = Drawn()
     seconds: float = 0.0
-    curve: tuple[Look, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
     rounded: bool = True
 
     @property
@@ -190,5 +190,5 @@ class Outcome:
     seconds: float
     batch_sizes: BatchSizes
     company: int = 1
-    curve: tuple[Look, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
     rounded: bool = True

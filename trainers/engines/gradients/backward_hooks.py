@@ -21,7 +21,7 @@ from trainers.engines.gradients.layers import LAYERS
 from trainers.engines.gradients.supported_layers import Layer, Unsupported
 
 if TYPE_CHECKING:
-    from trainers.engines.gradients.layer_gradients import Held
+    from trainers.engines.gradients.layer_gradients import LayerGradient
 
 
 @dataclass(kw_only=True, eq=False)
@@ -33,9 +33,9 @@ class Tape:
     examples: int = 0
     leaves: list[Tensor] = field(default_factory=list)
     called: set[nn.Module] = field(default_factory=set)
-    held: dict[nn.Parameter, Held] = field(default_factory=dict)
+    held: dict[nn.Parameter, LayerGradient] = field(default_factory=dict)
 
-    def play(self, inputs: Tensor, targets: Tensor, loss: Loss) -> dict[nn.Parameter, Held]:
+    def play(self, inputs: Tensor, targets: Tensor, loss: Loss) -> dict[nn.Parameter, LayerGradient]:
         """What is held of each trainable parameter, for these examples."""
         self.examples, self.leaves, self.called, self.held = len(inputs), [], set(), {}
         with torch.enable_grad():

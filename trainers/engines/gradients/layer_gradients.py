@@ -16,7 +16,7 @@ _WIDENED = 2**16
 """Numbers that are made float64 at a time."""
 
 
-class Held(Protocol):
+class LayerGradient(Protocol):
     """The gradients of one parameter by each of n examples, in whatever form is cheapest.
 
     *Guarantee*: `norms` are never shorter than what `add_to` sums, and not finite where any number that enters it is
@@ -34,13 +34,13 @@ class Held(Protocol):
         """
         ...
 
-    def without(self, broken: Tensor) -> Held:
+    def without(self, broken: Tensor) -> LayerGradient:
         """The same with zero for the examples that are marked in `broken` [n]."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class DenseGradient:
     """Gradients as they are, one row [n, *shape] for each example."""
 
     rows: Tensor
@@ -56,13 +56,13 @@ class Rows:
         for part, own in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
             flat.addmv_(part.double().t(), own)
 
-    def without(self, broken: Tensor) -> Rows:
+    def without(self, broken: Tensor) -> DenseGradient:
         """The other examples' rows."""
-        return Rows(rows=_zeroed(self.rows, broken))
+        return DenseGradient(rows=_zeroed(self.rows, broken))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outer:
+class OuterProductGradient:
     """Gradients that are outer products of vectors `left` [n, a] and `right` [n, b], and are never formed.
 
     Source: Goodfellow 2015, Efficient Per-Example Gradient Computations.
@@ -84,13 +84,13 @@ class Outer:
         scaled = hardshrink(factors[:, None] * self.left, torch.finfo(self.left.dtype).tiny)
         total.addmm_(scaled.double().t(), self.right.double())
 
-    def without(self, broken: Tensor) -> Outer:
+    def without(self, broken: Tensor) -> OuterProductGradient:
         """The other examples' vectors."""
-        return Outer(left=_zeroed(self.left, broken), right=_zeroed(self.right, broken))
+        return OuterProductGradient(left=_zeroed(self.left, broken), right=_zeroed(self.right, broken))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Entries:
+class SparseGradient:
     """Gradients that are zero but for some rows of a table: `values` [k, *rest], the table's rows and their owners [k].
 
     An example owns each row of the table at most once, so that its norm is that of its values.
@@ -110,13 +110,13 @@ class Entries:
         """Every value goes to its row."""
         total.index_add_(0, self.rows, (self.values * factors[self.owners, None]).double())
 
-    def without(self, broken: Tensor) -> Entries:
+    def without(self, broken: Tensor) -> SparseGradient:
         """The other examples' values."""
         values = _zeroed(self.values, broken[self.owners])
-        return Entries(values=values, rows=self.rows, owners=self.owners, examples=self.examples)
+        return SparseGradient(values=values, rows=self.rows, owners=self.owners, examples=self.examples)
 
 
-def joint_norms(held: Iterable[Held]) -> Tensor:
+def joint_norms(held: Iterable[LayerGradient]) -> Tensor:
     """The norms [n] in float64 of the examples' gradients by all of these parameters together."""
     norms: Tensor = torch.linalg.vector_norm(torch.stack([each.norms() for each in held], dim=1), dim=1)
     return norms

@@ -15,51 +15,56 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.engines.gradients.convolution import weight_gradients
-from trainers.engines.gradients.layer_gradients import Entries, Held, Outer, Rows
+from trainers.engines.gradients.layer_gradients import (
+    DenseGradient,
+    LayerGradient,
+    OuterProductGradient,
+    SparseGradient,
+)
 from trainers.models.weight_standardization import WeightStandardConv2d, pulled_back
 
 Trained = Collection[str]
 
 
-def linear(layer: nn.Linear, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, Held]:
+def linear(layer: nn.Linear, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """One outer product for each example, or the sum of as many as it has positions."""
-    held: dict[str, Held] = {}
+    held: dict[str, LayerGradient] = {}
     if "weight" in trained and inputs.ndim == 2:
-        held["weight"] = Outer(left=gradient, right=inputs)
+        held["weight"] = OuterProductGradient(left=gradient, right=inputs)
     elif "weight" in trained:
-        held["weight"] = Rows(rows=torch.bmm(gradient.flatten(1, -2).transpose(1, 2), inputs.flatten(1, -2)))
+        held["weight"] = DenseGradient(rows=torch.bmm(gradient.flatten(1, -2).transpose(1, 2), inputs.flatten(1, -2)))
     if "bias" in trained:
-        held["bias"] = Rows(rows=gradient if inputs.ndim == 2 else gradient.flatten(1, -2).sum(dim=1))
+        held["bias"] = DenseGradient(rows=gradient if inputs.ndim == 2 else gradient.flatten(1, -2).sum(dim=1))
     return held
 
 
-def convolution(layer: nn.Conv2d, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, Held]:
+def convolution(layer: nn.Conv2d, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """The weight's gradients are formed once, where they are needed, and kept."""
-    held: dict[str, Held] = {}
+    held: dict[str, LayerGradient] = {}
     if "weight" in trained:
-        held["weight"] = Rows(rows=weight_gradients(layer, inputs, gradient))
+        held["weight"] = DenseGradient(rows=weight_gradients(layer, inputs, gradient))
     if "bias" in trained:
-        held["bias"] = Rows(rows=gradient.sum(dim=(2, 3)))
+        held["bias"] = DenseGradient(rows=gradient.sum(dim=(2, 3)))
     return held
 
 
 def standardized_convolution(
     layer: WeightStandardConv2d, trained: Trained, inputs: Tensor, gradient: Tensor
-) -> dict[str, Held]:
+) -> dict[str, LayerGradient]:
     """Each example's gradient by the standardized weight, pulled back through what made it: a map that all share."""
     weight, gain = pulled_back(layer.weight, layer.gain, weight_gradients(layer, inputs, gradient))
     found = {"weight": weight, "gain": gain, "bias": gradient.sum(dim=(2, 3))}
-    return {name: Rows(rows=found[name]) for name in trained}
+    return {name: DenseGradient(rows=found[name]) for name in trained}
 
 
-def group_norm(layer: nn.GroupNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, Held]:
+def group_norm(layer: nn.GroupNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """By channel, summed over positions: gradient times normalized input, and gradient."""
     by_channel = (*gradient.shape[:2], -1)
     products = gradient * functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
     return _chosen(trained, products.reshape(by_channel).sum(dim=2), gradient.reshape(by_channel).sum(dim=2))
 
 
-def layer_norm(layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, Held]:
+def layer_norm(layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """By coordinate, summed over positions: gradient times normalized input, and gradient."""
     products = gradient * functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
     positions = tuple(range(1, inputs.ndim - len(layer.normalized_shape)))
@@ -68,7 +73,7 @@ def layer_norm(layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: 
     return _chosen(trained, products, gradient)
 
 
-def embedding(layer: nn.Embedding, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, Held]:
+def embedding(layer: nn.Embedding, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """For each example and each of its words the sum over where the word stands; none for the padding."""
     words = inputs.flatten(1)
     examples, positions = words.shape
@@ -80,14 +85,14 @@ def embedding(layer: nn.Embedding, trained: Trained, inputs: Tensor, gradient: T
     if layer.padding_idx is not None:
         summed[rows == layer.padding_idx] = 0
     owners = distinct // layer.num_embeddings
-    return {"weight": Entries(values=summed, rows=rows, owners=owners, examples=examples)}
+    return {"weight": SparseGradient(values=summed, rows=rows, owners=owners, examples=examples)}
 
 
-def _chosen(trained: Trained, weight: Tensor, bias: Tensor) -> dict[str, Held]:
-    return {name: Rows(rows=rows) for name, rows in (("weight", weight), ("bias", bias)) if name in trained}
+def _chosen(trained: Trained, weight: Tensor, bias: Tensor) -> dict[str, LayerGradient]:
+    return {name: DenseGradient(rows=rows) for name, rows in (("weight", weight), ("bias", bias)) if name in trained}
 
 
-LAYERS: Mapping[type[nn.Module], Callable[..., dict[str, Held]]] = MappingProxyType(
+LAYERS: Mapping[type[nn.Module], Callable[..., dict[str, LayerGradient]]] = MappingProxyType(
     {
         nn.Linear: linear,
         nn.Conv2d: convolution,

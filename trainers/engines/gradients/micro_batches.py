@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pack:
+class MicroBatch:
     """Whole units of one size that follow one another in a batch: examples from `first` on, `sizes` of them each."""
 
     first: int
@@ -26,7 +26,7 @@ class Pack:
         return torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
 
 
-def packed(sizes: Sequence[int], chunk: int) -> Iterator[Pack]:
+def packed(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
     """All units in their order, in packs of at most `chunk` examples; a unit with more is a pack of its own.
 
     Units of different sizes are in different packs: where a unit stands in its pack depends on its own size and on how
@@ -36,12 +36,12 @@ def packed(sizes: Sequence[int], chunk: int) -> Iterator[Pack]:
     gathered: list[int] = []
     for size in sizes:
         if gathered and (held + size > chunk or size != gathered[0]):
-            yield Pack(first=first, sizes=tuple(gathered))
+            yield MicroBatch(first=first, sizes=tuple(gathered))
             first, held, gathered = first + held, 0, []
         gathered.append(size)
         held += size
     if gathered:
-        yield Pack(first=first, sizes=tuple(gathered))
+        yield MicroBatch(first=first, sizes=tuple(gathered))
 
 
 def check_sizes(sizes: Sequence[int], examples: int) -> None:

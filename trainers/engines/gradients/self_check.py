@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from trainers.declarations.losses import CROSS_ENTROPY, Loss
 from trainers.engines.gradients.backward_hooks import recording
-from trainers.engines.gradients.layer_gradients import Held, Rows, joint_norms
+from trainers.engines.gradients.layer_gradients import DenseGradient, LayerGradient, joint_norms
 from trainers.engines.gradients.parameters import in_places, trainable
 from trainers.engines.gradients.supported_layers import Unsupported, supported_layers
 from trainers.models.checks.probe_inputs import draw_probes
@@ -51,7 +51,9 @@ def prove(
         for ours, norm, theirs in _gradients(twin, parameters, held, probes, targets, loss):
             if not _same(parameters, ours, norm, theirs):
                 raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
-        return sum(each.rows[0].numel() for each in held.values() if isinstance(each, Rows) and each.rows.ndim > 2)
+        return sum(
+            each.rows[0].numel() for each in held.values() if isinstance(each, DenseGradient) and each.rows.ndim > 2
+        )
     except Unsupported:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:
@@ -73,7 +75,7 @@ def moved(model: nn.Module, generator: torch.Generator) -> nn.Module:
 def _gradients(
     model: nn.Module,
     parameters: Sequence[nn.Parameter],
-    held: Mapping[nn.Parameter, Held],
+    held: Mapping[nn.Parameter, LayerGradient],
     probes: Tensor,
     targets: Tensor,
     loss: Loss,
