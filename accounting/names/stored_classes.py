@@ -65,7 +65,7 @@ def canonical(node: Any, family: str) -> Any:
     """The form that identities are hashes of: what 0.1.0 would have stored, with its paths.
 
     >>> canonical({"kind": "private_selection", "mean": 3}, "rule")
-    {'_target_': 'accounting.selection.private_selection.PrivateSelection', 'mean': 3}
+    {'_target_': 'accounting.private_selection.PrivateSelection', 'mean': 3}
     """
     return _written(node, family, lambda tag: {TARGET: identity_name(tag)}, identity_name)
 

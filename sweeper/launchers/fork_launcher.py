@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
@@ -25,12 +26,22 @@ from sweeper.launchers.fork_pool import can_fork, fork_each
 
 log = logging.getLogger("dpsweep")
 
+NEEDED = (
+    "trainers.data.split",
+    "trainers.models.weights_file",
+    "trainers.training.checkpoint",
+    "trainers.training.loop",
+)
+"""Modules that every trial imports."""
+
 ELSE = "hydra/launcher=joblib starts new processes, which may."
 
 
 def prepare(device: str, threads: int) -> None:
     """Imports what a trial needs, or raises `BadInput` where trials on this device can not be forked from here."""
     refuse(device, threads)
+    for name in NEEDED:
+        import_module(name)
 
 
 def refuse(device: str = "cpu", threads: int = 1) -> None:
