@@ -131,7 +131,9 @@ def without_store(ground: Ground) -> None:
 TAMPERINGS = (in_two_copies, restored, without_memory, without_store)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule", ["selection", *(pytest.param(rule, marks=pytest.mark.long) for rule in RULES if rule != "selection")]
+)
 def test_a_copy_of_an_interrupted_sweep_trains_no_more_than_was_paid_for(tmp_path: Path, rule: str) -> None:
     in_two_copies(Ground.at(tmp_path / "ground", (*SWEEP, *CHECKPOINTS, *RULES[rule])))
 

@@ -73,8 +73,8 @@ def test_an_undisturbed_sweep_looks_exactly_as_often_as_it_was_charged_for_witho
     ("words", "kills"),
     [
         pytest.param(CHECKPOINTS, 6, id="checkpoints"),
-        pytest.param((*CHECKPOINTS, "plan.spare_attempts=2"), 4, id="spares"),
-        pytest.param((), 4, id="nothing"),
+        pytest.param((*CHECKPOINTS, "plan.spare_attempts=2"), 4, id="spares", marks=pytest.mark.long),
+        pytest.param((), 4, id="nothing", marks=pytest.mark.long),
     ],
 )
 def test_random_kills_lose_no_charge_and_change_no_report(

@@ -86,7 +86,9 @@ def is_bound(folder: Path) -> bool:
     return done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("what", ["file", "folder", "all"])
+@pytest.mark.parametrize(
+    "what", ["folder", pytest.param("file", marks=pytest.mark.long), pytest.param("all", marks=pytest.mark.long)]
+)
 def test_a_read_only_ledger_is_shown_and_left_alone(bound: Program, ledger: Ledger, what: str) -> None:
     ledger.open("digits", BUDGET)
     assert ledger.path is not None

@@ -51,7 +51,7 @@ def test_a_stored_plan_keeps_the_users_paths(tmp_path: Path) -> None:
     assert Plan.read(tmp_path / "plan.json").foreign_names == {"my_model.Net", "their_heads.Head"}
 
 
-@pytest.mark.parametrize("launcher", ["basic", "fork", "joblib"])
+@pytest.mark.parametrize("launcher", ["basic", "fork", pytest.param("joblib", marks=pytest.mark.long)])
 def test_a_model_of_the_users_trains_under_every_launcher(
     launcher: str, program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -159,7 +159,10 @@ attacked = pytest.mark.randomized(
 
 @attacked
 @each_method
-@pytest.mark.parametrize(("batch_size", "times"), [(RECORDS, TIMES), (RECORDS // 2, 2 * TIMES)])
+@pytest.mark.parametrize(
+    ("batch_size", "times"),
+    [(RECORDS, TIMES), pytest.param(RECORDS // 2, 2 * TIMES, marks=pytest.mark.long)],
+)
 def test_a_canary_gives_away_no_more_than_is_charged_and_nearly_as_much(
     trainer: Trainer, batch_size: int, times: int
 ) -> None:
