@@ -15,29 +15,29 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "accountant": "Accountant",
-    "attack": "lower_bound",
-    "calibration": "calibrate_noise largest_count",
-    "classical": "Classical",
-    "composition": "Composition",
-    "events": "PlanEvent above_threshold adadp black_box compose gaussian noisy_count noisy_max non_private nothing "
-    "output_perturbation poisson_gaussian random_stopping repeat sampled_part select shared_subsample "
+    "accountants.interface": "Accountant",
+    "lower_bounds.lower_bound": "lower_bound",
+    "pricing.calibration": "calibrate_noise largest_count",
+    "accountants.classical": "Classical",
+    "selection.composition": "Composition",
+    "events.build": "PlanEvent above_threshold adadp black_box compose gaussian noisy_count noisy_max non_private "
+    "nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select shared_subsample "
     "shuffled_gaussian truncated_poisson_gaussian without_replacement_gaussian worst",
-    "final": "Final",
+    "selection.final_run": "Final",
     "guarantee": "Adjacency Guarantee",
-    "ledger": "Ledger",
-    "noisy_max": "NoisyMax",
-    "pld": "Pld",
-    "price": "Panel Quote",
-    "offers": "Offer cheapest price_list",
-    "private_selection": "PoissonSelection PrivateSelection",
-    "prv": "Prv",
-    "public": "Public",
-    "random_stopping": "RandomStopping",
-    "rdp": "Conversion Rdp",
-    "subsampled": "Subsampled",
-    "threshold": "Threshold",
-    "tries": "NegativeBinomial Poisson Stopping chance_of_best",
+    "ledger.ledger": "Ledger",
+    "selection.noisy_max": "NoisyMax",
+    "accountants.pld": "Pld",
+    "pricing.panel": "Panel Quote",
+    "pricing.rule_prices": "Offer cheapest price_list",
+    "selection.private_selection": "PoissonSelection PrivateSelection",
+    "accountants.prv": "Prv",
+    "selection.public_data": "Public",
+    "selection.random_stopping": "RandomStopping",
+    "accountants.rdp": "Conversion Rdp",
+    "selection.subsampled": "Subsampled",
+    "selection.threshold": "Threshold",
+    "events.trial_counts": "NegativeBinomial Poisson Stopping chance_of_best",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -22,19 +22,19 @@ import torch
 from torch import nn
 
 from trainers.data.records import Records
-from trainers.dpsgd import DpSgd
-from trainers.engines.engine import Minibatch, Task
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.losses import CrossEntropy, Loss, SquaredError
+from trainers.declarations.lr_schedules import Constant
+from trainers.engines.interface import Minibatch, Task
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import secret_streams
-from trainers.loop import train, train_together
-from trainers.losses import CrossEntropy, Loss, SquaredError
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import StackedSums
+from trainers.randomness import secret_streams
+from trainers.training.gradient_sums import StackedSums
+from trainers.training.loop import train, train_together
+from trainers.training.run import Run
 
 N, D, SIDE, NOISE = 1000, 10, 40, 1.0
 RATES = np.logspace(-3, 0, SIDE)

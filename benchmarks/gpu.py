@@ -18,8 +18,8 @@ import torch
 from blocks import digits, one_by_one, runs_of, together
 from engine import HOOKS, OURS, PLAIN, Step, fused, hooks, plain
 
-from trainers.losses import CrossEntropy
-from trainers.models.initialise import build
+from trainers.declarations.losses import CrossEntropy
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.models.resnet20 import resnet20
 

@@ -18,11 +18,12 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from accounting.account import Balance, Kind
-from accounting.events import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
+from accounting.chain.entries import Kind
+from accounting.chain.hash_chain import following
+from accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
-from accounting.lines import following
+from accounting.ledger.account import Balance
+from accounting.ledger.ledger import Ledger
 from tests.databases import Place, in_file, programs, served
 
 CHARGES, ACCOUNTS, ROUNDS, POINTS = 100_000, 20, 15, 35

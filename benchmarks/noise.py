@@ -20,23 +20,23 @@ from functools import partial
 import numpy as np
 import torch
 
-from trainers.chance import Chance
 from trainers.data.records import Records
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.fused import Fused
 from trainers.engines.stacked import Stack
-from trainers.entropy import secret_streams
-from trainers.loop import train_together
+from trainers.methods.dpsgd import DpSgd
 from trainers.models.cnn import cnn
-from trainers.models.initialise import build
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.noise import Lattices, standard_normal
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums
+from trainers.randomness import secret_streams
+from trainers.training.batch_and_noise import BatchAndNoise
+from trainers.training.gradient_sums import EngineSums, StackedSums
+from trainers.training.loop import train_together
+from trainers.training.run import Run
 
 WORK = (
     ("logistic regression", logistic, (1, 28, 28), 256, 30),
@@ -44,11 +44,11 @@ WORK = (
     ("CNN", cnn, (1, 28, 28), 256, 5),
     ("ResNet20-GN", resnet20, (3, 32, 32), 64, 1),
 )
-OURS = Chance.noise, Lattices.add
+OURS = BatchAndNoise.noise, Lattices.add
 PHILOX = np.random.Generator(np.random.Philox(1))
 
 
-def float32_noise(self: Chance, like: torch.Tensor) -> torch.Tensor:
+def float32_noise(self: BatchAndNoise, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(PHILOX.standard_normal((len(like), like.shape[1]), dtype=np.float32))
 
 
@@ -57,7 +57,7 @@ def float32_sum(self: Lattices, sums: torch.Tensor, drawn: torch.Tensor) -> torc
 
 
 def contender(ours: bool) -> None:
-    Chance.noise, Lattices.add = OURS if ours else (float32_noise, float32_sum)  # type: ignore[method-assign]
+    BatchAndNoise.noise, Lattices.add = OURS if ours else (float32_noise, float32_sum)  # type: ignore[method-assign]
 
 
 def steps(

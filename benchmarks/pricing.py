@@ -17,25 +17,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from accounting import offers, pld, rdp
-from accounting.accountant import Accountant
-from accounting.calibration import calibrate_noise
-from accounting.classical import Classical
-from accounting.composition import Composition
+from accounting.accountants import pld, rdp
+from accounting.accountants.classical import Classical
+from accounting.accountants.interface import Accountant
+from accounting.accountants.pld import Pld
+from accounting.accountants.privacy_profiles import Selected
+from accounting.accountants.rdp import Rdp
 from accounting.errors import UnsupportedEvent
-from accounting.events import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
+from accounting.events.build import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
+from accounting.events.trial_counts import NegativeBinomial
 from accounting.guarantee import Adjacency
-from accounting.noisy_max import NoisyMax
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.private_selection import PoissonSelection, PrivateSelection
-from accounting.profiles import Selected
-from accounting.random_stopping import RandomStopping
-from accounting.rdp import Rdp
-from accounting.selection import SelectionRule
-from accounting.subsampled import Subsampled
-from accounting.threshold import Threshold
-from accounting.tries import NegativeBinomial
+from accounting.pricing import rule_prices as offers
+from accounting.pricing.calibration import calibrate_noise
+from accounting.pricing.panel import Panel
+from accounting.selection.composition import Composition
+from accounting.selection.interface import SelectionRule
+from accounting.selection.noisy_max import NoisyMax
+from accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from accounting.selection.random_stopping import RandomStopping
+from accounting.selection.subsampled import Subsampled
+from accounting.selection.threshold import Threshold
 
 ADD, DELTA, POINTS, STEPS = Adjacency.ADD_OR_REMOVE_ONE, 1e-5, 35, 5000
 RULES: dict[str, SelectionRule] = {

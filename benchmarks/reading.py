@@ -18,7 +18,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
-from sweeper.app import CONF
+from sweeper.commands.hydra_app import CONF
 
 ROUNDS, BATCH = 5, 1000
 

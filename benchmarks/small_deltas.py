@@ -13,13 +13,13 @@ import time
 
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-from accounting import pld
-from accounting.accountant import Steps
-from accounting.events import poisson_gaussian, repeat
-from accounting.grids import Losses
+from accounting.accountants import pld
+from accounting.accountants.interface import GaussianSteps
+from accounting.accountants.loss_grid import Losses
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events.build import poisson_gaussian, repeat
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.rdp import Rdp
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10
@@ -39,7 +39,7 @@ SETTINGS = [
 ]
 
 
-def library(step: Steps, interval: float, delta: float, adjacency: Adjacency) -> float:
+def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjacency) -> float:
     """dp-accounting's self-composition of the same one-step distribution."""
 
     def dense(losses: Losses) -> pld_pmf.DensePLDPmf:
@@ -62,7 +62,7 @@ def main() -> None:
     print("| q | noise | steps | delta | neighbours | dp-accounting | s | tilted | s | lower | RDP |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for rate, noise, count, delta, adjacency in SETTINGS:
-        step = Steps(sample_rate=rate, noise_multiplier=noise, count=count)
+        step = GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
         pld._steps_profile.cache_clear()
         pld._steps_together.cache_clear()

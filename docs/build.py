@@ -14,11 +14,13 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from scipy.optimize import brentq
 
-from accounting.accountant import Accountant
-from accounting.classical import Classical
-from accounting.composition import Composition
+from accounting.accountants.classical import Classical
+from accounting.accountants.interface import Accountant
+from accounting.accountants.pld import Pld
+from accounting.accountants.prv import Prv
+from accounting.accountants.rdp import Rdp
 from accounting.errors import UnsupportedEvent
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     PlanEvent,
     black_box,
@@ -32,18 +34,16 @@ from accounting.events import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
+from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
 from accounting.guarantee import Adjacency
-from accounting.papers import honest_tuning, one_run
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.private_selection import PoissonSelection, PrivateSelection
-from accounting.prv import Prv
-from accounting.random_stopping import RandomStopping
-from accounting.rdp import Rdp
-from accounting.selection import SelectionRule
-from accounting.subsampled import Subsampled
-from accounting.threshold import Threshold
-from accounting.tries import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
+from accounting.pricing.panel import Panel
+from accounting.selection.composition import Composition
+from accounting.selection.interface import SelectionRule
+from accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from accounting.selection.random_stopping import RandomStopping
+from accounting.selection.subsampled import Subsampled
+from accounting.selection.threshold import Threshold
+from reports.reproduction.tables import honest_tuning, one_run
 
 HERE = Path(__file__).parent
 DELTA = 1e-5

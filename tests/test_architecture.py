@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,14 +20,77 @@ MAY_IMPORT = {
     "reports": {"reports", "accounting"},
     "sweeper": set(PACKAGES),
 }
+ROOMS = (
+    "accounting/errors",
+    "accounting/floating_point",
+    "accounting/json_files",
+    "accounting/names",
+    "accounting/notation",
+    "accounting/cautions",
+    "accounting/guarantee",
+    "accounting/events",
+    "accounting/accountants",
+    "accounting/lower_bounds",
+    "accounting/validation",
+    "accounting/chain",
+    "accounting/ledger",
+    "accounting/selection",
+    "accounting/records",
+    "accounting/pricing",
+    "trainers/models/checks",
+    "trainers/noise",
+    "trainers/pretrained_files",
+    "trainers/randomness",
+    "trainers/validation",
+    "trainers/data/text",
+    "trainers/data",
+    "trainers/data/own",
+    "trainers/data/files",
+    "trainers/data/sets",
+    "trainers/declarations",
+    "trainers/methods",
+    "trainers/methods/without_noise",
+    "trainers/models",
+    "trainers/engines/gradients",
+    "trainers/engines",
+    "trainers/training",
+    "reports/content",
+    "reports/figures",
+    "reports/exhibits",
+    "reports/reproduction/tables",
+    "reports/statement",
+    "reports/pages",
+    "reports/__main__",
+    "sweeper/trial",
+    "sweeper/job",
+    "sweeper/launchers",
+    "sweeper/planning",
+    "sweeper/coordinator",
+    "sweeper/preflight",
+    "sweeper/commands",
+    "reports/reproduction",
+    "reports/reproduction/figures",
+    "sweeper/__main__",
+    "sweeper/plugin/hydra_plugins",
+)
+"""Folders of modules, and modules that lie directly in a package: each imports only what stands before it."""
+
+TWICE = {
+    "Constant": "a clip norm's schedule and a learning rate's",
+    "Poisson": "the law of the number of tries and the sampler, both the field's word",
+}
+"""Class names that stand in two files, and why."""
+
+FULL = 15
+ONE_FOR_EACH_FIGURE = "reports/reproduction/figures"
 DOORS = {
     "opacus": {"trainers/engines/opacus.py"},
-    "prv_accountant": {"accounting/prv.py"},
-    "dp_accounting": {"accounting/vocabulary.py"},
-    "optuna": {"sweeper/study.py", "sweeper/samplers.py"},
-    "seaborn": {"reports/heatmap.py"},
-    "pooch": {"trainers/data/fetch.py"},
-    "sqlalchemy": {"accounting/chain.py"},
+    "prv_accountant": {"accounting/accountants/prv.py"},
+    "dp_accounting": {"accounting/events/types.py"},
+    "optuna": {"sweeper/coordinator/study.py", "sweeper/planning/optuna_samplers.py"},
+    "seaborn": {"reports/figures/heatmap.py"},
+    "pooch": {"trainers/data/files/download.py"},
+    "sqlalchemy": {"accounting/chain/storage.py"},
 }
 
 
@@ -48,6 +112,30 @@ def test_arrows_point_one_way(package: str) -> None:
     for path in modules(package):
         ours = {name.partition(".")[0] for name in imports(path)} & set(PACKAGES)
         assert ours <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {ours - MAY_IMPORT[package]}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_import_what_stands_before_them(package: str) -> None:
+    for room, others in runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]().items():
+        if room.partition("/")[0] == package:
+            later = {other for other in others if ROOMS.index(other) > ROOMS.index(room)}
+            assert later == set(), f"{room} imports {later}"
+
+
+def test_no_class_name_stands_in_two_files() -> None:
+    files: dict[str, set[Path]] = {}
+    for package in PACKAGES:
+        for path in modules(package):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    files.setdefault(node.name, set()).add(path)
+    assert {name for name, paths in files.items() if len(paths) > 1} == set(TWICE)
+
+
+def test_no_room_is_too_full() -> None:
+    rooms = {path.parent for package in PACKAGES for path in modules(package)}
+    sizes = {folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py"))) for folder in rooms}
+    assert {name for name, size in sizes.items() if size > FULL} == {ONE_FOR_EACH_FIGURE}
 
 
 @pytest.mark.parametrize("library", DOORS)
@@ -76,10 +164,21 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
 @pytest.mark.parametrize(
     ("program", "heavy"),
     [
-        ("import accounting.price, accounting.pld, accounting.ledger, accounting.plan", "torch hydra optuna seaborn"),
-        ("import sweeper.cli, sweeper.compose, sweeper.points, sweeper.verbs", "torch opacus optuna seaborn pandas"),
+        (
+            "import accounting.pricing.panel, accounting.accountants.pld, accounting.ledger.ledger; "
+            "import accounting.records.plan",
+            "torch hydra optuna seaborn",
+        ),
+        (
+            "import sweeper.commands.cli, sweeper.planning.plan_builder, sweeper.planning.grid, sweeper.commands.sweep",
+            "torch opacus optuna seaborn pandas",
+        ),
         ("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy sweeper"),
-        ("import trainers.dpsgd, trainers.sampling, trainers.scores, trainers.data.idx", "torch opacus hydra"),
+        (
+            "import trainers.methods.dpsgd, trainers.declarations.batch_sampling, trainers.declarations.scores; "
+            "import trainers.data.files.idx",
+            "torch opacus hydra",
+        ),
     ],
 )
 def test_planning_stays_light(program: str, heavy: str) -> None:
@@ -106,8 +205,8 @@ def test_modules_stay_readable(package: str) -> None:
 AMOUNT = re.compile(r"epsilon|delta|noise|divergence|\bmu\b|sigma|budget|\bleft\b|\brest\b|\bprice\b|\bleast\b")
 ROUNDED = re.compile(r"\.?\d*[efgn]$", re.IGNORECASE)
 TEMPLATED = re.compile(r"\{([^{}:]+):([^{}]*)\}")
-WRITER = "accounting/quantities.py"
-QUOTING = {"accounting/pld.py", "accounting/profiles.py"}
+WRITER = "accounting/notation.py"
+QUOTING = {"accounting/accountants/pld.py", "accounting/accountants/privacy_profiles.py"}
 """Accountants whose refusals quote a delta beside a limit of their own."""
 
 

@@ -61,6 +61,18 @@ def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
         assert named == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
 
 
+def test_the_picture_of_the_rooms_is_as_the_imports_are() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert runpy.run_path(str(ROOT / "docs" / "rooms.py"))["insert"](page) == page, "python docs/rooms.py"
+
+
+def test_architecture_names_files_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert all(
+        (ROOT / name).is_file() for name in re.findall(r"`((?:accounting|trainers|sweeper|reports)/[\w/]+\.py)`", page)
+    )
+
+
 def test_the_table_of_methods_models_and_data_is_what_their_files_say() -> None:
     catalogue = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))
     assert catalogue["insert"](README) == README, "python docs/catalogue.py"

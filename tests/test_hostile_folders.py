@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from accounting.errors import DpsweepError, ExitCode
-from accounting.ledger import Ledger
-from accounting.steps import Header
-from accounting.verify import remembered_ends, verify_folder
-from reports import table
-from reports.export import write_export
-from reports.origin import read_command
-from reports.page import write_report
-from reports.release import compose, write_release
+from accounting.ledger.ledger import Ledger
+from accounting.records.folder_audit import remembered_ends, verify_folder
+from accounting.records.step_log import Header
+from reports.content import sweep_table as table
+from reports.content.provenance import read_command
+from reports.pages.curator_page import write_report
+from reports.pages.model_export import write_export
+from reports.pages.release import compose, write_release
 from tests.hostile import CANARY, SCRIPT, VALUES, dumped, forge, places, put, watched, with_ids
 
 FROZEN = Path(__file__).parent / "frozen" / "e41da95"
@@ -79,7 +79,7 @@ def used(folder: Path, ledger_path: Path, *, pages: bool = False) -> None:
 
 def compose_page(folder: Path, ledger: Ledger) -> None:
     """The words of a release, which `write_release` lays out."""
-    from accounting.reading import as_written
+    from accounting.validation import as_written
 
     with as_written("the sweep"):
         compose(table.read(folder, ledger))

@@ -12,8 +12,8 @@ import yaml
 
 from accounting.errors import ExitCode
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
-from sweeper.budget import VERBS
+from accounting.ledger.ledger import Ledger
+from sweeper.commands.budget import VERBS
 from tests.databases import Server
 
 ROOT = Path(__file__).parent.parent

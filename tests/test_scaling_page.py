@@ -16,8 +16,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from accounting.errors import ExitCode
-from sweeper.app import CONF
-from sweeper.workers import MOST, Workers
+from sweeper.commands.hydra_app import CONF
+from sweeper.coordinator.workers import MOST, Workers
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scaling.md").read_text()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.charts import Drawing
-from reports.sections import Segment
-from reports.sheets import Sheet
+from reports.content.sections import Segment
+from reports.content.tables import Sheet
+from reports.figures.charts import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from accounting.plan import write_json
-from reports.rendering import fill, store
+from accounting.json_files import write_json
+from reports.pages.templates import fill, store
 from reports.reproduction.finding import Reproduction
 
 FILE = "index.html"

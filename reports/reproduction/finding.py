@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from accounting.errors import BadInput
-from reports.charts import Drawing
+from reports.content.sweep_table import Sweep
+from reports.content.tables import Item, Sheet
+from reports.figures.charts import Drawing
 from reports.reproduction import figures
-from reports.sheets import Item, Sheet
-from reports.table import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from accounting.accountants.rdp import Conversion, Rdp
 from accounting.errors import BadInput, DpsweepError, ExitCode, UnsupportedEvent
-from accounting.ledger import Ledger
-from accounting.quantities import delta_up, epsilon_up
-from accounting.rdp import Conversion, Rdp
-from reports.bill import read_bill
+from accounting.ledger.ledger import Ledger
+from accounting.notation import delta_up, epsilon_up
+from reports.content.charges import read_bill
+from reports.content.sweep_table import Sweep, read
+from reports.content.tables import Sheet
 from reports.reproduction.finding import sheet
-from reports.sheets import Sheet
-from reports.table import Sweep, read
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger import Ledger
+from accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET
 from tests.databases import Place
 

@@ -9,10 +9,13 @@ from dp_accounting.dp_event import LaplaceDpEvent, PoissonSampledDpEvent, Sample
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from accounting.accountant import Accountant, plan_epsilon
-from accounting.classical import Classical
+from accounting.accountants.classical import Classical
+from accounting.accountants.interface import Accountant, plan_epsilon
+from accounting.accountants.pld import Pld
+from accounting.accountants.prv import Prv
+from accounting.accountants.rdp import Conversion, Rdp
 from accounting.errors import UnsupportedEvent
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     PlanEvent,
     above_threshold,
@@ -39,11 +42,8 @@ from accounting.events import (
     without_replacement_gaussian,
     worst,
 )
+from accounting.events.trial_counts import NegativeBinomial, Poisson
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.prv import Prv
-from accounting.rdp import Conversion, Rdp
-from accounting.tries import NegativeBinomial, Poisson
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 ACCOUNTANTS = [

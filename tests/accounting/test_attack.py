@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from accounting.accountant import Accountant
-from accounting.attack import best_of, first_good_masses, forced, lower_bound, winner_masses
-from accounting.canary import Cells, Sightings, watch
+from accounting.accountants.interface import Accountant
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
 from accounting.errors import UnsupportedEvent
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     above_threshold,
     compose,
@@ -33,16 +33,16 @@ from accounting.events import (
     without_replacement_gaussian,
     worst,
 )
+from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
 from accounting.guarantee import Adjacency
-from accounting.likelihood import weigh
-from accounting.pld import Pld
-from accounting.rdp import Rdp
-from accounting.tries import NegativeBinomial, Poisson, Stopping
-from accounting.winners import Fixed, Law, winner_above, winner_below
+from accounting.lower_bounds.best_of_k import Fixed, Law, winner_above, winner_below
+from accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, watch
+from accounting.lower_bounds.likelihood_ratio import weigh
+from accounting.lower_bounds.lower_bound import best_of, first_good_masses, forced, lower_bound, winner_masses
 from tests.accounting.finite import best, cases, first_good, probabilities
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
-View = Callable[[Sequence[Sightings]], Cells | None]
+View = Callable[[Sequence[CanarySteps]], LatticePmf | None]
 STOPPING = Stopping(gamma=0.15, limit=12)
 VIEWS: list[View] = [watch, weigh]
 
@@ -77,7 +77,7 @@ def test_replacement_is_attacked_nearly_as_well_as_possible(noise: float, exact:
 
 def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charges() -> None:
     """q=.01, noise 1.2, 2000 steps: by the plain sum alone 4.087, by the likelihood more; composition charges 6.67."""
-    steps = [Sightings(rate=0.01, noise_multiplier=1.2, count=2000)]
+    steps = [CanarySteps(rate=0.01, noise_multiplier=1.2, count=2000)]
     by_sum, by_likelihood = (best_of(view(steps), Fixed(count=10), 1e-5) for view in VIEWS)  # type: ignore[arg-type]
     assert by_sum == pytest.approx(4.087, abs=1e-3)
     assert by_sum < by_likelihood <= Pld().epsilon(run(1.2, 20_000, 0.01), 1e-5, ADD)
@@ -146,7 +146,7 @@ def test_what_cannot_be_attacked_is_left_out() -> None:
 @pytest.mark.parametrize("instead", [0, -1])
 def test_three_drawn_values_tell_the_neighbours_apart_as_often_as_the_masses_say(view: View, instead: int) -> None:
     rng = np.random.Generator(np.random.Philox(7))
-    step = Sightings(rate=0.3, noise_multiplier=0.8, count=3, instead=instead)
+    step = CanarySteps(rate=0.3, noise_multiplier=0.8, count=3, instead=instead)
     guessed = [
         np.mean(_more_likely(step, rng.normal(0, 0.8, (400_000, 3)) + moved * (rng.random((400_000, 3)) < 0.3)))
         for moved in (1, instead)
@@ -159,7 +159,7 @@ def test_three_drawn_values_tell_the_neighbours_apart_as_often_as_the_masses_say
     assert apart == pytest.approx(guessed[0] - guessed[1], abs=0.03 if view is watch else 0.005)
 
 
-def _more_likely(step: Sightings, values: np.ndarray) -> np.ndarray:
+def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:
     """Whether the record is more likely to be there than its neighbour."""
     alone = stats.norm(0, step.noise_multiplier).pdf(values)
     both = [

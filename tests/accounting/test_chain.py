@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from accounting import chain, lines
-from accounting.chain import Chain
+from accounting.chain import hash_chain as lines
+from accounting.chain import storage as chain
+from accounting.chain.storage import Chain
 from accounting.errors import BadInput, LedgerDamaged
-from accounting.ledger import Ledger
+from accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET, charge, charged
 from tests.databases import Place, Server, in_file
 

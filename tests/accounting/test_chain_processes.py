@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accounting import chain
+from accounting.chain import storage as chain
 from accounting.errors import BudgetRefused, DpsweepError, LedgerDamaged
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
+from accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET, charge, charged, processes
 from tests.databases import Place
 

@@ -6,12 +6,21 @@ import math
 
 import pytest
 
-from accounting.events import PlanEvent, above_threshold, black_box, compose, gaussian, random_stopping, repeat, select
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events.build import (
+    PlanEvent,
+    above_threshold,
+    black_box,
+    compose,
+    gaussian,
+    random_stopping,
+    repeat,
+    select,
+)
+from accounting.events.trial_counts import NegativeBinomial, Poisson
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.rdp import Rdp
-from accounting.threshold import Threshold
-from accounting.tries import NegativeBinomial, Poisson
+from accounting.selection.threshold import Threshold
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 RUN = gaussian(noise_multiplier=4.0)

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from accounting.classical import SHARES, Classical, lecture_noise
+from accounting.accountants.classical import SHARES, Classical, lecture_noise
+from accounting.accountants.pld import Pld
+from accounting.accountants.privacy_profiles import GaussianProfile
 from accounting.errors import UnsupportedEvent
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     PlanEvent,
     black_box,
@@ -31,11 +33,9 @@ from accounting.events import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
+from accounting.events.trial_counts import Poisson
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.profiles import GaussianProfile
-from accounting.tries import Poisson
+from accounting.pricing.panel import Panel
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 CLASSICAL = Classical()

@@ -4,7 +4,7 @@ import pytest
 from dp_accounting.dp_event import LaplaceDpEvent
 
 from accounting.errors import BadInput
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     as_epoch,
     as_gaussian_step,

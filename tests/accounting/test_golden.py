@@ -18,9 +18,12 @@ from prv_accountant import PRVAccountant
 from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
 from scipy.optimize import brentq
 
-from accounting.accountant import Accountant
+from accounting.accountants.interface import Accountant
+from accounting.accountants.pld import Pld
+from accounting.accountants.prv import Prv
+from accounting.accountants.rdp import ORDERS, Conversion, Rdp
 from accounting.errors import UnsupportedEvent
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     compose,
     gaussian,
@@ -35,11 +38,8 @@ from accounting.events import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
+from accounting.events.trial_counts import NegativeBinomial, Poisson
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.prv import Prv
-from accounting.rdp import ORDERS, Conversion, Rdp
-from accounting.tries import NegativeBinomial, Poisson
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 MIRONOV = Rdp(conversion=Conversion.MIRONOV)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import pld, rdp
-from accounting.accountant import Accountant, Steps, coarser, coarser_batches
-from accounting.event_json import FEW
-from accounting.events import (
+from accounting.accountants import pld, rdp
+from accounting.accountants.interface import Accountant, GaussianSteps, coarser, coarser_batches
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events.build import (
     DpEvent,
     PlanEvent,
     as_fixed_size_step,
@@ -27,11 +28,10 @@ from accounting.events import (
     to_json,
     without_replacement_gaussian,
 )
+from accounting.events.serialize import FEW
+from accounting.events.trial_counts import NegativeBinomial
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.rdp import Rdp
-from accounting.tries import NegativeBinomial
+from accounting.pricing.panel import Panel
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -46,7 +46,9 @@ def ramp(steps: int, noise: float = 1.2, rate: float = 0.02) -> DpEvent:
     most=st.integers(1, 20),
 )
 def test_groups_are_few_lose_no_step_and_add_no_noise(noises: dict[float, int], most: int) -> None:
-    steps = tuple(Steps(sample_rate=0.5, noise_multiplier=noise, count=count) for noise, count in noises.items())
+    steps = tuple(
+        GaussianSteps(sample_rate=0.5, noise_multiplier=noise, count=count) for noise, count in noises.items()
+    )
     coarse = coarser(steps, most)
     assert len(coarse) <= max(1, most)
     fine, rounded = (
@@ -60,8 +62,8 @@ def test_groups_are_few_lose_no_step_and_add_no_noise(noises: dict[float, int], 
 
 def test_a_noise_that_most_steps_have_stands_alone() -> None:
     falling = [1.001**step for step in range(600)]
-    kinds = [Steps(sample_rate=0.1, noise_multiplier=noise, count=1) for noise in falling]
-    floor = Steps(sample_rate=0.1, noise_multiplier=2.0, count=5000)
+    kinds = [GaussianSteps(sample_rate=0.1, noise_multiplier=noise, count=1) for noise in falling]
+    floor = GaussianSteps(sample_rate=0.1, noise_multiplier=2.0, count=5000)
     assert floor in coarser((*kinds, floor), 4)
 
 

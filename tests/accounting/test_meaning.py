@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.errors import BadInput
-from accounting.meaning import (
+from accounting.cautions import (
     acceptance,
     cautions,
     delta_in_words,
@@ -18,6 +17,7 @@ from accounting.meaning import (
     is_noticeable,
     require_small_delta,
 )
+from accounting.errors import BadInput
 
 
 @pytest.mark.parametrize(("delta", "large"), [(0.05, True), (0.001, True), (0.000999, False), (1e-5, False)])

@@ -27,7 +27,7 @@ from accounting import (
     price_list,
     repeat,
 )
-from accounting.offers import cheapest
+from accounting.pricing.rule_prices import cheapest
 
 DELTA = 1e-5
 ADD = Adjacency.ADD_OR_REMOVE_ONE

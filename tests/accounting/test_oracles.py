@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 from scipy import special
 
-from accounting import claims, renyi
-from accounting.claims import Theorem
-from accounting.events import DpEvent, above_threshold, gaussian, noisy_max, random_stopping, select
+from accounting.accountants import approximate_dp as claims
+from accounting.accountants import renyi_curves as renyi
+from accounting.accountants.approximate_dp import Theorem
+from accounting.accountants.privacy_profiles import Sampled, Selected, Worst
+from accounting.accountants.rdp import noisy_max_epsilon
+from accounting.events.build import DpEvent, above_threshold, gaussian, noisy_max, random_stopping, select
+from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
 from accounting.guarantee import Adjacency
-from accounting.profiles import Sampled, Selected, Worst
-from accounting.rdp import noisy_max_epsilon
-from accounting.subsampled import TrainOn
-from accounting.tries import NegativeBinomial, Poisson, Stopping
+from accounting.selection.subsampled import TrainOn
 from tests.accounting.finite import (
     OUTCOMES,
     SLACK,

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from accounting.composition import Composition
 from accounting.errors import BadInput, NoReceipt
-from accounting.events import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
+from accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from accounting.guarantee import Guarantee
-from accounting.plan import Block, Plan, Trial, write_json
-from accounting.receipt import Receipt
-from accounting.result import Status, TrialResult
+from accounting.json_files import write_json
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Block, Plan, Trial
+from accounting.records.trial_result import Status, TrialResult
+from accounting.selection.composition import Composition
 from tests.places import NONCE, launched
 
 
@@ -30,7 +31,7 @@ def plan(budget: float = 10.0) -> Plan:
         account="digits",
         budget=Guarantee(epsilon=budget, delta=1e-4),
         delta=1e-5,
-        rule={"_target_": "accounting.composition.Composition"},
+        rule={"_target_": "accounting.selection.composition.Composition"},
         blocks=tuple(Block(trials=(one,)) for one in trials),
         event=Composition().event([one.event for one in trials]),
         target_epsilon=8.0,

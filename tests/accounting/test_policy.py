@@ -13,15 +13,33 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.account import Balance, Kind, budget_to_json
+from accounting.accountants.privacy_profiles import GaussianProfile
+from accounting.accountants.rdp import ORDERS, Rdp
+from accounting.chain.entries import Kind
 from accounting.errors import BadInput
-from accounting.events import PlanEvent, black_box, compose, gaussian, poisson_gaussian, random_stopping, repeat, select
+from accounting.events.build import (
+    PlanEvent,
+    black_box,
+    compose,
+    gaussian,
+    poisson_gaussian,
+    random_stopping,
+    repeat,
+    select,
+)
+from accounting.events.trial_counts import NegativeBinomial
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.policy import DELTA, DIVERGENCE, EPSILON, Addition, Policy, RenyiFilter, policy_from_config
-from accounting.policy import policy_to_json as to_json
-from accounting.profiles import GaussianProfile
-from accounting.rdp import ORDERS, Rdp
-from accounting.tries import NegativeBinomial
+from accounting.ledger.account import Balance, budget_to_json
+from accounting.ledger.composition_policy import (
+    DELTA,
+    DIVERGENCE,
+    EPSILON,
+    Addition,
+    Policy,
+    RenyiFilter,
+    policy_from_config,
+)
+from accounting.ledger.composition_policy import policy_to_json as to_json
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
@@ -290,10 +308,10 @@ def test_nothing_but_a_policy_is_called(tmp_path: Path) -> None:
     """A ledger that several people write to must not make another one's machine run anything."""
     for target, parameters in (
         ("os.mkdir", {"path": str(tmp_path / "made")}),
-        ("accounting.policy.exact", {"value": 1.0}),
-        ("accounting.policy.Policy", {}),
+        ("accounting.ledger.composition_policy.exact", {"value": 1.0}),
+        ("accounting.ledger.composition_policy.Policy", {}),
         ("accounting.guarantee.Guarantee", {"epsilon": 1.0, "delta": 0.0}),
-        ("accounting.policy.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),
+        ("accounting.ledger.composition_policy.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),
         ("nosuch.Thing", {}),
         ("", {}),
     ):

@@ -10,14 +10,11 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from accounting import losses
-from accounting.accountant import Steps
-from accounting.errors import UnsupportedEvent
-from accounting.events import compose, noisy_count, poisson_gaussian, repeat, select
-from accounting.grids import Losses
-from accounting.guarantee import Adjacency
-from accounting.pld import Pld, _Discrete, _steps_together
-from accounting.profiles import (
+from accounting.accountants import privacy_loss as losses
+from accounting.accountants.interface import GaussianSteps
+from accounting.accountants.loss_grid import Losses
+from accounting.accountants.pld import Pld, _Discrete, _steps_together
+from accounting.accountants.privacy_profiles import (
     Claimed,
     Everything,
     GaussianProfile,
@@ -28,8 +25,11 @@ from accounting.profiles import (
     Worst,
     invert,
 )
-from accounting.tilted import Composition
-from accounting.tries import NegativeBinomial
+from accounting.accountants.tilted_transform import ComposedLosses
+from accounting.errors import UnsupportedEvent
+from accounting.events.build import compose, noisy_count, poisson_gaussian, repeat, select
+from accounting.events.trial_counts import NegativeBinomial
+from accounting.guarantee import Adjacency
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000)
@@ -102,7 +102,7 @@ def test_distributions_agree_with_the_librarys(
         value_discretization_interval=1e-3,
         neighboring_relation=NeighboringRelation[adjacency.name],
     ).self_compose(steps)
-    step = Steps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
+    step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
     ours = _Discrete.of([_steps_together(step, 1e-3, adjacency)])
     for delta in (1e-2, 1e-5, 1e-7):
         # An unsampled Gaussian collapses into one exactly; the library convolves its discretisation.
@@ -112,9 +112,9 @@ def test_distributions_agree_with_the_librarys(
         assert losses_of_one.probabilities.sum() == pytest.approx(1.0, abs=1e-10)
 
 
-def one_step(probabilities: np.ndarray, interval: float, infinite: float) -> Composition:
+def one_step(probabilities: np.ndarray, interval: float, infinite: float) -> ComposedLosses:
     one = Losses(lowest=-199, interval=interval, probabilities=probabilities, infinite=infinite)
-    return Composition([(one, 1)])
+    return ComposedLosses([(one, 1)])
 
 
 def test_a_grid_passes_through_its_curve_and_lies_above_between() -> None:
@@ -189,6 +189,6 @@ def test_halving_the_interval_changes_next_to_nothing(sample_rate: float, noise_
     for adjacency in (ADD, REPLACE):
         whole = Pld().epsilon(event, 1e-5, adjacency)
         fine = min(1e-4, 0.1 * sample_rate / noise_multiplier) / 2
-        step = Steps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
+        step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
         half = _Discrete.of([_steps_together(step, fine, adjacency)]).epsilon(1e-5)
         assert half - 1e-6 <= whole <= half * 1.001

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from accounting.errors import BudgetRefused
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
-from accounting.quantities import (
+from accounting.ledger.ledger import Ledger
+from accounting.notation import (
     apart,
     delta_down,
     delta_up,

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Kind
+from accounting.chain.entries import Kind
 from accounting.errors import BadInput, LedgerDamaged
-from accounting.events import PlanEvent, poisson_gaussian, repeat
-from accounting.fingerprint import Fingerprint
+from accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from accounting.guarantee import Guarantee
-from accounting.ledger import ADDITION, Ledger
-from accounting.policy import Addition, Policy, RenyiFilter
-from accounting.receipt import Receipt
-from accounting.remembered import RememberedEnd
-from accounting.restoring import Receipts, restore
+from accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from accounting.ledger.data_fingerprint import Fingerprint
+from accounting.ledger.ledger import ADDITION, Ledger
+from accounting.ledger.receipt import Receipt
+from accounting.ledger.remembered_ends import RememberedEnd
+from accounting.ledger.restore import Receipts, restore
 from tests.accounting.books import processes
 from tests.databases import Place, Server
 

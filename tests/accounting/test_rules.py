@@ -9,9 +9,10 @@ from random import Random
 import pytest
 import yaml
 
-from accounting.composition import Composition
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
 from accounting.errors import BadInput
-from accounting.events import (
+from accounting.events.build import (
     PlanEvent,
     compose,
     noisy_count,
@@ -24,14 +25,11 @@ from accounting.events import (
     select,
     worst,
 )
+from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from accounting.guarantee import Adjacency
-from accounting.noisy_max import NoisyMax
-from accounting.pld import Pld
-from accounting.private_selection import PoissonSelection, PrivateSelection
-from accounting.public import Public
-from accounting.random_stopping import RandomStopping, best_delta2
-from accounting.rdp import Rdp
-from accounting.selection import (
+from accounting.selection.composition import Composition
+from accounting.selection.interface import (
     Disclosure,
     Draw,
     Proposals,
@@ -40,10 +38,12 @@ from accounting.selection import (
     best_points,
     rule_from_config,
 )
-from accounting.subsampled import Subsampled, TrainOn
-from accounting.threshold import Threshold
-from accounting.tries import NegativeBinomial, Poisson, Stopping
-from accounting.vocabulary import RandomStoppingDpEvent, ThresholdDpEvent
+from accounting.selection.noisy_max import NoisyMax
+from accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from accounting.selection.public_data import Public
+from accounting.selection.random_stopping import RandomStopping, best_delta2
+from accounting.selection.subsampled import Subsampled, TrainOn
+from accounting.selection.threshold import Threshold
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 DELTA = 1e-5
@@ -346,8 +346,8 @@ def test_every_yaml_that_names_a_rule_builds_one(path: Path) -> None:
 
 
 def test_a_rule_within_a_rule_is_built() -> None:
-    inner = {"_target_": "accounting.private_selection.PrivateSelection", "eta": 0.0}
-    form = {"_target_": "accounting.subsampled.Subsampled", "rate": 0.1, "train_on": "all", "rule": inner}
+    inner = {"_target_": "accounting.selection.private_selection.PrivateSelection", "eta": 0.0}
+    form = {"_target_": "accounting.selection.subsampled.Subsampled", "rate": 0.1, "train_on": "all", "rule": inner}
     assert rule_from_config(form) == Subsampled(rate=0.1, rule=PrivateSelection(eta=0.0), train_on=TrainOn.ALL)
     with pytest.raises(BadInput, match="to name a selection rule"):
         rule_from_config({**form, "rule": {**inner, "eta": -2.0}})

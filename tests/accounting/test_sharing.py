@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.composition import Composition
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
 from accounting.errors import BadInput
-from accounting.events import (
+from accounting.events.build import (
     DpEvent,
     PlanEvent,
     compose,
@@ -24,9 +25,8 @@ from accounting.events import (
     without_replacement_gaussian,
 )
 from accounting.guarantee import Adjacency
-from accounting.paid import paid_for
-from accounting.pld import Pld
-from accounting.rdp import Rdp
+from accounting.records.charged_events import paid_for
+from accounting.selection.composition import Composition
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 

@@ -12,12 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import events
 from accounting.errors import ContractBroken, NoReceipt
-from accounting.events import PlanEvent
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.steps import Header, Steps, can_resume, forget_checkpoints, go_on, steps_priced, steps_spent
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.step_log import (
+    Header,
+    StepLog,
+    can_resume,
+    forget_checkpoints,
+    go_on,
+    steps_priced,
+    steps_spent,
+)
 from tests.places import both
 
 STEP = events.poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0)
@@ -33,7 +41,7 @@ RECEIPT = Receipt(
 TENSORS = b"weights of a kind"
 
 
-def checkpoint(steps: Steps, *, step: int, spent: int | None = None, receipt: Receipt = RECEIPT) -> Steps:
+def checkpoint(steps: StepLog, *, step: int, spent: int | None = None, receipt: Receipt = RECEIPT) -> StepLog:
     """What a job does after a stretch, on 17 bytes of weights."""
     header = Header(
         plan=receipt.plan,
@@ -52,12 +60,12 @@ def checkpoint(steps: Steps, *, step: int, spent: int | None = None, receipt: Re
     return replace(steps, header=header)
 
 
-def begun(place: Path) -> Steps:
+def begun(place: Path) -> StepLog:
     RECEIPT.write(place)
-    return Steps.begin(both(place), TRIAL, 2)
+    return StepLog.begin(both(place), TRIAL, 2)
 
 
-def interrupted(place: Path) -> Steps:
+def interrupted(place: Path) -> StepLog:
     """Killed in its second stretch of four."""
     return checkpoint(begun(place).mark(4), step=4).mark(4)
 
@@ -73,7 +81,7 @@ def test_a_killed_stretch_counts_in_full_and_a_checkpoint_counts_what_ran(tmp_pa
     assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 3, "it was stopped before the fourth"
     steps = steps.mark(4)
     assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 7
-    assert Steps.read(both(tmp_path), TRIAL, 2) == go_on(both(tmp_path), TRIAL, RECEIPT) == steps
+    assert StepLog.read(both(tmp_path), TRIAL, 2) == go_on(both(tmp_path), TRIAL, RECEIPT) == steps
     assert can_resume(both(tmp_path), TRIAL, 2)
 
 
@@ -94,7 +102,7 @@ def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
             steps.mark(more)
     assert steps_spent(both(tmp_path), TRIAL, 2) == 14
     with pytest.raises(ContractBroken, match="0 steps taken and 15 to come"):
-        Steps.begin(both(tmp_path), TRIAL, 3).mark(15)
+        StepLog.begin(both(tmp_path), TRIAL, 3).mark(15)
     assert not (tmp_path / "steps-3").exists()
 
 
@@ -102,7 +110,7 @@ def test_an_attempt_begins_once(tmp_path: Path) -> None:
     begun(tmp_path).mark(4)
     with pytest.raises(ContractBroken, match="File exists"):
         begun(tmp_path).mark(4)
-    assert Steps.begin(both(tmp_path), TRIAL, 3).mark(4).spent == 4, "another attempt is another file"
+    assert StepLog.begin(both(tmp_path), TRIAL, 3).mark(4).spent == 4, "another attempt is another file"
 
 
 def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
@@ -111,7 +119,7 @@ def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
     scored = steps.mark_score()
     assert not can_resume(both(tmp_path), TRIAL, 2)
     assert steps_spent(both(tmp_path), TRIAL, 2) == 8
-    assert Steps.read(both(tmp_path), TRIAL, 2) == scored
+    assert StepLog.read(both(tmp_path), TRIAL, 2) == scored
     for more in (lambda: scored.mark(1), scored.mark_score, lambda: go_on(both(tmp_path), TRIAL, RECEIPT)):
         with pytest.raises(ContractBroken, match="was scored"):
             more()
@@ -181,7 +189,7 @@ def test_a_mark_is_on_the_disk_before_it_is_answered(tmp_path: Path, monkeypatch
         flushed.append((os.fstat(handle).st_ino, os.fstat(handle).st_size))
 
     monkeypatch.setattr(os, "fsync", watch)
-    steps = Steps.begin(both(tmp_path), TRIAL, 2).mark(4)
+    steps = StepLog.begin(both(tmp_path), TRIAL, 2).mark(4)
     path = tmp_path / "steps-2"
     assert (path.stat().st_ino, len("4 4\n")) in flushed
     assert tmp_path.stat().st_ino in {number for number, _ in flushed}, "nor may the file's name be lost"

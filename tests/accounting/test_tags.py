@@ -16,19 +16,20 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting import tags
-from accounting.account import Balance
-from accounting.composition import Composition
 from accounting.errors import BadInput
-from accounting.former_names import FORMER_NAMES
 from accounting.guarantee import Adjacency, Guarantee
-from accounting.ledger import Ledger
-from accounting.plan import Plan, Trial, digest
-from accounting.policy import Addition
-from accounting.private_selection import PrivateSelection
-from accounting.selection import rule_from_config
-from accounting.stored import build_own, canonical, foreign_names, stored, stored_config
-from accounting.turns import Proposed
+from accounting.json_files import digest
+from accounting.ledger.account import Balance
+from accounting.ledger.composition_policy import Addition
+from accounting.ledger.ledger import Ledger
+from accounting.names import tags
+from accounting.names.former_names import FORMER_NAMES
+from accounting.names.stored_classes import build_own, canonical, foreign_names, stored, stored_config
+from accounting.records.plan import Plan, Trial
+from accounting.records.proposed import Proposed
+from accounting.selection.composition import Composition
+from accounting.selection.interface import rule_from_config
+from accounting.selection.private_selection import PrivateSelection
 
 ROOT = Path(__file__).parent.parent.parent
 FROZEN = ROOT / "tests" / "frozen" / "e41da95"
@@ -65,7 +66,7 @@ def test_every_class_that_conf_names_has_a_tag() -> None:
     targets = of_conf()
     assert len({target for target, _ in targets}) > 60
     for target, _ in targets:
-        assert tags.tag_of(target) in tags.HOMES, f"{target} has no tag in accounting/tags.py"
+        assert tags.tag_of(target) in tags.HOMES, f"{target} has no tag in accounting/names/tags.py"
 
 
 @pytest.mark.parametrize("group", ["tuning", "policy", "trainer", "sampler", "schedule", "bounds", "score", "loss"])
@@ -138,7 +139,9 @@ def test_a_newer_class_is_hashed_by_its_tag(monkeypatch: pytest.MonkeyPatch) -> 
 def test_identities_tell_classes_apart() -> None:
     sampler = Proposed(trials=3, sampler={"_target_": "optuna.samplers.TPESampler"})
     assert sampler.identity() == sampler.to_json()
-    own = Proposed(trials=3, sampler={"_target_": "sweeper.linear_scaling.LinearScaling", "noise_multipliers": [2]})
+    own = Proposed(
+        trials=3, sampler={"_target_": "sweeper.planning.linear_scaling.LinearScaling", "noise_multipliers": [2]}
+    )
     assert own.sampler == {"kind": "linear_scaling", "noise_multipliers": [2]}
     former = " ".join(["sweeper", "linear_scaling", "LinearScaling"]).replace(" ", ".")
     assert own.identity()["sampler"] == {"_target_": former, "noise_multipliers": [2]}
@@ -180,19 +183,19 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
 @pytest.mark.parametrize(
     ("part", "node"),
     [
-        ("trainer", {"_target_": "trainers.dpsgd.NoSuch"}),
-        ("trainer", {"_target_": "accounting.policy.exact"}),
+        ("trainer", {"_target_": "trainers.methods.dpsgd.NoSuch"}),
+        ("trainer", {"_target_": "accounting.ledger.composition_policy.exact"}),
         ("trainer", {"kind": "poisson"}),
         ("trainer", {"kind": "nosuch"}),
         ("trainer", {"kind": 3}),
         ("trainer", {"_target_": None}),
         ("trainer", {"_target_": "os"}),
         ("model", {"_target_": "x import y; z.a"}),
-        ("model", {"_target_": "my_model.Net", "head": {"_target_": "sweeper.verbs.run"}}),
+        ("model", {"_target_": "my_model.Net", "head": {"_target_": "sweeper.commands.sweep.run"}}),
         ("schedule", {"kind": "warm_up_lr", "then": {"kind": "poisson"}}),
         ("dataset", {"kind": "torch_dataset", "source": {"kind": "table"}}),
         ("dataset", {"kind": "sst2_tokens", "vocabulary": {"kind": "table"}}),
-        ("sampler", {"_target_": "trainers.sampling.Poisson", "kind": "shuffle"}),
+        ("sampler", {"_target_": "trainers.declarations.batch_sampling.Poisson", "kind": "shuffle"}),
     ],
 )
 def test_a_class_without_a_tag_or_of_another_family_is_refused(part: str, node: dict[str, Any]) -> None:

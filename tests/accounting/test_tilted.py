@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import fft
 
-from accounting import losses
-from accounting.events import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
-from accounting.grids import Losses
+from accounting.accountants import privacy_loss as losses
+from accounting.accountants.loss_grid import Losses
+from accounting.accountants.pld import Pld
+from accounting.accountants.privacy_profiles import GaussianProfile
+from accounting.accountants.rdp import Rdp
+from accounting.accountants.tilted_transform import ComposedLosses
+from accounting.events.build import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.profiles import GaussianProfile
-from accounting.rdp import Rdp
-from accounting.tilted import Composition
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -60,7 +60,7 @@ def gaussian_losses(mu: float, interval: float) -> Losses:
 @pytest.mark.parametrize(("mu", "steps"), [(0.5, 1), (0.05, 400), (0.003, 1_000_000)])
 def test_many_gaussians_are_one(mu: float, steps: int, delta: float) -> None:
     """Composed step by step and in closed form, at deltas that no transform without a tilt can tell from 0."""
-    composed = Composition([(gaussian_losses(mu, min(1e-3, mu / 10)), steps)])
+    composed = ComposedLosses([(gaussian_losses(mu, min(1e-3, mu / 10)), steps)])
     exact = GaussianProfile(mu=mu * math.sqrt(steps))
     epsilon = composed.epsilon(delta)
     assert exact.epsilon(delta) * (1 - 1e-9) <= epsilon <= 1.002 * exact.epsilon(delta)
@@ -73,7 +73,7 @@ def test_unlike_gaussians_are_one() -> None:
     parts = [(gaussian_losses(mu, 1e-3), count) for mu, count in ((0.1, 100), (0.3, 7), (2.0, 1))]
     exact = GaussianProfile(mu=math.sqrt(1 + 0.63 + 4))
     for delta in (1e-4, 1e-12, 1e-20):
-        assert exact.epsilon(delta) * (1 - 1e-9) <= Composition(parts).epsilon(delta) <= 1.001 * exact.epsilon(delta)
+        assert exact.epsilon(delta) * (1 - 1e-9) <= ComposedLosses(parts).epsilon(delta) <= 1.001 * exact.epsilon(delta)
 
 
 def twice_the_digits(rate: float, noise: float, steps: int, epsilons: np.ndarray, interval: float) -> np.ndarray:

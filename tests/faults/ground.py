@@ -15,17 +15,17 @@ from random import Random
 import pytest
 from scipy.stats import norm
 
-from accounting import events
-from accounting.account import Entry, Kind
+from accounting.accountants.rdp import Rdp
+from accounting.chain.entries import Entry, Kind
 from accounting.errors import ExitCode
-from accounting.execution import Execution, execution_of
-from accounting.folder import SweepFolder
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.rdp import Rdp
-from accounting.result import Status
-from accounting.verify import remembered_ends, verify_folder
-from reports.table import read
+from accounting.events import build as events
+from accounting.ledger.ledger import Ledger
+from accounting.records.execution import Execution, execution_of
+from accounting.records.folder_audit import remembered_ends, verify_folder
+from accounting.records.plan import Plan
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import Status
+from reports.content.sweep_table import read
 from tests.faults import witness
 from tests.faults.instants import Fault, Stroke
 from tests.faults.programs import Done, Run

@@ -138,6 +138,6 @@ def _run(
         swing_clock(float(days))
     if fault is not None:
         arm(fault)
-    from sweeper.cli import main
+    from sweeper.commands.cli import main
 
     main()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import ExitCode
-from accounting.plan import Plan
+from accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, alike, sentence, studied
 from tests.faults.instants import Stroke
 

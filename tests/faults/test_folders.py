@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Attempts
 from accounting.errors import ExitCode
-from accounting.execution import Execution, execution_of
-from accounting.plan import Plan
+from accounting.ledger.account import Attempts
+from accounting.records.execution import Execution, execution_of
+from accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, EVERY, HIDING, RESUMES, STEPS, SWEEP, Ground
 from tests.faults.witness import Look
 from tests.randomized import SEARCHES
@@ -69,7 +69,7 @@ _PAID: Mapping[Execution, Callable[[Plan, Attempts, set[tuple[str, int]]], None]
 
 def typed(ground: Ground, *more: str) -> subprocess.Popen[str]:
     """The command in a process that imports all of it anew: pools of workers do not begin in a forked one."""
-    words = [sys.executable, "-m", "sweeper.cli", "sweep", *ground.words, *more]
+    words = [sys.executable, "-m", "sweeper.commands.cli", "sweep", *ground.words, *more]
     environment, pipe = dict(ground.environment), subprocess.PIPE
     return subprocess.Popen(words, cwd=ground.root, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
 
@@ -131,7 +131,9 @@ def without_store(ground: Ground) -> None:
 TAMPERINGS = (in_two_copies, restored, without_memory, without_store)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule", ["selection", *(pytest.param(rule, marks=pytest.mark.long) for rule in RULES if rule != "selection")]
+)
 def test_a_copy_of_an_interrupted_sweep_trains_no_more_than_was_paid_for(tmp_path: Path, rule: str) -> None:
     in_two_copies(Ground.at(tmp_path / "ground", (*SWEEP, *CHECKPOINTS, *RULES[rule])))
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from accounting.errors import ExitCode
-from accounting.plan import Plan
+from accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, FAULTS, HIDING, SHARDS, SWEEP, Ground, agree, spread
 from tests.faults.instants import Stroke
 
@@ -73,8 +73,8 @@ def test_an_undisturbed_sweep_looks_exactly_as_often_as_it_was_charged_for_witho
     ("words", "kills"),
     [
         pytest.param(CHECKPOINTS, 6, id="checkpoints"),
-        pytest.param((*CHECKPOINTS, "plan.spare_attempts=2"), 4, id="spares"),
-        pytest.param((), 4, id="nothing"),
+        pytest.param((*CHECKPOINTS, "plan.spare_attempts=2"), 4, id="spares", marks=pytest.mark.long),
+        pytest.param((), 4, id="nothing", marks=pytest.mark.long),
     ],
 )
 def test_random_kills_lose_no_charge_and_change_no_report(

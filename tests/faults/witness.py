@@ -18,10 +18,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accounting.events import DpEvent
+from accounting.events.build import DpEvent
 from accounting.guarantee import Adjacency
-from trainers.sampling import Poisson
-from trainers.scores import Accuracy, PrivateHoldout
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.scores import Accuracy, PrivateHoldout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from trainers.data.records import Records
     from trainers.data.split import Split
-    from trainers.losses import Loss
+    from trainers.declarations.losses import Loss
 
 PLACE = "FAULTS_WITNESS"
 """The variable that names the file."""

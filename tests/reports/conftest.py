@@ -16,22 +16,23 @@ import pytest
 import yaml
 from hydra.utils import instantiate
 
-from accounting import events, tags
-from accounting.account import Ended
-from accounting.composition import Composition
-from accounting.events import DpEvent, PlanEvent
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events import build as events
+from accounting.events.build import DpEvent, PlanEvent
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
-from accounting.plan import Block, Plan, Trial
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.rdp import Rdp
-from accounting.result import MODEL_FILE, Status, TrialResult
-from accounting.selection import Disclosure, Draw
-from reports.page import write_report
-from trainers.bound_schedules import noise_factors
+from accounting.ledger.account import Ended
+from accounting.ledger.ledger import Ledger
+from accounting.names import tags
+from accounting.pricing.panel import Panel
+from accounting.records.plan import Block, Plan, Trial
+from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from accounting.selection.composition import Composition
+from accounting.selection.interface import Disclosure, Draw
+from reports.pages.curator_page import write_report
+from trainers.declarations.clip_schedules import noise_factors
 
-RULE = {"_target_": "accounting.composition.Composition"}
+RULE = {"_target_": "accounting.selection.composition.Composition"}
 COUNTS_STD = 9.0
 STEPS = 80
 LRS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -115,7 +116,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             trainer = {key.rpartition(".")[2]: value for key, value in point.items()}
             config = {
                 "dataset": {
-                    "_target_": "trainers.data.embedded.EmbeddedImages",
+                    "_target_": "trainers.data.sets.embedded.EmbeddedImages",
                     "name": recipe.dataset,
                     "shape": [1, 8, 8],
                     "classes": 10,
@@ -132,10 +133,10 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 },
                 "model": {"_target_": recipe.model},
                 "trainer": _written(method) | trainer,
-                "schedule": {"_target_": "trainers.schedules.Constant"},
-                "sampler": {"_target_": "trainers.sampling.Poisson", "batch_size": 180},
+                "schedule": {"_target_": "trainers.declarations.lr_schedules.Constant"},
+                "sampler": {"_target_": "trainers.declarations.batch_sampling.Poisson", "batch_size": 180},
                 "score": {
-                    "_target_": "trainers.scores.PrivateHoldout",
+                    "_target_": "trainers.declarations.scores.PrivateHoldout",
                     "fraction": 0.2,
                     "noise_std": COUNTS_STD,
                 },

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from reports import beside
-from reports.bill import exact_sum, read_bill
-from reports.grid import Mark
-from reports.table import read
+from reports.content.charges import exact_sum, read_bill
+from reports.content.panels import Mark
+from reports.content.sweep_table import read
+from reports.pages import comparison as beside
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},

@@ -45,7 +45,9 @@ def test_a_folder_that_is_no_sweep_is_one_sentence_and_exit_code_2(tmp_path: Pat
     assert done.stderr == f"Expected output={tmp_path} to be the folder of a sweep, with a plan.json.\n"
 
 
-@pytest.mark.parametrize("statement", ["import reports.page", "import reports.release", "import reports.__main__"])
+@pytest.mark.parametrize(
+    "statement", ["import reports.pages.curator_page", "import reports.pages.release", "import reports.__main__"]
+)
 def test_importing_it_pulls_no_torch_hydra_or_optuna(tmp_path: Path, statement: str) -> None:
     code = f"import sys; {statement}; print(sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = run(["-c", code], tmp_path / "ledger.sqlite")

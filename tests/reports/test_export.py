@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from accounting.errors import BadInput
-from accounting.result import MODEL_FILE
-from reports.export import CARD, render_card, write_export
-from reports.preprocessing import declared
-from reports.release import compose
-from reports.snippet import snippet
-from reports.table import read
+from accounting.records.trial_result import MODEL_FILE
+from reports.content.sweep_table import read
+from reports.pages.card_snippet import snippet
+from reports.pages.model_export import CARD, render_card, write_export
+from reports.pages.preprocessing import declared
+from reports.pages.release import compose
 from tests.alone import answers, code_of
 from trainers.models.logistic import logistic
 

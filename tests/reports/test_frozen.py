@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput
-from accounting.ledger import Ledger
-from accounting.result import TrialResult
-from accounting.verify import verify_folder
-from reports.page import write_report
-from reports.release import write_release
+from accounting.ledger.ledger import Ledger
+from accounting.records.folder_audit import verify_folder
+from accounting.records.trial_result import TrialResult
+from reports.pages.curator_page import write_report
+from reports.pages.release import write_release
 
 FROZEN = Path(__file__).parent / "frozen"
 BEST = "b9bb2f020d68"

@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.grid import Mark, Panel, arrange, clipped, scale
-from reports.table import State, read
+from reports.content.panels import MapPanel, Mark, arrange, clipped, scale
+from reports.content.sweep_table import State, read
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 SweepOf = Callable[..., Any]
 
 
-def panels_of(made: Any) -> tuple[Panel, ...]:
+def panels_of(made: Any) -> tuple[MapPanel, ...]:
     sweep = read(made.folder, made.ledger)
     return arrange(sweep.table, sweep.axes)
 

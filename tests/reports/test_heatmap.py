@@ -13,11 +13,11 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from reports import marks
-from reports.grid import Panel, arrange, scale
-from reports.heatmap import PNG_DPI, figure, pictures
-from reports.layout import lay_out
-from reports.table import State, read
+from reports.content.panels import MapPanel, arrange, scale
+from reports.content.sweep_table import State, read
+from reports.figures import cell_marks as marks
+from reports.figures.figure_layout import lay_out
+from reports.figures.heatmap import PNG_DPI, figure, pictures
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 
@@ -66,7 +66,7 @@ def panels_of(
     axes: dict[str, dict[str, tuple[Any, ...]]],
     noises: tuple[float, ...] = (4.0,),
     fates: dict[int, str] | None = None,
-) -> tuple[Panel, ...]:
+) -> tuple[MapPanel, ...]:
     """Panels of a tidy table as `table.read` makes it."""
     points = [
         {"method": method, "noise_multiplier": noise} | dict(zip(own, values, strict=True))

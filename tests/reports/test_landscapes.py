@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from reports import table
-from reports.exhibits.landscapes import bounding, how_often_best, log_losses, training_losses
-from reports.page import write_report
-from reports.sheets import Sheet
+from reports.content import sweep_table as table
+from reports.content.tables import Sheet
+from reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
+from reports.pages.curator_page import write_report
 from tests.reports.conftest import CLIP, LR, Made
 
 SweepOf = Callable[..., Made]

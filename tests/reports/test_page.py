@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.quantities import epsilon_up
-from accounting.rdp import Rdp
-from reports.notation import percent
-from reports.page import write_report
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.notation import epsilon_up
+from accounting.pricing.panel import Panel
+from reports.content.formatting import percent
+from reports.pages.curator_page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 VOID = {"meta", "br", "img", "link", "hr", "input"}

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from accounting.errors import BadInput
-from accounting.released_winner import WINNER_FILE
-from accounting.result import MODEL_FILE, TrialResult
-from reports.release import write_release
+from accounting.records.released_winner import WINNER_FILE
+from accounting.records.trial_result import MODEL_FILE, TrialResult
+from reports.pages.release import write_release
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},

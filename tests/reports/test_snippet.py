@@ -15,28 +15,28 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from accounting.stored import home_of
-from accounting.tags import HOMES
-from reports.model_code import code_of
-from reports.preprocessing import declared
-from reports.snippet import snippet
-from sweeper.declaration import build
+from accounting.names.stored_classes import home_of
+from accounting.names.tags import HOMES
+from reports.pages.card_snippet import snippet
+from reports.pages.model_code import code_of
+from reports.pages.preprocessing import declared
+from sweeper.trial.spec import build
 from tests.alone import BLOCKER, answers
-from trainers.data.adult import CATEGORIES, COLUMNS, encode
-from trainers.data.bounded import bounded_records
-from trainers.data.words import hashed_counts
-from trainers.models.initialise import build as build_model
+from trainers.data.own.bounded import bounded_records
+from trainers.data.sets.adult import CATEGORIES, COLUMNS, encode
+from trainers.data.text.hashed_words import hashed_counts
+from trainers.models.initialize import build as build_model
 from trainers.models.logistic import logistic
 
 CONF = Path(__file__).parents[2] / "conf"
 DATASETS = {path.stem: yaml.safe_load(path.read_text())["dataset"] for path in sorted(CONF.glob("dataset/*.yaml"))}
 TABLE = {
-    "_target_": "trainers.data.table.Table",
+    "_target_": "trainers.data.own.table.Table",
     **{"name": "heart", "file": "heart.csv", "records": 100, "shape": [2], "classes": 2, "unit": "record"},
     **{"label": "ill", "labels": ["no", "yes"], "bounds": {"pressure": [80, 200], "age": [18, 90]}},
 }
 NPZ = {
-    "_target_": "trainers.data.npz.Npz",
+    "_target_": "trainers.data.own.npz.Npz",
     **{"name": "own", "path": "own.npz", "features": "x", "labels": "y", "records": 9, "test_records": 0},
     **{"shape": [2, 3], "classes": 3, "unit": "record", "bounds": [-1.0, 3.0]},
 }

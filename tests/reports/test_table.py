@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
 from accounting.errors import BadInput, LedgerDamaged
-from accounting.ledger import Ledger
-from accounting.pld import Pld
-from accounting.price import Panel
-from accounting.rdp import Rdp
-from accounting.result import TrialResult
-from reports.bill import read_bill
-from reports.table import Conduct, State, noise_multiplier, read
+from accounting.ledger.ledger import Ledger
+from accounting.pricing.panel import Panel
+from accounting.records.trial_result import TrialResult
+from reports.content.charges import read_bill
+from reports.content.sweep_table import Conduct, State, noise_multiplier, read
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accounting.account import Attempts
-from accounting.plan import Trial
-from accounting.proposals import read_proposals
-from accounting.receipt import Receipt
-from sweeper.admission import Retry
-from sweeper.books import Work
-from sweeper.proposals import proposed_runs
+from accounting.ledger.account import Attempts
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.proposal_file import read_proposals
+from sweeper.coordinator.adaptive_search import proposed_runs
+from sweeper.coordinator.admission import Retry
+from sweeper.coordinator.work import RunQueue
 from tests.sweeper.searches import GRID, Place, result_of
 
 SIX = (*GRID, "search=random", "search.trials=6")
@@ -19,13 +19,13 @@ WIDE = (*GRID, "trainer.lr=32,0.5,8,2", "trainer.regularizer=10,0.01,1,0.1")
 """Sixteen points, their values in no order."""
 
 
-def begin(here: Place, retry: Retry = Retry.KILLED) -> Work:
+def begin(here: Place, retry: Retry = Retry.KILLED) -> RunQueue:
     work = proposed_runs(here.priced, here.ledger, here.folder, retry)
     here.plan.write(here.folder.plan)
     return work
 
 
-def run(here: Place, work: Work, runs: Sequence[Trial], fate: float | str | None = 0.5) -> None:
+def run(here: Place, work: RunQueue, runs: Sequence[Trial], fate: float | str | None = 0.5) -> None:
     """Does a job's work for these runs: a fate is a score, a status, or None for a job that dies."""
     for receipt, trial in zip(work.book.start(runs), runs, strict=True):
         folder = here.folder.trial(trial.id)
@@ -36,7 +36,7 @@ def run(here: Place, work: Work, runs: Sequence[Trial], fate: float | str | None
     work.book.settle()
 
 
-def go_on(here: Place, work: Work, many: int = 1, fates: Iterator[Any] | None = None) -> int:
+def go_on(here: Place, work: RunQueue, many: int = 1, fates: Iterator[Any] | None = None) -> int:
     """Runs what is due and then what is proposed, so many at a time; returns how many that were."""
     count, due = 0, work.due or work.more(many)
     while due:

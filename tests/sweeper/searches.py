@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounting import events
-from accounting.execution import StoredDraw
-from accounting.folder import SweepFolder
-from accounting.ledger import Ledger
-from accounting.plan import Plan, Trial
-from accounting.receipt import Receipt
-from accounting.released_winner import WINNER_FILE
-from accounting.result import MODEL_FILE, Status, TrialResult
-from accounting.selection import Draw
-from reports.release import write_release
-from sweeper.admission import Retry
-from sweeper.compose import PricedPlan
-from sweeper.search import OneSearch, admit_search
+from accounting.events import build as events
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.receipt import Receipt
+from accounting.records.execution import StoredDraw
+from accounting.records.plan import Plan, Trial
+from accounting.records.released_winner import WINNER_FILE
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from accounting.selection.interface import Draw
+from reports.pages.release import write_release
+from sweeper.coordinator.admission import Retry
+from sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
+from sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -56,12 +56,12 @@ class Place:
     def plan(self) -> Plan:
         return self.priced.plan
 
-    def admit(self, retry: Retry = Retry.KILLED) -> OneSearch:
+    def admit(self, retry: Retry = Retry.KILLED) -> HiddenSearchLog:
         book = admit_search(self.priced, self.ledger, self.folder, retry)
         self.plan.write(self.folder.plan)
         return book
 
-    def plant(self, draw: Draw) -> OneSearch:
+    def plant(self, draw: Draw) -> HiddenSearchLog:
         """Charges and starts a search, and puts another draw in the place of its own."""
         book = self.admit()
         self.folder.draw.unlink()
@@ -70,7 +70,7 @@ class Place:
         return self.admit()
 
 
-def work(book: OneSearch, fates: Mapping[int, float | str | None]) -> list[int]:
+def work(book: HiddenSearchLog, fates: Mapping[int, float | str | None]) -> list[int]:
     """Does a job's work for every try, in order, and returns those that were begun.
 
     A fate is a score, a status, or None for a job that dies.

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from accounting.accountants.rdp import Rdp
 from accounting.errors import BadInput
-from accounting.events import compose, poisson_gaussian, repeat, same
+from accounting.events.build import compose, poisson_gaussian, repeat, same
 from accounting.guarantee import Adjacency
-from accounting.plan import Plan
-from accounting.rdp import Rdp
-from sweeper.compose import PricedPlan
+from accounting.records.plan import Plan
+from sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Kind
+from accounting.chain.entries import Kind
 from accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
-from accounting.execution import Outcome, StoredDraw
-from accounting.ledger import Ledger
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.result import RESULT_FILE, Status, TrialResult
-from accounting.selection import Draw
-from accounting.verify import verify_copies, verify_folder
-from reports.release import write_release
-from sweeper.admission import Retry, admit, open_account
-from sweeper.books import Work, every_point
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.receipt import Receipt
+from accounting.records.execution import SearchOutcome, StoredDraw
+from accounting.records.folder_audit import verify_copies, verify_folder
+from accounting.records.plan import Trial
+from accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from accounting.selection.interface import Draw
+from reports.pages.release import write_release
+from sweeper.coordinator.admission import Retry, admit, open_account
+from sweeper.coordinator.work import RunQueue, every_point
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
@@ -41,14 +41,14 @@ pytestmark = SEARCHES
 Places = Callable[..., Place]
 
 
-def begin(here: Place, retry: Retry = Retry.NONE) -> Work:
+def begin(here: Place, retry: Retry = Retry.NONE) -> RunQueue:
     """The command up to its first job."""
     started = every_point(here.priced, here.ledger, here.folder, retry)
     here.plan.write(here.folder.plan)
     return started
 
 
-def hand_out(here: Place, started: Work, trials: Sequence[Trial]) -> None:
+def hand_out(here: Place, started: RunQueue, trials: Sequence[Trial]) -> None:
     """Starts attempts and puts their receipts into the folder, which nobody claims yet."""
     for receipt in started.book.start(trials):
         receipt.write(here.folder.trial(receipt.trial))
@@ -312,7 +312,7 @@ def test_a_charge_has_one_winner(place: Places) -> None:
     copied(first, second)
     write_release(first.folder.root, first.ledger)
     write_release(second.folder.root, second.ledger)
-    Outcome(attempt=1, winner=1).write(second.folder.outcome)
+    SearchOutcome(attempt=1, winner=1).write(second.folder.outcome)
     with pytest.raises(ContractBroken, match="names another winner"):
         write_release(second.folder.root, second.ledger)
     shutil.rmtree(second.folder.private.root)
@@ -374,7 +374,7 @@ def test_a_search_that_version_0_1_0_began_goes_on(place: Places) -> None:
     here.folder.trial(first.id).mkdir(parents=True)
     (here.folder.trial(first.id) / "claim-1").touch()
     assert work(here.admit(), FATES) == [1, 2]
-    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=2)
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=2)
 
 
 @pytest.mark.parametrize("words", [(), ("tuning=private_selection", "tuning.mean=2")], ids=["points", "search"])

@@ -11,12 +11,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
-from accounting.stored import home_of
+from accounting.names.stored_classes import home_of
 from reports.reproduction.finding import Computed, Trained, find, known
-from sweeper.app import CONF
-from sweeper.compose import PricedPlan
-from sweeper.declaration import declare
-from sweeper.scales import FULL, REDUCED, scaled
+from sweeper.commands.experiment_scale import FULL, REDUCED, scaled
+from sweeper.commands.hydra_app import CONF
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.trial.spec import declare
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -69,7 +69,9 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
     assert not hasattr(dataset, "files") or scale != "smoke", "a smoke run downloads nothing"
     if scale == FULL:
         score = "PublicTest" if dataset.test_records else "PrivateHoldout"
-        assert {home_of(trial.config["score"]) for trial in priced.plan.trials} == {f"trainers.scores.{score}"}
+        assert {home_of(trial.config["score"]) for trial in priced.plan.trials} == {
+            f"trainers.declarations.scores.{score}"
+        }
 
 
 @pytest.mark.long

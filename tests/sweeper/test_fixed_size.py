@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.events import flatten, from_json, same
-from accounting.plan import Plan
-from accounting.result import Status, TrialResult
+from accounting.events.build import flatten, from_json, same
+from accounting.records.plan import Plan
+from accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

@@ -15,8 +15,8 @@ import pytest
 from hydra.core.utils import JobReturn
 
 from accounting.errors import BadInput
-from sweeper.forks import can_fork, fork_each
-from sweeper.locks import held
+from sweeper.job.locks import held
+from sweeper.launchers.fork_pool import can_fork, fork_each
 from tests.sweeper import forking
 from tests.sweeper.forking import LONG, SOON, end_by, is_gone
 from tests.waiting import wait
@@ -230,9 +230,9 @@ def test_where_no_more_processes_may_start_the_rest_is_told(monkeypatch: pytest.
 ORPHANS = f"""
 import os, sys, time
 from pathlib import Path
-from accounting.folder import SweepFolder
-from sweeper.forks import fork_each
-from sweeper.locks import held
+from accounting.records.sweep_folder import SweepFolder
+from sweeper.launchers.fork_pool import fork_each
+from sweeper.job.locks import held
 
 def work():
     Path(f"{{os.getpid()}}.pid").touch()

@@ -21,17 +21,17 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from accounting.errors import BadInput
-from accounting.folder import SweepFolder
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.result import TrialResult
-from sweeper import forked_jobs
-from sweeper.forks import can_fork
-from sweeper.workers import FORKED
+from accounting.ledger.ledger import Ledger
+from accounting.records.plan import Plan
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import TrialResult
+from sweeper.coordinator.workers import FORKED
+from sweeper.launchers import fork_launcher as forked_jobs
+from sweeper.launchers.fork_pool import can_fork
 from tests.sweeper import forking
 from tests.sweeper.forking import SOON, end_by
 from tests.sweeper.searches import Program, folder_of
-from trainers.entropy import secret_streams
+from trainers.randomness import secret_streams
 
 Launch = Callable[..., Sequence[JobReturn]]
 
@@ -260,7 +260,8 @@ def test_a_sweep_comes_out_as_the_basic_launchers_does(program: Program, environ
 
 IMPORTS = """
 import sys
-from sweeper import app, job
+from sweeper.commands import hydra_app as app
+from sweeper.job import block_job as job
 
 def task(config, run_block=job.run_block):
     before = set(sys.modules)

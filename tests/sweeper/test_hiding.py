@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from accounting.account import Kind
+from accounting.chain.entries import Kind
 from accounting.errors import BadInput, BudgetRefused
-from accounting.execution import Execution, Outcome, StoredDraw, can_run, execution_of
-from accounting.folder import SweepFolder
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.receipt import Receipt
-from accounting.result import Status
-from accounting.selection import Draw
-from accounting.verify import verify_folder
-from reports.release import write_release
-from sweeper.admission import Retry
-from sweeper.estimate import kind_of, plan_seconds
-from sweeper.materials import initial_identity
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.receipt import Receipt
+from accounting.records.execution import Execution, SearchOutcome, StoredDraw, can_run, execution_of
+from accounting.records.folder_audit import verify_folder
+from accounting.records.plan import Plan
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import Status
+from accounting.selection.interface import Draw
+from reports.pages.release import write_release
+from sweeper.coordinator.admission import Retry
+from sweeper.planning.time_estimate import kind_of, plan_seconds
+from sweeper.trial.build import initial_identity
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
@@ -66,7 +66,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     assert not (tmp_path / "speeds.json").exists(), "a shared file would tell which points were drawn"
     assert "ran nothing but its draw" in verify_folder(folder.root, ledger)
 
-    (account,) = json.loads(program("budget", "--json", module="sweeper.cli").stdout)
+    (account,) = json.loads(program("budget", "--json", module="sweeper.commands.cli").stdout)
     assert [charge["runs"] for charge in account["charges"]] == [1]
 
     winner = max(tries, key=lambda one: one.score or 0.0)
@@ -118,7 +118,7 @@ def test_a_try_that_died_failed_or_diverged_is_never_made_again(place: Callable[
     assert work(again, {}) == []
     where = again.standing()
     assert [len(kind) for kind in (where.finished, where.failed, where.killed, where.fresh)] == [2, 1, 1, 0]
-    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=3)
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=3)
     assert here.ledger.statement("digits").entries == entries
 
 
@@ -163,7 +163,7 @@ def test_the_search_goes_on_with_its_draw_after_kill_minus_nine(
     tries = here.folder.tries(here.plan, here.admit().stored)
     scores = [one.score for one in tries]
     assert scores.count(None) == 1
-    outcome = Outcome.read(here.folder.outcome)
+    outcome = SearchOutcome.read(here.folder.outcome)
     assert outcome is not None
     assert outcome.winner == max(range(4), key=lambda place: -1.0 if scores[place] is None else scores[place])
     assert len({one.trial.id for one in tries}) == 4, "two tries of one point are two runs"
@@ -203,7 +203,7 @@ def test_a_lost_draw_is_not_replaced_by_the_results_of_its_search(place: Callabl
     with pytest.raises(BadInput, match="to be over"):
         write_release(here.folder.root, here.ledger)
     assert work(second, {0: 0.3, 1: 0.4, 2: None}) == [0, 1, 2]
-    assert Outcome.read(here.folder.outcome) == Outcome(attempt=2, winner=1)
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=2, winner=1)
     assert b"40.0 %" in released(here)["report.html"]
 
 
@@ -211,7 +211,7 @@ def test_the_first_try_that_reaches_the_threshold_wins_and_ends_the_search(place
     here = place(THRESHOLD)
     book = here.plant(Draw(tries=(0, 1, 2, 3), threshold=0.8))
     assert work(book, {0: 0.79, 1: 0.8, 2: 0.99, 3: 0.99}) == [0, 1]
-    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=1)
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
     assert book.standing().fresh == ()
     assert work(here.admit(), {}) == []
     assert b"80.0 %" in released(here)["report.html"]
@@ -220,7 +220,7 @@ def test_the_first_try_that_reaches_the_threshold_wins_and_ends_the_search(place
 def test_a_threshold_that_no_try_reaches_has_no_winner(place: Callable[..., Place]) -> None:
     here = place(THRESHOLD)
     work(here.plant(Draw(tries=(0, 1), threshold=0.8)), {0: 0.7, 1: None})
-    assert Outcome.read(here.folder.outcome) == Outcome(attempt=1, winner=None)
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=None)
     assert b"70.0" not in released(here)["report.html"]
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from accounting import events
 from accounting.errors import BadInput, ContractBroken
-from accounting.execution import Outcome
-from accounting.ledger import Ledger
-from accounting.selection import Draw
-from accounting.verify import verify_folder
-from reports.page import write_report
-from reports.release import write_release
+from accounting.events import build as events
+from accounting.ledger.ledger import Ledger
+from accounting.records.execution import SearchOutcome
+from accounting.records.folder_audit import verify_folder
+from accounting.selection.interface import Draw
+from reports.pages.curator_page import write_report
+from reports.pages.release import write_release
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     ONCE,
@@ -72,7 +72,7 @@ def test_a_draw_of_no_tries_is_released_as_nothing(program: Program, place: Call
     here.plant(Draw(tries=()))
     folder = folder_of(program(*POISSON))
     assert folder.root == here.folder.root
-    assert Outcome.read(folder.outcome) == Outcome(attempt=1, winner=None)
+    assert SearchOutcome.read(folder.outcome) == SearchOutcome(attempt=1, winner=None)
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == [
         "open",
         *ONCE,

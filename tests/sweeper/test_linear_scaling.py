@@ -8,18 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from accounting import events
 from accounting.errors import BadInput, BudgetRefused
-from accounting.plan import Plan, write_json
-from accounting.proposals import choices_of, read_proposals, run_at, runs_of
-from accounting.receipt import Receipt
-from accounting.turns import Phase, Proposed
-from accounting.verify import verify_folder
-from sweeper.admission import Retry
-from sweeper.books import Work
-from sweeper.locks import working
-from sweeper.proposals import proposed_runs
-from sweeper.samplers import Seen, propose
+from accounting.events import build as events
+from accounting.json_files import write_json
+from accounting.ledger.receipt import Receipt
+from accounting.records.folder_audit import verify_folder
+from accounting.records.plan import Plan
+from accounting.records.proposal_file import choices_of, read_proposals, run_at, runs_of
+from accounting.records.proposed import Phase, Proposed
+from sweeper.coordinator.adaptive_search import proposed_runs
+from sweeper.coordinator.admission import Retry
+from sweeper.coordinator.work import RunQueue
+from sweeper.job.locks import working
+from sweeper.planning.optuna_samplers import Seen, propose
 from tests.sweeper.searches import Compose, Place, result_of
 
 RATES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
@@ -174,7 +175,7 @@ def test_a_point_of_another_phase_is_no_run(plan: Plan) -> None:
         Proposed(trials=4, sampler={}, phases=(Phase(trials=3, noise_multiplier=1.0),))
 
 
-def start(here: Place) -> Work:
+def start(here: Place) -> RunQueue:
     work = proposed_runs(here.priced, here.ledger, here.folder, Retry.KILLED)
     here.plan.write(here.folder.plan)
     return work

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput
-from sweeper.locks import WORK, at_work, held, working
+from sweeper.job.locks import WORK, at_work, held, working
 
-HOLD = "import sys, time; from pathlib import Path; from sweeper.locks import held\n"
+HOLD = "import sys, time; from pathlib import Path; from sweeper.job.locks import held\n"
 HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(3600)"
 
 

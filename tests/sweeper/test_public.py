@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput, BudgetRefused
-from accounting.events import non_private, repeat, same
-from accounting.ledger import Ledger
-from accounting.result import TrialResult
-from reports.beside import write_beside
-from reports.export import write_export
-from sweeper import passbook
-from sweeper.admission import open_account
-from sweeper.compose import PricedPlan
+from accounting.events.build import non_private, repeat, same
+from accounting.ledger.ledger import Ledger
+from accounting.records.trial_result import TrialResult
+from reports.pages.comparison import write_beside
+from reports.pages.model_export import write_export
+from sweeper.commands import account_statement as passbook
+from sweeper.coordinator.admission import open_account
+from sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.result import Status, TrialResult
+from accounting.ledger.ledger import Ledger
+from accounting.records.plan import Plan
+from accounting.records.trial_result import Status, TrialResult
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 DATA = os.environ.get("DPSWEEP_DATA")

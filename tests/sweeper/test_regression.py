@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput
-from accounting.plan import Plan
-from accounting.result import TrialResult
-from sweeper.compose import PricedPlan
+from accounting.records.plan import Plan
+from accounting.records.trial_result import TrialResult
+from sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from accounting.account import Statement
-from accounting.calibration import DIGITS
 from accounting.errors import BudgetRefused
 from accounting.guarantee import Guarantee
-from accounting.ledger import Ledger
-from accounting.policy import Addition, Policy, RenyiFilter
-from sweeper.advice import advice, fit, offers_of, what_fits
-from sweeper.compose import PricedPlan
-from sweeper.room import Room
+from accounting.ledger.account import Statement
+from accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from accounting.ledger.ledger import Ledger
+from accounting.pricing.calibration import DIGITS
+from sweeper.planning.alternatives import advice, fit, offers_of, what_fits
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.planning.remaining_budget import RemainingBudget
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -55,7 +55,7 @@ def test_the_advised_noise_is_admitted_and_one_percent_less_is_not(
     compose_priced: Compose, ledger: Ledger, policy: Policy
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
-    found = fit(priced, priced.rule, priced.plan.trials, Room.of(priced, opened(ledger, policy, taken=3.0)))
+    found = fit(priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.0)))
     assert found is not None
     less = found.noise_multiplier * (0.99 - 10 ** (1 - DIGITS))
     assert not admitted(compose_priced([*GRID, f"privacy.noise_multiplier={less}"]), ledger)
@@ -93,7 +93,9 @@ def test_other_rules_are_offered_if_the_ledger_would_take_them(
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9", "tuning=auto"])
     offers = offers_of(priced)
-    said = what_fits(priced, priced.plan.trials, Room.of(priced, opened(ledger, policy, taken=3.9)), offers, None)
+    said = what_fits(
+        priced, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.9)), offers, None
+    )
     found = {offer.label for offer in offers if f"tuning={offer.label} " in said}
     for offer in offers:
         if offer.quote is not None and offer.rule != priced.rule:
@@ -107,7 +109,7 @@ def test_a_filter_takes_plans_that_a_sum_would_not(compose_priced: Compose, ledg
     """Many small plans: each claim holds the cost of its own conversion, and a filter pays for one."""
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
     filtered, summed = (
-        Room.of(priced, Statement(account="digits", balance=balance, entries=()))
+        RemainingBudget.of(priced, Statement(account="digits", balance=balance, entries=()))
         for balance in (
             replace(opened(ledger, FILTER).balance),
             replace(opened(Ledger(ledger.path.with_name("other.sqlite")), Addition()).balance),
@@ -120,9 +122,9 @@ def test_a_share_of_one_is_the_last_that_is_admitted(compose_priced: Compose, le
     priced = compose_priced([*GRID, "privacy.epsilon=3"])
     exact = replace(BUDGET, epsilon=priced.quote.epsilon)
     ledger.open("digits", exact)
-    assert Room.of(priced, ledger.statement("digits")).share(priced.plan.event) == 1
+    assert RemainingBudget.of(priced, ledger.statement("digits")).share(priced.plan.event) == 1
     ledger.record_outside("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
-    assert Room.of(priced, ledger.statement("digits")).share(priced.plan.event) > 1
+    assert RemainingBudget.of(priced, ledger.statement("digits")).share(priced.plan.event) > 1
 
 
 def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_priced: Compose, ledger: Ledger) -> None:
@@ -130,7 +132,7 @@ def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_price
     ledger.record_outside("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
     statement = ledger.statement("digits")
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
-    assert fit(priced, priced.rule, priced.plan.trials, Room.of(priced, statement)) is None
+    assert fit(priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, statement)) is None
     assert "privacy.delta=5e-6" in advice(priced, priced.plan.trials, statement)
 
 
@@ -144,7 +146,7 @@ def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, led
 def test_nothing_fits_a_closed_account(compose_priced: Compose, ledger: Ledger) -> None:
     opened(ledger, Addition())
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
-    room = Room.of(priced, ledger.close("digits"))
+    room = RemainingBudget.of(priced, ledger.close("digits"))
     assert room.empty
     assert fit(priced, priced.rule, priced.plan.trials, room) is None
     assert room.share(priced.plan.event) > 1

@@ -21,18 +21,18 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput, ContractBroken, ReceiptUsed
-from accounting.folder import SweepFolder
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.private_store import PrivateStore
-from accounting.receipt import Receipt
-from accounting.result import Status
-from sweeper.admission import Retry
-from sweeper.app import CONF
-from sweeper.blocks import part_of
-from sweeper.books import every_point
-from sweeper.locks import working
-from sweeper.runner import JOB, Runner, overrides
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.private_store import PrivateStore
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Plan
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import Status
+from sweeper.commands.hydra_app import CONF
+from sweeper.coordinator.admission import Retry
+from sweeper.coordinator.runner import JOB, Runner, overrides
+from sweeper.coordinator.work import every_point
+from sweeper.job.locks import working
+from sweeper.trial.blocks import part_of
 from tests.sweeper.searches import GRID, Compose, result_of
 
 Launch = Callable[[list[str]], list[JobReturn]]

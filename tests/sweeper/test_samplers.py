@@ -12,11 +12,11 @@ import optuna
 import pytest
 
 from accounting.errors import BadInput
-from accounting.plan import Block, Plan, Trial
-from sweeper.admission import Retry
-from sweeper.app import CONF
-from sweeper.locks import working
-from sweeper.samplers import Seen, propose
+from accounting.records.plan import Block, Plan, Trial
+from sweeper.commands.hydra_app import CONF
+from sweeper.coordinator.admission import Retry
+from sweeper.job.locks import working
+from sweeper.planning.optuna_samplers import Seen, propose
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
 from tests.sweeper.searches import GRID, Compose, Place
 

@@ -13,18 +13,18 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from accounting.errors import ContractBroken
-from accounting.events import from_json, same
-from accounting.folder import SweepFolder
-from accounting.plan import Plan, Trial
-from accounting.private_store import PrivateStore
-from accounting.receipt import Receipt
-from accounting.result import Status, TrialResult
-from accounting.steps import can_resume, steps_spent
-from sweeper.app import CONF
-from sweeper.compose import PricedPlan
-from sweeper.job import run_block
-from sweeper.session import Machine, Session
-from sweeper.trial import check_company, run_sessions
+from accounting.events.build import from_json, same
+from accounting.ledger.private_store import PrivateStore
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Plan, Trial
+from accounting.records.step_log import can_resume, steps_spent
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import Status, TrialResult
+from sweeper.commands.hydra_app import CONF
+from sweeper.job.block_job import run_block
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.trial.run import check_company, run_sessions
+from sweeper.trial.session import Machine, Session
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
 

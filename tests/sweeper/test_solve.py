@@ -11,13 +11,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from accounting.errors import BadInput
-from accounting.events import compose, repeat, same
-from accounting.execution import can_run
-from accounting.selection import rule_from_config
-from accounting.stored import stored
-from sweeper.app import CONF
-from sweeper.compose import PricedPlan, compose_plan
-from sweeper.points import offered_rules, points, read_request
+from accounting.events.build import compose, repeat, same
+from accounting.names.stored_classes import stored
+from accounting.records.execution import can_run
+from accounting.selection.interface import rule_from_config
+from sweeper.commands.hydra_app import CONF
+from sweeper.planning.grid import offered_rules, points, read_request
+from sweeper.planning.plan_builder import PricedPlan, compose_plan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput
-from accounting.plan import Block, Plan
-from sweeper.job import _refuse_untrusted
-from sweeper.runner import overrides
+from accounting.records.plan import Block, Plan
+from sweeper.coordinator.runner import overrides
+from sweeper.job.block_job import _refuse_untrusted
 from tests.conftest import Program
 from tests.randomized import TRAINS
 
@@ -51,7 +51,7 @@ def test_a_stored_plan_keeps_the_users_paths(tmp_path: Path) -> None:
     assert Plan.read(tmp_path / "plan.json").foreign_names == {"my_model.Net", "their_heads.Head"}
 
 
-@pytest.mark.parametrize("launcher", ["basic", "fork", "joblib"])
+@pytest.mark.parametrize("launcher", ["basic", "fork", pytest.param("joblib", marks=pytest.mark.long)])
 def test_a_model_of_the_users_trains_under_every_launcher(
     launcher: str, program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:

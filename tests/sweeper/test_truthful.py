@@ -8,8 +8,8 @@ import pytest
 from hydra.errors import InstantiationException
 
 from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged, NoReceipt
-from accounting.ledger import Ledger
-from sweeper.truthful import true_to_its_code
+from accounting.ledger.ledger import Ledger
+from sweeper.commands.exit_codes import true_to_its_code
 from tests.sweeper.searches import GRID, Place
 
 REFUSALS = [BadInput, NoReceipt, BudgetRefused, InstantiationException]

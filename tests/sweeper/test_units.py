@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import BadInput
-from accounting.events import flatten
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.receipt import Receipt
-from accounting.result import Status, TrialResult
-from accounting.stored import canonical
-from accounting.verify import verify_folder
-from sweeper.compose import PricedPlan
-from sweeper.session import Machine, Session
-from sweeper.trial import run_sessions
+from accounting.events.build import flatten
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.receipt import Receipt
+from accounting.names.stored_classes import canonical
+from accounting.records.folder_audit import verify_folder
+from accounting.records.plan import Plan
+from accounting.records.trial_result import Status, TrialResult
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.trial.run import run_sessions
+from sweeper.trial.session import Machine, Session
 from tests.places import both
 from tests.randomized import TRAINS
 
@@ -145,7 +145,7 @@ def test_a_sweep_by_patients_from_the_file_to_the_ledger(
 FORGETFUL = '''
 """A data set that declares patients and loads records."""
 from dataclasses import dataclass, replace
-from trainers.data.table import Table
+from trainers.data.own.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Forgetful:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.events import from_json, same, share
-from accounting.ledger import Ledger
-from accounting.plan import Plan
-from accounting.result import Status, TrialResult
-from accounting.verify import verify_folder
+from accounting.events.build import from_json, same, share
+from accounting.ledger.ledger import Ledger
+from accounting.records.folder_audit import verify_folder
+from accounting.records.plan import Plan
+from accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
 from tests.waiting import HANGS, strike_when
 

@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from accounting.events import PlanEvent, repeat
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.steps import Steps, can_resume, go_on, steps_spent
+from accounting.events.build import PlanEvent, repeat
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.step_log import StepLog, can_resume, go_on, steps_spent
 from tests.places import both
-from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
-from trainers.dpadam import DpAdam
-from trainers.engines.engine import Engine, Minibatch, Task
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import StepDecay
+from trainers.engines.interface import Engine, Minibatch, Task
 from trainers.engines.opacus import Opacus
-from trainers.entropy import Streams, reproducible_streams
-from trainers.loop import train
-from trainers.models.initialise import build
+from trainers.methods.dpadam import DpAdam
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Outcome, Run
-from trainers.sampling import Poisson
-from trainers.schedules import StepDecay
+from trainers.randomness import Streams, reproducible_streams
+from trainers.training.checkpoint import TrialJournal, read_checkpoint
+from trainers.training.loop import train
+from trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES, RECORDS = (6,), 3, 20
 RUN = Run(
@@ -87,7 +87,9 @@ class Attempt:
     ) -> tuple[Tensor, Outcome]:
         receipt = self.receipt(resume)
         receipt.write(self.place)
-        steps = go_on(both(self.place), self.trial, receipt) if resume else Steps.begin(both(self.place), self.trial, 1)
+        steps = (
+            go_on(both(self.place), self.trial, receipt) if resume else StepLog.begin(both(self.place), self.trial, 1)
+        )
         model = model or fresh_model(resume)
         outcome = train(
             self.run,

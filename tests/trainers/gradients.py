@@ -11,8 +11,8 @@ from trainers.engines.auto import Auto
 from trainers.engines.fused import Fused
 from trainers.engines.opacus import Opacus
 from trainers.engines.vmap import Vmap
-from trainers.models.initialise import build
-from trainers.transforms import Clip, Normalize
+from trainers.methods.transforms import Clip, Normalize
+from trainers.models.initialize import build
 
 ENGINES = [Opacus(), Fused(), Vmap(), Auto()]
 TRANSFORMS = [

@@ -12,22 +12,22 @@ from torch import Tensor, nn
 
 from trainers.data.records import Records
 from trainers.data.units import Units
-from trainers.dpadam import DpAdam
-from trainers.dpadamwosm import DpAdamWosm
-from trainers.dpmomentum import DpMomentum
-from trainers.dpnadam import DpNadam
-from trainers.dpnsgd import DpNsgd
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import StepDecay
 from trainers.engines.opacus import Opacus
-from trainers.entropy import Streams
-from trainers.loop import train
-from trainers.models.initialise import build
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpadamwosm import DpAdamWosm
+from trainers.methods.dpmomentum import DpMomentum
+from trainers.methods.dpnadam import DpNadam
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.projected_dpsgd import ProjectedDpSgd
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.noise import standard_normal
-from trainers.projected_dpsgd import ProjectedDpSgd
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import StepDecay
+from trainers.randomness import Streams
+from trainers.training.loop import train
+from trainers.training.run import Run
 
 SHAPE, CLASSES, NOMINAL = (6,), 3, 90
 TRAINERS = [

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainers.data.records import Records
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams
-from trainers.loop import train_together
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import StackedSums
+from trainers.randomness import Streams
+from trainers.training.gradient_sums import StackedSums
+from trainers.training.loop import train_together
+from trainers.training.run import Run
 
 SHAPE, CLASSES, BATCH, SIGMA = (1, 28, 28), 10, 16, 8.0
 ROWS = 21

@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from accounting.errors import BadInput
-from accounting.events import adadp, same
-from sweeper.compose import PricedPlan
-from trainers.adadp import Adadp, HalfSteps
+from accounting.events.build import adadp, same
+from sweeper.planning.plan_builder import PricedPlan
 from trainers.data.records import Records
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant, Cosine
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.adadp import Adadp, HalfSteps
+from trainers.methods.updates import Directions
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant, Cosine
-from trainers.sums import StackedSums
-from trainers.updates import Directions
+from trainers.randomness import reproducible_streams
+from trainers.training.gradient_sums import StackedSums
+from trainers.training.loop import train, train_together
+from trainers.training.run import Run
 
 NOISE = torch.ones(1, dtype=torch.float64)
 GRADIENTS = ([1.0, -4.0], [3.0, 2.0], [0.5, 1.0], [0.25, 1.5])

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from accounting.errors import BadInput
-from sweeper.blocks import at_once
-from sweeper.compose import PricedPlan
-from trainers.augmentation import ShiftFlip
-from trainers.chance import Batch
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.trial.blocks import at_once
 from trainers.data.records import Records
 from trainers.data.units import Units
+from trainers.declarations.augmentation import ShiftFlip
 from trainers.engines.auto import Auto
-from trainers.models.initialise import build
+from trainers.methods.transforms import Clip
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.sums import EngineSums
-from trainers.transforms import Clip
+from trainers.training.batch_and_noise import Batch
+from trainers.training.gradient_sums import EngineSums
 
 LINE = ("dataset=digits", "trainer=dpsgd", "accountant=rdp", "accountant.witnesses=[]")
 Compose = Callable[[Sequence[str]], PricedPlan]

@@ -8,23 +8,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from accounting.events import same
-from trainers.averaging import Averages
-from trainers.curves import Look, Watch
+from accounting.events.build import same
 from trainers.data.records import Records
-from trainers.dpadam import DpAdam
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams, reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import GradientTransform
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums
-from trainers.transforms import GradientTransform
+from trainers.randomness import Streams, reproducible_streams
+from trainers.training.gradient_sums import EngineSums, StackedSums
+from trainers.training.learning_curves import CurvePoint, CurveRecorder
+from trainers.training.loop import train, train_together
+from trainers.training.run import Run
+from trainers.training.weight_averaging import Averages
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.3),
@@ -87,12 +87,12 @@ def test_runs_side_by_side_have_each_its_own_average(stacked: bool) -> None:
 def test_curves_look_at_the_average_and_leave_the_steps_alone() -> None:
     seen: list[Tensor] = []
 
-    def look(model: nn.Module, _: GradientTransform) -> Look:
+    def look(model: nn.Module, _: GradientTransform) -> CurvePoint:
         seen.append(flat(model))
         return {}
 
     watched, alone = model(0), model(0)
-    train(RUN, watched, Opacus(), RECORDS, streams(0), device="cpu", watch=Watch(every=2, look=look))
+    train(RUN, watched, Opacus(), RECORDS, streams(0), device="cpu", watch=CurveRecorder(every=2, look=look))
     train(RUN, alone, Opacus(), RECORDS, streams(0), device="cpu")
     assert torch.equal(flat(watched), flat(alone))
     assert len(seen) == -(-RUN.steps // 2)

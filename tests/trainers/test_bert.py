@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from tests.exactness import rows_alone
 from trainers.engines.auto import Auto
-from trainers.engines.chunks import fused_chunk
-from trainers.engines.engine import Minibatch, Task
-from trainers.engines.isolation import refuse_mixing
-from trainers.engines.proof import prove
+from trainers.engines.chunk_size import fused_chunk
+from trainers.engines.gradients.self_check import prove
+from trainers.engines.interface import Minibatch, Task
+from trainers.methods.transforms import Clip
 from trainers.models.bert import bert
-from trainers.models.initialise import build
-from trainers.models.words import check_words
-from trainers.transforms import Clip
+from trainers.models.checks.modules import refuse_mixing
+from trainers.models.initialize import build
+from trainers.models.token_inputs import check_words
 
 WORDS, PLACES, WIDTH, MIDDLE, LAYERS, HEADS, CLASSES, LENGTH = 19, 9, 8, 12, 2, 2, 3, 6
 MINILM = OmegaConf.load(Path(__file__).parents[2] / "conf" / "model" / "minilm.yaml")

@@ -10,23 +10,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from accounting.events import compose, poisson_gaussian, same
-from accounting.steps import is_charged
+from accounting.events.build import compose, poisson_gaussian, same
+from accounting.records.step_log import is_charged
 from tests.trainers.loops import noisy_by_hand
-from trainers import bound_schedules
-from trainers.bound_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
 from trainers.data.records import Records
-from trainers.dpadamwosm import DpAdamWosm
-from trainers.dpsgd import DpSgd
+from trainers.declarations import clip_schedules as bound_schedules
+from trainers.declarations.batch_sampling import FixedSize, Poisson
+from trainers.declarations.clip_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
-from trainers.entropy import reproducible_streams
-from trainers.loop import train, train_together
+from trainers.methods.dpadamwosm import DpAdamWosm
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import Clip, Normalize
 from trainers.noise import standard_normal
-from trainers.run import Progress, Run
-from trainers.sampling import FixedSize, Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums
-from trainers.transforms import Clip, Normalize
+from trainers.randomness import reproducible_streams
+from trainers.training.gradient_sums import EngineSums
+from trainers.training.loop import train, train_together
+from trainers.training.run import Progress, Run
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.4),

@@ -21,27 +21,27 @@ from scipy.stats import beta, binom, norm
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from accounting.accountants.pld import Pld
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
 from tests.margins import FALSE_ALARM, count_range, deviation_range, deviations, distribution_margin, joint
-from trainers.chance import Chance
 from trainers.data.records import Records
-from trainers.dpadam import DpAdam
-from trainers.dpnsgd import DpNsgd
-from trainers.dpsgd import DpSgd
-from trainers.engines.engine import Minibatch, Task
+from trainers.declarations.batch_sampling import FixedSize, Poisson
+from trainers.declarations.losses import SquaredError
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.fused import Fused
+from trainers.engines.interface import Minibatch, Task
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams, reproducible_streams, secret_streams
-from trainers.loop import train_together
-from trainers.losses import SquaredError
-from trainers.method import Trainer
-from trainers.models.initialise import build
-from trainers.run import Run
-from trainers.sampling import FixedSize, Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums, Sums
-from trainers.transforms import Clip, Normalize
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.interface import Trainer
+from trainers.methods.transforms import Clip, Normalize
+from trainers.models.initialize import build
+from trainers.randomness import Streams, reproducible_streams, secret_streams
+from trainers.training.batch_and_noise import BatchAndNoise
+from trainers.training.gradient_sums import EngineSums, StackedSums, Sums
+from trainers.training.loop import train_together
+from trainers.training.run import Run
 
 RECORDS, FEATURES = 12, 3
 TIMES = 10_000
@@ -159,7 +159,10 @@ attacked = pytest.mark.randomized(
 
 @attacked
 @each_method
-@pytest.mark.parametrize(("batch_size", "times"), [(RECORDS, TIMES), (RECORDS // 2, 2 * TIMES)])
+@pytest.mark.parametrize(
+    ("batch_size", "times"),
+    [(RECORDS, TIMES), pytest.param(RECORDS // 2, 2 * TIMES, marks=pytest.mark.long)],
+)
 def test_a_canary_gives_away_no_more_than_is_charged_and_nearly_as_much(
     trainer: Trainer, batch_size: int, times: int
 ) -> None:
@@ -209,18 +212,18 @@ def planted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 
 def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Chance.noise
-    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / 2)
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
 
 
 def noise_not_scaled_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Chance.noise
-    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / self.run.trainer.transform.bound)
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / self.run.trainer.transform.bound)
 
 
 def noise_divided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Chance.noise
-    monkeypatch.setattr(Chance, "noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size)
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size)
 
 
 def nothing_clipped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from accounting.errors import ContractBroken
-from accounting.events import repeat, same
-from accounting.steps import Steps, go_on
+from accounting.events.build import repeat, same
+from accounting.records.step_log import StepLog, go_on
 from tests.places import both
 from tests.trainers.attempts import RUN, Attempt, Killed, Spy
-from trainers.checkpoint import read_checkpoint
-from trainers.dpsgd import DpSgd
-from trainers.entropy import reproducible_streams
-from trainers.run import Outcome
-from trainers.transforms import GradientTransform
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import GradientTransform
+from trainers.randomness import reproducible_streams
+from trainers.training.checkpoint import read_checkpoint
+from trainers.training.run import Outcome
 
 
 def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
     attempt = Attempt(place=tmp_path)
     attempt.session()
     whole = attempt.tensors.read_bytes()
-    steps = Steps.read(both(tmp_path), attempt.trial, 1)
+    steps = StepLog.read(both(tmp_path), attempt.trial, 1)
     for content in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
         attempt.tensors.write_bytes(content)
         with pytest.raises(ContractBroken, match="SHA-256 is another"):

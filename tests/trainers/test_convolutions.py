@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from tests.exactness import CLASSES, EXACT, Model, assert_exact, filled, noise
-from trainers.engines.convolution import _by_channels, _by_positions, _grouped, weight_gradients
-from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
-from trainers.engines.supported import Unsupported
-from trainers.models.weight_standard import WeightStandardConv2d, pulled_back, standardized
-from trainers.transforms import Clip, Normalize
+from trainers.engines.gradients.convolution import _by_channels, _by_positions, _grouped, weight_gradients
+from trainers.engines.gradients.supported_layers import Unsupported
+from trainers.engines.interface import Minibatch, Task
+from trainers.methods.transforms import Clip, Normalize
+from trainers.models.weight_standardization import WeightStandardConv2d, pulled_back, standardized
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -14,27 +14,27 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from accounting.events import PlanEvent
-from accounting.plan import Trial
-from accounting.receipt import Receipt
-from accounting.steps import Steps, go_on
+from accounting.events.build import PlanEvent
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.step_log import StepLog, go_on
 from tests.places import both
-from trainers.checkpoint import TrialJournal, read_checkpoint
-from trainers.curves import Look, Watch, look
 from trainers.data.records import Records
 from trainers.data.split import Split
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
+from trainers.models.initialize import build
 from trainers.models.one_hidden import one_hidden
-from trainers.run import Outcome, Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.sums import EngineSums, StackedSums
-from trainers.transforms import Clip, GradientTransform, Normalize, Unbounded
+from trainers.randomness import reproducible_streams
+from trainers.training.checkpoint import TrialJournal, read_checkpoint
+from trainers.training.gradient_sums import EngineSums, StackedSums
+from trainers.training.learning_curves import CurvePoint, CurveRecorder, look
+from trainers.training.loop import train, train_together
+from trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES = (4,), 3
 RUN = Run(
@@ -64,7 +64,7 @@ def flat(model: nn.Module) -> Tensor:
     return parameters_to_vector(model.parameters()).detach().clone()
 
 
-def seen(model: nn.Module, *, public: bool, transform: GradientTransform = RUN.trainer.transform) -> Look:
+def seen(model: nn.Module, *, public: bool, transform: GradientTransform = RUN.trainer.transform) -> CurvePoint:
     data = Split(train=TRAIN, test=TEST)
     return look(model, transform, data=data, public=public, engine=Opacus(), device="cpu")
 
@@ -73,9 +73,9 @@ def mean_loss(model: nn.Module, records: Records) -> object:
     return pytest.approx(float(cross_entropy(model(records.features), records.labels).detach()), rel=1e-6)
 
 
-def weights_seen(every: int) -> Watch:
+def weights_seen(every: int) -> CurveRecorder:
     """Looks at nothing but the first weight."""
-    return Watch(every=every, look=lambda model, _: {"weight": float(flat(model)[0])})
+    return CurveRecorder(every=every, look=lambda model, _: {"weight": float(flat(model)[0])})
 
 
 def test_a_look_is_by_public_records_alone_and_by_training_records_only_if_they_are() -> None:
@@ -112,7 +112,7 @@ def test_what_bounds_gradients_is_seen_record_by_record_of_public_data(
 
 
 def test_long_data_are_looked_at_by_their_first_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.curves.MOST", 5)
+    monkeypatch.setattr("trainers.training.learning_curves.MOST", 5)
     found = seen(fresh(), public=False)
     assert found["test_loss"] == mean_loss(fresh(), Records(features=TEST.features[:5], labels=TEST.labels[:5]))
 
@@ -127,27 +127,27 @@ def test_what_is_not_finite_is_none_which_json_can_hold() -> None:
     json.dumps(found, allow_nan=False)
 
 
-def alone(run: Run, watch: Watch | None) -> tuple[Tensor, Outcome]:
+def alone(run: Run, watch: CurveRecorder | None) -> tuple[Tensor, Outcome]:
     model = fresh()
     return flat_after(
         model, train(run, model, Opacus(), TRAIN, reproducible_streams(1, "a"), device="cpu", watch=watch)
     )
 
 
-def stacked(run: Run, watch: Watch | None) -> tuple[Tensor, Outcome]:
+def stacked(run: Run, watch: CurveRecorder | None) -> tuple[Tensor, Outcome]:
     models = [fresh(), fresh()]
     sums = StackedSums(stack=Stack.of(models[0]), records=TRAIN, device="cpu")
     return beside(run, models, sums, watch)
 
 
-def one_after_another(run: Run, watch: Watch | None) -> tuple[Tensor, Outcome]:
+def one_after_another(run: Run, watch: CurveRecorder | None) -> tuple[Tensor, Outcome]:
     models = [fresh(), fresh()]
     return beside(
         run, models, EngineSums(models=models, engine=Opacus(), records=TRAIN, device="cpu", chunk=None), watch
     )
 
 
-def beside(run: Run, models: list[nn.Module], sums: object, watch: Watch | None) -> tuple[Tensor, Outcome]:
+def beside(run: Run, models: list[nn.Module], sums: object, watch: CurveRecorder | None) -> tuple[Tensor, Outcome]:
     streams = [reproducible_streams(1, name) for name in "ab"]
     first, _ = train_together([run, run], models, sums, TRAIN, streams, device="cpu", watch=watch)  # type: ignore[arg-type]
     return flat_after(models[0], first)
@@ -159,7 +159,7 @@ def flat_after(model: nn.Module, outcome: Outcome) -> tuple[Tensor, Outcome]:
 
 @pytest.mark.parametrize("way", [alone, stacked, one_after_another])
 def test_looking_changes_nothing_and_sees_the_weights_of_its_step(
-    way: Callable[[Run, Watch | None], tuple[Tensor, Outcome]],
+    way: Callable[[Run, CurveRecorder | None], tuple[Tensor, Outcome]],
 ) -> None:
     plain, silent = way(RUN, None)
     watched, outcome = way(RUN, weights_seen(3))
@@ -186,10 +186,10 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
     def session(resume: int, stop_after: int) -> Outcome:
         receipt = replace(paper, resume=resume)
         receipt.write(tmp_path)
-        steps = go_on(both(tmp_path), trial, receipt) if resume else Steps.begin(both(tmp_path), trial, 1)
+        steps = go_on(both(tmp_path), trial, receipt) if resume else StepLog.begin(both(tmp_path), trial, 1)
         done: list[int] = []
 
-        def seen(model: nn.Module, _: GradientTransform) -> Look:
+        def seen(model: nn.Module, _: GradientTransform) -> CurvePoint:
             looks.append(float(flat(model)[0]))
             return {"weight": looks[-1]}
 
@@ -204,7 +204,7 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
             since=read_checkpoint(steps, RUN, "cpu") if resume else None,
             on_step=done.append,
             should_stop=lambda: bool(done) and done[-1] == stop_after,
-            watch=Watch(every=2, look=seen),
+            watch=CurveRecorder(every=2, look=seen),
         )
 
     first = session(0, stop_after=4)

@@ -8,7 +8,7 @@ from randomgen import AESCounter
 
 from tests.margins import FALSE_ALARM, count_range
 from tests.randomized import SURE
-from trainers.entropy import Streams, initial_seed, reproducible_streams, secret_streams
+from trainers.randomness import Streams, initial_seed, reproducible_streams, secret_streams
 
 
 def words(streams: Streams) -> list[tuple[int, ...]]:

@@ -13,10 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.exactness import CLASSES, Model, assert_exact, filled, noise, rows_alone
 from trainers.engines.auto import Auto
-from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
-from trainers.engines.supported import Unsupported
-from trainers.transforms import Clip, Normalize
+from trainers.engines.gradients.supported_layers import Unsupported
+from trainers.engines.interface import Minibatch, Task
+from trainers.methods.transforms import Clip, Normalize
 
 
 def test_embeddings_count_every_word_of_an_example_once() -> None:

@@ -10,43 +10,24 @@ from pathlib import Path
 import trainers
 
 ROOT = Path(trainers.__file__).parent
-DECLARATIONS = [
-    "adadp",
-    "augmentation",
-    "dpsgd",
-    "dpnsgd",
-    "dpadam",
-    "dpadamwosm",
-    "dpmomentum",
-    "dpnadam",
-    "method",
-    "output_perturbation",
-    "projected_dpsgd",
-    "projection",
-    "plain_adam",
-    "plain_sgd",
-    "clipped_sgd",
-    "normalized_sgd",
-    "sampling",
-    "schedules",
-    "scores",
-    "transforms",
-    "updates",
-    "entropy",
-    "validation",
-]
-
+ROOMS = ("declarations", "methods", "methods/without_noise")
+ALONE = ("randomness", "validation")
+DECLARATIONS = sorted(
+    {f"trainers.{room.replace('/', '.')}.{path.stem}" for room in ROOMS for path in (ROOT / room).glob("[a-z]*.py")}
+    | {f"trainers.{name}" for name in ALONE}
+)
+"""All modules that planning may import."""
 
 HEAVY = ("torch", "opacus", "hydra", "optuna", "sweeper", "reports")
 
 
 def test_declarations_import_nothing_heavy() -> None:
-    imports = "; ".join(f"import trainers.{name}" for name in DECLARATIONS)
+    imports = "; ".join(f"import {name}" for name in DECLARATIONS)
     uses = (
-        "trainers.sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
-        "trainers.scores.PrivateHoldout(fraction=0.2, noise_std=3).event();"
-        "trainers.dpadam.DpAdam(lr=1, clip_norm=1).transform.bound;"
-        "trainers.entropy.secret_streams()"
+        "trainers.declarations.batch_sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
+        "trainers.declarations.scores.PrivateHoldout(fraction=0.2, noise_std=3).event();"
+        "trainers.methods.dpadam.DpAdam(lr=1, clip_norm=1).transform.bound;"
+        "trainers.randomness.secret_streams()"
     )
     check = f"import sys; {imports}; {uses}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
@@ -69,7 +50,7 @@ def test_only_the_engine_imports_opacus() -> None:
     assert doors == ["engines/opacus.py"]
 
 
-SEEDS_AND_PUTS_BACK = {"initialise.py"}
+SEEDS_AND_PUTS_BACK = {"initialize.py"}
 """Where a user's constructor runs, which may draw from global generators."""
 
 

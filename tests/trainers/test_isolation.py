@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainers.engines.isolation import refuse_mixing
+from trainers.models.checks.modules import refuse_mixing
 from trainers.models.cnn import cnn
-from trainers.models.initialise import build
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden

@@ -9,16 +9,16 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from trainers.data.records import Records
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant, Cosine
+from trainers.declarations.scores import right_and_wrong
 from trainers.engines.fused import Fused
-from trainers.entropy import reproducible_streams
-from trainers.loop import train
-from trainers.method import is_noiseless
-from trainers.models.initialise import build
+from trainers.methods.interface import is_noiseless
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant, Cosine
-from trainers.scores import right_and_wrong
+from trainers.randomness import reproducible_streams
+from trainers.training.loop import train
+from trainers.training.run import Run
 
 CONF = Path(__file__).parents[2] / "conf"
 LR = {

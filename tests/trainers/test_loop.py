@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from accounting.events import flatten, poisson_gaussian, repeat, same
+from accounting.events.build import flatten, poisson_gaussian, repeat, same
 from tests.trainers.loops import (
     CLASSES,
     NOMINAL,
@@ -28,19 +28,19 @@ from tests.trainers.loops import (
     trained,
 )
 from trainers.data.records import Records
-from trainers.dpadam import DpAdam
-from trainers.dpadamwosm import DpAdamWosm
-from trainers.dpmomentum import DpMomentum
-from trainers.dpnadam import DpNadam
-from trainers.dpnsgd import DpNsgd
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
-from trainers.entropy import Streams, reproducible_streams, secret_streams
-from trainers.loop import train
-from trainers.projected_dpsgd import ProjectedDpSgd
-from trainers.run import BatchSizes, Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpadamwosm import DpAdamWosm
+from trainers.methods.dpmomentum import DpMomentum
+from trainers.methods.dpnadam import DpNadam
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.projected_dpsgd import ProjectedDpSgd
+from trainers.randomness import Streams, reproducible_streams, secret_streams
+from trainers.training.loop import train
+from trainers.training.run import BatchSizes, Run
 
 NORMALIZED = (DpNsgd, DpNadam)
 

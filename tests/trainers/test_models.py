@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from trainers.models.cnn import cnn
-from trainers.models.initialise import build
+from trainers.models.initialize import build
 from trainers.models.linear import linear
 from trainers.models.logistic import logistic
 from trainers.models.mlp import mlp
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
 from trainers.models.tempered_sigmoid import TemperedSigmoid
-from trainers.models.weight_standard import WeightStandardConv2d
+from trainers.models.weight_standardization import WeightStandardConv2d
 from trainers.models.wide_resnet import wide_resnet
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from accounting.guarantee import Adjacency
+from trainers.data.own.table import Table
 from trainers.data.records import Records
 from trainers.data.split import Split
-from trainers.data.table import Table
-from trainers.dpadam import DpAdam
-from trainers.dpnsgd import DpNsgd
-from trainers.dpsgd import DpSgd
-from trainers.engines.engine import Minibatch, Task
+from trainers.declarations.scores import PrivateHoldout, right_and_wrong
+from trainers.engines.interface import Minibatch, Task
 from trainers.engines.opacus import Opacus
-from trainers.models.initialise import build
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.dpsgd import DpSgd
+from trainers.models.initialize import build
 from trainers.models.one_hidden import one_hidden
-from trainers.scores import PrivateHoldout, right_and_wrong
 
 TABLE = Table(
     name="visits",

@@ -15,9 +15,9 @@ from scipy import stats
 from tests.margins import FALSE_ALARM
 from tests.trainers.support_attack import SIGMA, Release, right_guesses
 from trainers import noise
-from trainers.chance import Chance
-from trainers.entropy import reproducible_streams, secret_streams
 from trainers.noise import Lattices, add_noise, spacing, standard_normal
+from trainers.randomness import reproducible_streams, secret_streams
+from trainers.training.batch_and_noise import BatchAndNoise
 
 TIMES = 80
 AT_MOST = stats.norm.cdf(1 / (2 * SIGMA))
@@ -53,7 +53,7 @@ def test_the_values_of_a_noisy_sum_tell_nobody_who_was_there(lr: float) -> None:
 def test_the_values_of_float32_noise_tell_who_was_there(lr: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mistake: numpy's float32 noise, added in float32."""
     monkeypatch.setattr(
-        Chance,
+        BatchAndNoise,
         "noise",
         lambda self, like: torch.from_numpy(
             np.concatenate([one.noise.standard_normal((rows, like.shape[1]), np.float32) for one, rows in self.streams])

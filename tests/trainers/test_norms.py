@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainers.engines.held import Entries, Held, Outer, Rows, joint_norms
-from trainers.engines.norms import norms_along, row_norms
-from trainers.transforms import Clip, Normalize
+from trainers.engines.gradients.layer_gradients import (
+    DenseGradient,
+    LayerGradient,
+    OuterProductGradient,
+    SparseGradient,
+    joint_norms,
+)
+from trainers.engines.gradients.safe_norms import norms_along, row_norms
+from trainers.methods.transforms import Clip, Normalize
 
 LONGER = 1 + 2.0**-13
 
@@ -89,19 +95,19 @@ def test_float64_and_short_rows_are_measured_as_they_are() -> None:
     assert torch.equal(row_norms(rows[:, :10].float()), torch.linalg.vector_norm(rows[:, :10].float().double(), dim=1))
 
 
-def outer(seed: int) -> Held:
-    return Outer(left=noise(64, 10, seed=seed).float(), right=noise(64, 784, seed=seed + 1).float())
+def outer(seed: int) -> LayerGradient:
+    return OuterProductGradient(left=noise(64, 10, seed=seed).float(), right=noise(64, 784, seed=seed + 1).float())
 
 
-def rows(seed: int) -> Held:
-    return Rows(rows=noise(24, 16, 16, 3, 3, seed=seed).float())
+def rows(seed: int) -> LayerGradient:
+    return DenseGradient(rows=noise(24, 16, 16, 3, 3, seed=seed).float())
 
 
-def entries(seed: int) -> Held:
+def entries(seed: int) -> LayerGradient:
     drawn = torch.Generator().manual_seed(seed)
     table = torch.stack([torch.randperm(50, generator=drawn)[:30] for _ in range(40)]).flatten()
     owners = torch.arange(40).repeat_interleave(30)
-    return Entries(values=noise(1200, 32, seed=seed).float(), rows=table, owners=owners, examples=40)
+    return SparseGradient(values=noise(1200, 32, seed=seed).float(), rows=table, owners=owners, examples=40)
 
 
 SHAPES = {outer: (10, 784), rows: (16, 16, 3, 3), entries: (50, 32)}

@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from accounting.accountants.rdp import Rdp
 from accounting.errors import BadInput
-from accounting.events import flatten, output_perturbation, same
+from accounting.events.build import flatten, output_perturbation, same
 from accounting.guarantee import Adjacency
-from accounting.rdp import Rdp
-from sweeper.compose import PricedPlan
-from sweeper.declaration import declare
-from trainers import convex
-from trainers.convex import bounded, fit, minimised
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.trial.spec import declare
 from trainers.data.records import Records
-from trainers.entropy import reproducible_streams
-from trainers.models.initialise import build
+from trainers.declarations.lr_schedules import Constant
+from trainers.methods.output_perturbation import INEXACT, Everyone, OutputPerturbation
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
-from trainers.output_perturbation import INEXACT, Everyone, OutputPerturbation
-from trainers.run import Run, Unrecorded
-from trainers.schedules import Constant
+from trainers.randomness import reproducible_streams
+from trainers.training import convex_fit as convex
+from trainers.training.convex_fit import bounded, fit, minimised
+from trainers.training.run import Run, Unrecorded
 
 METHOD = OutputPerturbation(l2=0.05, feature_norm=1.5)
 RECORDS = 40

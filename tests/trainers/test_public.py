@@ -10,30 +10,30 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from accounting.events import flatten, non_private
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.events.build import flatten, non_private
 from accounting.guarantee import Adjacency
-from accounting.pld import Pld
-from accounting.rdp import Rdp
-from trainers.clipped_sgd import ClippedSgd
 from trainers.data.records import Records
 from trainers.data.split import Split
-from trainers.dpsgd import DpSgd
-from trainers.engines.engine import Engine
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
+from trainers.declarations.scores import OnTraining
 from trainers.engines.fused import Fused
+from trainers.engines.interface import Engine
 from trainers.engines.opacus import Opacus
 from trainers.engines.stacked import Stack
-from trainers.entropy import Streams, reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.without_noise.clipped_sgd import ClippedSgd
+from trainers.methods.without_noise.normalized_sgd import NormalizedSgd
+from trainers.methods.without_noise.plain_adam import PlainAdam
+from trainers.methods.without_noise.plain_sgd import PlainSgd
+from trainers.models.initialize import build
 from trainers.models.one_hidden import one_hidden
-from trainers.normalized_sgd import NormalizedSgd
-from trainers.plain_adam import PlainAdam
-from trainers.plain_sgd import PlainSgd
-from trainers.run import Outcome, Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
-from trainers.scores import OnTraining
-from trainers.sums import StackedSums
+from trainers.randomness import Streams, reproducible_streams
+from trainers.training.gradient_sums import StackedSums
+from trainers.training.loop import train, train_together
+from trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES, N, STEPS = (6,), 3, 40, 3
 TRAINERS = (

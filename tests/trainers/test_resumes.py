@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from accounting.errors import ContractBroken
-from accounting.events import repeat, same
+from accounting.events.build import repeat, same
 from tests.trainers.attempts import EVERY, PRICED, RECORDS, RUN, Attempt, Killed, Spy, flat, fresh_model
-from trainers.adadp import Adadp
-from trainers.dpadamwosm import DpAdamWosm
-from trainers.dpmomentum import DpMomentum
-from trainers.dpnadam import DpNadam
-from trainers.dpnsgd import DpNsgd
-from trainers.dpsgd import DpSgd
-from trainers.projected_dpsgd import ProjectedDpSgd
-from trainers.sampling import Poisson
-from trainers.schedules import Constant
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant
+from trainers.methods.adadp import Adadp
+from trainers.methods.dpadamwosm import DpAdamWosm
+from trainers.methods.dpmomentum import DpMomentum
+from trainers.methods.dpnadam import DpNadam
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.projected_dpsgd import ProjectedDpSgd
 
 
 @dataclass

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from accounting.events import gaussian, same
+from accounting.events.build import gaussian, same
 from accounting.guarantee import Adjacency
 from trainers.data.records import Records
 from trainers.data.split import Split
 from trainers.data.units import Units
-from trainers.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, right_and_wrong, wilson
+from trainers.declarations.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, right_and_wrong, wilson
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 

@@ -12,28 +12,28 @@ import pytest
 import torch
 from torch import nn
 
+from accounting.accountants.pld import Pld
 from accounting.errors import BadInput
-from accounting.events import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
+from accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
 from accounting.guarantee import Adjacency
-from accounting.plan import Trial
-from accounting.pld import Pld
-from accounting.receipt import Receipt
-from accounting.steps import Steps, go_on, is_charged, steps_spent
-from sweeper.compose import PricedPlan
+from accounting.ledger.receipt import Receipt
+from accounting.records.plan import Trial
+from accounting.records.step_log import StepLog, go_on, is_charged, steps_spent
+from sweeper.planning.plan_builder import PricedPlan
 from tests.places import both
-from trainers.chance import Batch
-from trainers.checkpoint import TrialJournal, read_checkpoint
 from trainers.data.records import Records
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Shuffle, step_events
+from trainers.declarations.lr_schedules import Constant
 from trainers.engines.opacus import Opacus
-from trainers.entropy import reproducible_streams
-from trainers.loop import train, train_together
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.models.initialize import build
 from trainers.models.logistic import logistic
-from trainers.run import Run, Unrecorded
-from trainers.sampling import Shuffle, step_events
-from trainers.schedules import Constant
-from trainers.sums import EngineSums
+from trainers.randomness import reproducible_streams
+from trainers.training.batch_and_noise import Batch
+from trainers.training.checkpoint import TrialJournal, read_checkpoint
+from trainers.training.gradient_sums import EngineSums
+from trainers.training.loop import train, train_together
+from trainers.training.run import Run, Unrecorded
 
 RECORDS, PERIOD = 20, 4
 RUN = Run(
@@ -176,7 +176,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         if step == PERIOD + 2:
             raise Killed
 
-    def session(steps: Steps, receipt: Receipt, **options: Any) -> Any:
+    def session(steps: StepLog, receipt: Receipt, **options: Any) -> Any:
         receipt.write(tmp_path)
         journal = TrialJournal(receipt=receipt, run=RUN, every=PERIOD, steps=steps)
         return train(
@@ -184,7 +184,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         )
 
     with pytest.raises(Killed):
-        session(Steps.begin(both(tmp_path), trial, 1), paper, on_step=dies)
+        session(StepLog.begin(both(tmp_path), trial, 1), paper, on_step=dies)
     assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
     steps = go_on(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))

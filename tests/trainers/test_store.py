@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from accounting.result import MODEL_FILE
+from accounting.records.trial_result import MODEL_FILE
 from trainers.models.cnn import cnn
-from trainers.models.initialise import build
-from trainers.models.store import load_model, save_model
+from trainers.models.initialize import build
+from trainers.models.weights_file import load_model, save_model
 
 SHAPE, CLASSES = (1, 16, 16), 3
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from accounting.events import same
+from accounting.events.build import same
 from tests.trainers.loops import CLASSES, NOMINAL, RUN, SHAPE, each_trainer, some_records, trained
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
 from trainers.engines.opacus import Opacus
-from trainers.entropy import reproducible_streams
-from trainers.loop import train
-from trainers.models.initialise import build
+from trainers.methods.dpsgd import DpSgd
+from trainers.models.initialize import build
 from trainers.models.one_hidden import one_hidden
-from trainers.run import BatchSizes, Progress
-from trainers.sampling import Poisson
+from trainers.randomness import reproducible_streams
+from trainers.training.loop import train
+from trainers.training.run import BatchSizes, Progress
 
 
 @dataclass

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainers.gradients import TRANSFORMS, each_engine, expected, problem, reference
-from trainers.engines.engine import Minibatch, Task
 from trainers.engines.fused import Fused
+from trainers.engines.interface import Minibatch, Task
 from trainers.engines.vmap import Vmap
+from trainers.methods.transforms import Clip
 from trainers.models.cnn import cnn
 from trainers.models.logistic import logistic
 from trainers.models.one_hidden import one_hidden
-from trainers.transforms import Clip
 
 SIZES = [(3, 1, 2, 1), (7,), (1, 6), (1,) * 7]
 pytestmark = each_engine

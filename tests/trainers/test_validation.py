@@ -8,21 +8,21 @@ from functools import partial
 import numpy as np
 import pytest
 
-from trainers.dpadam import DpAdam
-from trainers.dpadamwosm import DpAdamWosm
-from trainers.dpmomentum import DpMomentum
-from trainers.dpnadam import DpNadam
-from trainers.dpnsgd import DpNsgd
-from trainers.dpsgd import DpSgd
+from trainers.declarations.batch_sampling import Poisson
+from trainers.declarations.lr_schedules import Constant, StepDecay
+from trainers.declarations.scores import PrivateHoldout
+from trainers.methods.dpadam import DpAdam
+from trainers.methods.dpadamwosm import DpAdamWosm
+from trainers.methods.dpmomentum import DpMomentum
+from trainers.methods.dpnadam import DpNadam
+from trainers.methods.dpnsgd import DpNsgd
+from trainers.methods.dpsgd import DpSgd
+from trainers.methods.projected_dpsgd import ProjectedDpSgd
+from trainers.methods.transforms import Clip, Normalize
+from trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
 from trainers.models.one_hidden import one_hidden
 from trainers.models.resnet20 import resnet20
-from trainers.projected_dpsgd import ProjectedDpSgd
-from trainers.run import Run
-from trainers.sampling import Poisson
-from trainers.schedules import Constant, StepDecay
-from trainers.scores import PrivateHoldout
-from trainers.transforms import Clip, Normalize
-from trainers.updates import Adam, AdamWithoutSecondMoments, Momentum
+from trainers.training.run import Run
 from trainers.validation import fraction
 
 SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)

@@ -12,10 +12,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from trainers.data.records import Scaling
-from trainers.data.words import DIGEST_BYTES, KEY, WORD
+from trainers.data.text.hashed_words import DIGEST_BYTES, KEY, WORD
 
 if TYPE_CHECKING:
-    from trainers.data.vocabulary import Vocabulary
+    from trainers.data.text.vocabulary import Vocabulary
 
 Form = dict[str, Any]
 

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from trainers.engines.engine import Engine, Minibatch, Task
 from trainers.engines.fused import Fused
-from trainers.engines.supported import Unsupported
+from trainers.engines.gradients.supported_layers import Unsupported
+from trainers.engines.interface import Engine, Minibatch, Task
 
 log = logging.getLogger("dpsweep.engine")
 

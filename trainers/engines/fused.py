@@ -11,16 +11,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from trainers.engines.chunks import fused_chunk
-from trainers.engines.convolution import suits_channels_last
-from trainers.engines.engine import Minibatch, Task
-from trainers.engines.gradients import in_places, require_exact_products, trainable
-from trainers.engines.held import Held, joint_norms
-from trainers.engines.proof import prove
-from trainers.engines.supported import Unsupported, supported_layers
-from trainers.engines.tape import recording
-from trainers.losses import Loss
-from trainers.transforms import GradientTransform
+from trainers.declarations.losses import Loss
+from trainers.engines.chunk_size import fused_chunk
+from trainers.engines.gradients.backward_hooks import recording
+from trainers.engines.gradients.convolution import suits_channels_last
+from trainers.engines.gradients.layer_gradients import LayerGradient, joint_norms
+from trainers.engines.gradients.parameters import in_places, require_exact_products, trainable
+from trainers.engines.gradients.self_check import prove
+from trainers.engines.gradients.supported_layers import Unsupported, supported_layers
+from trainers.engines.interface import Minibatch, Task
+from trainers.methods.transforms import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,10 @@ def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_f
 
 
 def _add(
-    held: Mapping[nn.Parameter, Held], places: Mapping[nn.Parameter, Tensor], transform: GradientTransform, count: int
+    held: Mapping[nn.Parameter, LayerGradient],
+    places: Mapping[nn.Parameter, Tensor],
+    transform: GradientTransform,
+    count: int,
 ) -> Tensor:
     """Adds the bounded gradients of a chunk's first examples to the sum; their norms before that."""
     norms = joint_norms(held.values()).to(next(iter(places)).dtype)

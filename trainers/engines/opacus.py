@@ -17,13 +17,13 @@ import torch
 from opacus import GradSampleModule
 from torch import Tensor, nn
 
-from trainers.engines.alone import agrees_in_float64
-from trainers.engines.chunks import automatic_chunk
-from trainers.engines.engine import Minibatch, Task
-from trainers.engines.gradients import require_exact_products, trainable
-from trainers.engines.rows import bounded_sum
-from trainers.engines.supported import Unsupported
-from trainers.losses import Loss
+from trainers.declarations.losses import Loss
+from trainers.engines.bounded_rows import bounded_sum
+from trainers.engines.chunk_size import automatic_chunk
+from trainers.engines.gradients.parameters import require_exact_products, trainable
+from trainers.engines.gradients.single_examples import agrees_in_float64
+from trainers.engines.gradients.supported_layers import Unsupported
+from trainers.engines.interface import Minibatch, Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import hardshrink, pad
 
-from trainers.engines.norms import norms_along
-from trainers.losses import CROSS_ENTROPY, Loss
+from trainers.declarations.losses import CROSS_ENTROPY, Loss
+from trainers.engines.gradients.safe_norms import norms_along
+from trainers.methods.transforms import GradientTransform
 from trainers.models.tempered_sigmoid import TemperedSigmoid
-from trainers.transforms import GradientTransform
 
 ELEMENTWISE = (
     nn.Identity,
@@ -115,8 +115,9 @@ class Stack:
     ) -> None:
         """Adds each run's sum of transformed gradients to its row of `total` [K, P] in float64, for weights [K, P].
 
-        Of the examples a run has those of which `there` [K, n] says so, or all. The law of `trainers.transforms` holds
-        for each example and run; one whose gradient is not finite adds exactly nothing.
+        Of the examples a run has those of which `there` [K, n] says so, or all. The law of
+        `trainers.methods.transforms` holds for each example and run; one whose gradient is not finite adds exactly
+        nothing.
         """
         entered, left = self._pass(weights, examples.inputs, examples.targets)
         if len(self.layers) == 1 and self.affine[0].outputs == 1:

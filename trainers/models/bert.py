@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from trainers.published import Published
+from trainers.pretrained_files import Published
 from trainers.validation import positive, positive_int
 
 _WORDS = "embeddings.word_embeddings.weight"
@@ -107,7 +107,7 @@ class Encoder(nn.Module):
         self.words = nn.Embedding(form.words, form.width)
         self.places = nn.Embedding(length, form.width)
         self.norm = nn.LayerNorm(form.width, eps=form.eps)
-        self.layers = nn.ModuleList(Layer(form) for _ in range(form.layers))
+        self.layers = nn.ModuleList(BertLayer(form) for _ in range(form.layers))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The means; zero for a text of padding alone. Numbers of no word count as padding: no record may end a run."""
@@ -137,7 +137,7 @@ class Encoder(nn.Module):
         return {"places.weight": places} | {ours: found[start + theirs] for ours, theirs in names.items()}
 
 
-class Layer(nn.Module):
+class BertLayer(nn.Module):
     """Attention among the words of a text, then two linear maps of each; sums with what came in, normalized.
 
     Shapes: [n, length, width] and which words are there [n, length] -> [n, length, width].

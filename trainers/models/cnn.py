@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from trainers.models.activations import make_activation
-from trainers.models.images import require_image
+from trainers.models.checks.image_inputs import require_image
 
 _SMALLEST = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from trainers.models.images import require_image
+from trainers.models.checks.image_inputs import require_image
 from trainers.validation import positive_int
 
 _WIDTHS = (16, 32, 64)

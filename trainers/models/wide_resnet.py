@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainers.models.images import require_image
-from trainers.models.weight_standard import WeightStandardConv2d
+from trainers.models.checks.image_inputs import require_image
+from trainers.models.weight_standardization import WeightStandardConv2d
 from trainers.validation import positive_int
 
 _WIDTHS = (16, 32, 64)

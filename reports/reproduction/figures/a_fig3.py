@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from accounting.papers.one_run import PRINTED
+from reports.content.sweep_table import Sweep
 from reports.reproduction import claims
 from reports.reproduction.finding import Reproduction, Trained, sheet
-from reports.reproduction.pairs import heatmaps
+from reports.reproduction.paired_heatmaps import heatmaps
+from reports.reproduction.tables.one_run import PRINTED
 from reports.reproduction.training import ACCOUNT, costs
-from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:

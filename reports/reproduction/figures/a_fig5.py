@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reports.content.sweep_table import Sweep
 from reports.reproduction.finding import Reproduction, Trained
-from reports.reproduction.pairs import make as pair
-from reports.table import Sweep
+from reports.reproduction.paired_heatmaps import make as pair
 
 
 def make(sweep: Sweep) -> Reproduction:

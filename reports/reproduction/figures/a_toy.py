@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.charts import Chart, Curve, charts
-from reports.notation import number
+from reports.content.formatting import number
+from reports.figures.charts import Chart, Curve, charts
 from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 TAU = 1.0
@@ -21,7 +21,7 @@ NORMS = np.geomspace(1e-4, 10.0, 4001)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ToyRow:
     """For one r: the bound below which the paper says the descent is negative, and the norm up to which it is."""
 
     regularizer: float
@@ -53,16 +53,16 @@ def clipped(norm: np.ndarray, clip_norm: float) -> np.ndarray:
     return descent(norm, lambda length: np.minimum(1.0, clip_norm / np.maximum(length, 1e-300)))
 
 
-def row(regularizer: float) -> Row:
+def row(regularizer: float) -> ToyRow:
     """The largest norm that was tried up to which the descent is negative at all norms tried, 0 where at none."""
     negative = normalized(NORMS, regularizer) < 0
     last = len(NORMS) if negative.all() else int(np.argmin(negative))
-    return Row(
+    return ToyRow(
         regularizer=regularizer, stated=TAU**2 / (10 * regularizer), found=float(NORMS[last - 1]) if last else 0.0
     )
 
 
-def as_stated(rows: list[Row]) -> Finding:
+def as_stated(rows: list[ToyRow]) -> Finding:
     """The paper's own range."""
     return Finding(
         claim="For |grad f| <= tau_0^2 / (10 r) the descent of normalization is negative.",
@@ -74,7 +74,7 @@ def as_stated(rows: list[Row]) -> Finding:
     )
 
 
-def somewhere(rows: list[Row]) -> Finding:
+def somewhere(rows: list[ToyRow]) -> Finding:
     """What the example is there to show."""
     return Finding(
         claim="The function value may not even decrease along E[h g] under normalization, whatever r.",

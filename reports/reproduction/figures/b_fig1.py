@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from accounting.papers.honest_tuning import (
+from reports.figures.charts import Chart, Curve, charts
+from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from reports.reproduction.tables.honest_tuning import (
     AffordableRow,
     BlowUpRow,
     StoppingRow,
@@ -13,8 +15,6 @@ from accounting.papers.honest_tuning import (
     figure_1_blow_up,
     figure_1_stopping,
 )
-from reports.charts import Chart, Curve, charts
-from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 RECORDS = (1000, 2000, 5000, 10_000, 20_000, 60_000, 100_000, 200_000, 500_000, 1_000_000)
 SIZES = (5000, 10_000, 60_000)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.charts import Map, maps
+from reports.content.sweep_table import Sweep
+from reports.figures.charts import Map, maps
 from reports.reproduction import claims
 from reports.reproduction.claims import STEPS
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
-from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.charts import Chart, Curve, charts
-from reports.notation import method_label, number
+from reports.content.formatting import method_label, number
+from reports.content.sweep_table import Sweep
+from reports.figures.charts import Chart, Curve, charts
+from reports.figures.ridge import scores
 from reports.reproduction import claims
 from reports.reproduction.claims import STEPS
 from reports.reproduction.finding import Finding, Reproduction, Trained
 from reports.reproduction.training import ACCOUNT, costs
-from reports.ridge import scores
-from reports.table import Sweep
 
 NOISE = "noise_multiplier"
 ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", "dpsgd"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from reports.charts import Chart, Curve, charts
-from reports.notation import method_label
+from reports.content.formatting import method_label
+from reports.content.sweep_table import Sweep
+from reports.figures.charts import Chart, Curve, charts
+from reports.figures.ridge import scores
 from reports.reproduction import claims
 from reports.reproduction.finding import Reproduction, Trained, sheet
 from reports.reproduction.training import ACCOUNT, costs
-from reports.ridge import scores
-from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:

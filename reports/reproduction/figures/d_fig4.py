@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reports.reproduction import amended
-from reports.reproduction.amended import BOTH
+from reports.content.sweep_table import Sweep
+from reports.reproduction import momentum_and_decay as amended
 from reports.reproduction.finding import Reproduction, Trained
+from reports.reproduction.momentum_and_decay import BOTH
 from reports.reproduction.training import ACCOUNT, costs
-from reports.table import Sweep
 
 
 def make(sweep: Sweep) -> Reproduction:

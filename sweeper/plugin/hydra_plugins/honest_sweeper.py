@@ -50,8 +50,8 @@ class HonestSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Runs the verb; the outcome's exit code reaches the shell through `sweeper.__main__`."""
-        from sweeper.job import run_block
-        from sweeper.verbs import Command, run
+        from sweeper.commands.sweep import Command, run
+        from sweeper.job.block_job import run_block
 
         if self.hydra_context is None or self.config is None:
             raise RuntimeError("Expected setup() before sweep().")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.reproduction import amended
-from reports.reproduction.amended import BOTH, FALLING, MOMENTUM, PLAIN
+from reports.reproduction import momentum_and_decay as amended
 from reports.reproduction.figures.d_fig2 import constrained
+from reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
 
 
 def rows(**scores: tuple[float, float]) -> pd.DataFrame:

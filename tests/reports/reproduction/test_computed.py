@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from accounting.papers.honest_tuning import figure_1_affordable, figure_1_blow_up, figure_1_stopping, figure_9, table_3
-from accounting.papers.one_run import lecture, noise_table
 from reports.reproduction.__main__ import main
 from reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
 from reports.reproduction.finding import Computed, Trained, find, known
+from reports.reproduction.tables.honest_tuning import (
+    figure_1_affordable,
+    figure_1_blow_up,
+    figure_1_stopping,
+    figure_9,
+    table_3,
+)
+from reports.reproduction.tables.one_run import lecture, noise_table
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from trainers.data.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, complete_rows, encode
-from trainers.data.official import Official
+from trainers.data.files.official import Official
+from trainers.data.sets.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, complete_rows, encode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from accounting.fingerprint import Content
-from trainers.data.covertype import COLUMNS, NUMBERS, WIDTH, Covertype
-from trainers.data.official import Official
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.files.official import Official
+from trainers.data.sets.covertype import COLUMNS, NUMBERS, WIDTH, Covertype
 
 BOUNDS = dict.fromkeys(NUMBERS, (0.0, 100.0)) | {"vertical-distance-to-hydrology": (-50.0, 50.0)}
 COVERTYPE = Covertype(

@@ -18,11 +18,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accounting.errors import BadInput
-from accounting.fingerprint import Content
-from trainers.data.vocabulary import vocabulary_of
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from trainers.data.dataset import DataSet
+    from trainers.data.interface import DataSet
 
 CONF = Path(__file__).parents[3] / "conf"
 OPEN: dict[str, Any] = {

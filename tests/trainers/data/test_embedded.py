@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from accounting.fingerprint import Content
-from trainers.data.embedded import EmbeddedImages, parse_table
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.sets.embedded import EmbeddedImages, parse_table
 
 DIGITS = EmbeddedImages(
     name="digits",

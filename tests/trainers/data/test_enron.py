@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from accounting.fingerprint import Content
-from trainers.data.enron import Enron
-from trainers.data.official import Official
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.files.official import Official
+from trainers.data.sets.enron import Enron
 
 ENRON = Enron(
     name="enron",

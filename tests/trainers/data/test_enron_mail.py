@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from trainers.data.enron_mail import EnronMail
-from trainers.data.words import bucket
+from trainers.data.sets.enron_mail import EnronMail
+from trainers.data.text.hashed_words import bucket
 
 WIDTH = 256
 MAIL = EnronMail(

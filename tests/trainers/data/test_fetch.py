@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from accounting.errors import BadInput
-from trainers.data.fetch import cache_folder, download
+from trainers.data.files.download import cache_folder, download
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from accounting.fingerprint import Content
-from trainers.data.gisette import Gisette
-from trainers.data.official import Official
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.files.official import Official
+from trainers.data.sets.gisette import Gisette
 
 FILES = {
     "GISETTE/gisette_train.data": "550 0 999 \n0 495 0 \n1 2 3 \n",

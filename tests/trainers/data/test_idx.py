@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from trainers.data.idx import IdxImages, parse_idx
-from trainers.data.official import Official
+from trainers.data.files.idx import IdxImages, parse_idx
+from trainers.data.files.official import Official
 
 if TYPE_CHECKING:
     from pathlib import Path

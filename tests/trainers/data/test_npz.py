@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from trainers.data.npz import Npz
+from trainers.data.own.npz import Npz
 
 NPZ = Npz(
     name="scans",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accounting.errors import BadInput
-from trainers.data.numbers import ANY, NumberFile
+from trainers.data.files.number_table import ANY, NumberFile
 
 VISITS = NumberFile(
     file="visits.csv",

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from accounting.errors import BadInput
-from accounting.fingerprint import Content
-from trainers.data.official import Official
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.files.official import Official
 
 FILES = {"train.txt": b"one\ntwo\nthree\n" * 50, "test.txt": b"four\n" * 50}
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from accounting.guarantee import Adjacency
+from trainers.data.sets.synthetic import LinearRegression
 from trainers.data.split import hold_out
-from trainers.data.synthetic import LinearRegression
 
 DATA = LinearRegression(
     name="regression",

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accounting.errors import BadInput
-from trainers.data.torch_dataset import TorchDataset
+from trainers.data.own.torch_dataset import TorchDataset
 
 MODULE = """
 import numpy as np

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from accounting.errors import BadInput
-from trainers.data.byte_pairs import LETTERS, BytePairs
-from trainers.data.vocabulary import Vocabulary
-from trainers.data.wordpiece import WordPiece
+from trainers.data.text.byte_pairs import LETTERS, BytePairs
+from trainers.data.text.vocabulary import Vocabulary
+from trainers.data.text.wordpiece import WordPiece
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "film", "##s", "##ing", "a", "cafe", "!", "fil", "\u4e2d"]
 MERGES = ["f i", "fi l", "fil m", "\u0120 film", "s !"]

@@ -1,0 +1,118 @@
+"""Mechanisms of which one (epsilon, delta) pair at a time is known: priced by their theorem, composed by addition.
+
+Random stopping and hard stops have no Renyi curve and no privacy profile, so these leaves are set apart from a
+composition, every one gets an equal share of delta, and the epsilons add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from accounting.events.build import DpEvent, compose, flatten, repeat, select
+from accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+
+EpsilonAt = Callable[[DpEvent, float], float]
+"""An upper bound on a mechanism's epsilon at a delta."""
+
+Theorem = Callable[[Any, float, EpsilonAt], float]
+
+_STEPS = 60
+
+
+def priced_apart(event: DpEvent, delta: float, epsilon_at: EpsilonAt) -> float | None:
+    """Epsilon of a composition that holds such leaves; None where it holds none.
+
+    `epsilon_at` prices what stands inside them, and the rest of the composition.
+    """
+    leaves = flatten(event)
+    apart = [(leaf, count) for leaf, count in leaves if _theorem(leaf) is not None]
+    if not apart:
+        return None
+    rest = compose(repeat(leaf, count) for leaf, count in leaves if _theorem(leaf) is None)
+    shares = sum(count for _, count in apart) + bool(flatten(rest))
+    total = epsilon_at(rest, delta / shares) if flatten(rest) else 0.0
+    for leaf, count in apart:
+        theorem = _theorem(leaf)
+        total += count * (math.inf if theorem is None else theorem(leaf, delta / shares, epsilon_at))
+    return total
+
+
+def random_stopping(leaf: RandomStoppingDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
+    """3 eps1 + 3 sqrt(2 delta1) at the largest delta1 with sqrt(2 delta1) T + delta2 <= delta.
+
+    *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.4.
+    """
+    if leaf.delta2 >= delta:
+        return math.inf
+    root = (delta - leaf.delta2) / leaf.tries.limit
+    return 3 * epsilon_at(leaf.event, root**2 / 2) + 3 * root
+
+
+def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
+    """eps1 + ln(exp(eps1) + delta1 / gamma), at delta1 / gamma plus what the hard stop costs.
+
+    *Source*: Liu and Talwar 2019, Theorem 3.1, with constants of our own. Without the stop a try is output with
+    probability A(o) = Q(o) / d, where d = gamma + (1 - gamma) p and p is the chance to reach the threshold. A neighbour
+    has Q(E) <= exp(eps1) Q'(E) + delta1 and d' <= exp(eps1) d + delta1, and d >= gamma, so A(E) <= exp(eps1)
+    (exp(eps1) + delta1 / gamma) A'(E) + delta1 / gamma; the output "none" is one more such event. After T tries the
+    stop makes 1 - (1 - d)^T of every A(o), and gives the rest, at most t = (1 - gamma)^T, to "none": so the stopped law
+    is at most A plus t, and at least (1 - t) A everywhere: epsilon grows by ln(1 / (1 - t)) and delta by t.
+    """
+    gamma = leaf.tries.gamma
+
+    def without_stop(share: float) -> float:
+        inner = epsilon_at(leaf.event, share * gamma)
+        return inner + float(_log_add(inner, share))
+
+    tail = (1 - gamma) ** leaf.tries.limit
+    return without_stop(delta - tail) - math.log1p(-tail) if tail < delta else math.inf
+
+
+def hard_stop(leaf: SelectionDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
+    """Selection that ends after `limit` tries: another law of K, at total variation P(K > limit)."""
+    if leaf.limit is None:
+        return epsilon_at(leaf, delta)
+    return _stopped(
+        lambda share: epsilon_at(select(leaf.event, leaf.tries), share), delta, leaf.tries.beyond(leaf.limit)
+    )
+
+
+def _stopped(epsilon_of: Callable[[float], float], delta: float, tail: float) -> float:
+    """The least epsilon with epsilon_of(delta - (1 + exp(epsilon)) tail) <= epsilon: by bisection, rounded up."""
+    if tail == 0:
+        return epsilon_of(delta)
+
+    def enough(epsilon: float) -> bool:
+        left = delta - (1 + math.exp(min(epsilon, 700.0))) * tail
+        return left > 0 and epsilon_of(left) <= epsilon
+
+    low = high = epsilon_of(delta)
+    step = 1e-9
+    while not enough(high):
+        low, high, step = high, high + step, 2 * step
+        if (1 + math.exp(min(low, 700.0))) * tail >= delta:
+            return math.inf
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _log_add(exponent: float, value: float) -> float:
+    """ln(exp(exponent) + value), for value >= 0."""
+    return exponent + math.log1p(value * math.exp(-exponent))
+
+
+def _theorem(leaf: DpEvent) -> Theorem | None:
+    if isinstance(leaf, SelectionDpEvent) and leaf.limit is None:
+        return None
+    return _THEOREMS.get(type(leaf))
+
+
+_THEOREMS: Mapping[type[DpEvent], Theorem] = {
+    RandomStoppingDpEvent: random_stopping,
+    ThresholdDpEvent: above_threshold,
+    SelectionDpEvent: hard_stop,
+}

@@ -1,0 +1,101 @@
+"""Numerical composition of privacy random variables: the second opinion, by the only door to prv-accountant.
+
+*Source*: Gopi, Lee, Wutschitz 2021 (Numerical Composition of Differential Privacy), Theorem 5.5. The library returns
+lower bound, estimate and upper bound; only the upper bound leaves this file as a claim, the lower one as a cross-check.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
+from accounting.accountants.rdp import Rdp
+from accounting.errors import UnsupportedEvent
+from accounting.events.build import DpEvent
+from accounting.events.types import word
+from accounting.guarantee import Adjacency
+from accounting.notation import delta_down
+
+SMALLEST_DELTA = 1e-10
+"""Below this the library meets its own floating-point limit."""
+
+LARGEST_GRID = 24_000_000
+"""Mesh points of all privacy random variables together; beyond it memory grows past 2 GB."""
+
+KINDS_OF_STEP = 10
+"""Distinct noise multipliers that get a variable of their own; more are rounded down, and no lower bound is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prv:
+    """Accountant by privacy random variables for Gaussian and Poisson-sampled Gaussian steps, add or remove one.
+
+    *Guarantee*: an upper bound, at most twice `relative_error` of epsilon (and `delta / 1000`) above the truth.
+    """
+
+    relative_error: float = 0.005
+
+    def __post_init__(self) -> None:
+        if not 0 < self.relative_error <= 0.5:
+            raise ValueError(f"Expected 0 < relative_error={self.relative_error} <= 0.5.")
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        return "PRV"
+
+    def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        """The library's upper bound; 0 if nothing ran, infinity if something ran without noise."""
+        return self._interval(event, delta, adjacency)[1]
+
+    def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
+        """The library's lower bound."""
+        return self._interval(event, delta, adjacency)[0]
+
+    def _interval(self, event: DpEvent, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+        check_delta(delta)
+        steps, others = gaussian_part(event, adjacency)
+        if others:
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(others[0][0])}.")
+        if not steps:
+            return 0.0, 0.0
+        if any(step.noise_multiplier == 0 for step in steps):
+            return math.inf, math.inf
+        if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
+            raise UnsupportedEvent(f"PRV has no proven bound under {adjacency.value}.")
+        if delta < SMALLEST_DELTA:
+            raise UnsupportedEvent(f"PRV is not safe at delta={delta_down(delta)} < {SMALLEST_DELTA:g}; use RDP.")
+        rough = Rdp().epsilon(event, delta, adjacency)
+        error = max(1e-3, self.relative_error * rough)
+        total, kinds = sum(step.count for step in steps), coarser(steps, KINDS_OF_STEP)
+        mesh = error / math.sqrt(total / 2 * math.log(12_000 / delta))
+        if 2 * (rough + 10) / mesh * len(kinds) > LARGEST_GRID:
+            raise UnsupportedEvent(
+                f"PRV needs more than 2 GB for {total} steps at relative_error={self.relative_error}."
+            )
+        lower, upper = _bounds(kinds, delta, error)
+        return lower if len(kinds) == len(steps) else 0.0, upper
+
+
+@lru_cache(maxsize=64)
+def _bounds(steps: tuple[GaussianSteps, ...], delta: float, error: float) -> tuple[float, float]:
+    from prv_accountant import PRVAccountant
+    from prv_accountant.privacy_random_variables import GaussianMechanism, PoissonSubsampledGaussianMechanism
+
+    variables = [
+        GaussianMechanism(noise_multiplier=step.noise_multiplier)
+        if step.sample_rate == 1
+        else PoissonSubsampledGaussianMechanism(
+            noise_multiplier=step.noise_multiplier, sampling_probability=step.sample_rate
+        )
+        for step in steps
+    ]
+    counts = [step.count for step in steps]
+    try:
+        accountant = PRVAccountant(variables, eps_error=error, delta_error=delta / 1000, max_self_compositions=counts)
+        lower, _, upper = accountant.compute_epsilon(delta, counts)
+    except (RuntimeError, ValueError) as refusal:
+        raise UnsupportedEvent(f"PRV cannot bound this event: {str(refusal).rstrip('.')}.") from refusal
+    return max(0.0, float(lower)), max(0.0, float(upper))

@@ -1,0 +1,272 @@
+"""Renyi divergences of single mechanisms, order by order, and what selection and sampling make of a curve.
+
+*Source*: Mironov, Talwar, Zhang 2019 (Renyi Differential Privacy of the Sampled Gaussian Mechanism), Theorem 4 and
+section 3.3, for the sampled Gaussian; Zhu and Wang 2019 (Poisson Subsampled Renyi Differential Privacy), Theorem 5, for
+any sampled mechanism; Papernot and Steinke 2022, Theorems 2 and 6, for selection.
+
+Fractional orders are our own because orders below 2 decide the price of large grids, and there the coefficients of the
+paper's series alternate in sign: dp-accounting drops the signs, a valid bound that is 3 % loose on a grid of 35 runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from accounting.events.trial_counts import NegativeBinomial, Poisson
+
+SMALLEST_NOISE = 1e-2
+"""Below this the series loses its digits; the answer is infinity, which is an upper bound."""
+
+SMALLEST_INTEGRATED = 0.1
+"""Below this the integral would need too many nodes: fractional orders take the chord between integers."""
+
+LARGEST_SUMMED = 1024
+"""Orders above are integrated or, where only sums over all orders below are known, infinite."""
+
+LARGEST_FIXED_SIZE = 65_536
+STEEPEST = 4000.0
+"""Orders above this times the squared noise are infinite: they decide no epsilon below 2000."""
+
+REACH = 9.0
+"""Standard deviations to either side that an integral covers; beyond lies less than 1e-17 of it."""
+
+GROUPS = 8
+"""Of neighbouring orders, each integrated over the nodes that its largest one needs."""
+
+ROUNDING = 1e-14
+"""Added to every log-moment, relative to what was added up, so that floating point never rounds a bound down."""
+
+CENTRAL_MOMENTS = 64
+CENTRAL_DIGITS = 400
+LARGEST_CENTRAL_NOISE = 1e5
+"""More noise is read as this much: so many digits carry central moments of about noise^-64, and no smaller ones."""
+
+Curve = np.ndarray
+"""Divergences in nats, one for each order of an accountant."""
+
+
+def pure(epsilon: float, orders: np.ndarray) -> Curve:
+    """The curve of randomised response, which no epsilon-private mechanism exceeds."""
+    if not math.isfinite(epsilon):
+        return np.full(len(orders), np.inf)
+    yes, no = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
+    moments = np.logaddexp(orders * yes + (1 - orders) * no, orders * no + (1 - orders) * yes)
+    return np.asarray(np.clip((moments + ROUNDING) / (orders - 1), 0.0, epsilon))
+
+
+def sampled(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:
+    """Any mechanism on records that take part independently at `rate`.
+
+    `curve_at` gives the mechanism's own curve at other orders.
+    """
+    if rate == 1:
+        return curve_at(orders)
+    near = orders <= LARGEST_SUMMED
+    integers = np.arange(2, int(np.ceil(orders[near].max())) + 1)
+    inner = (integers - 1) * curve_at(integers.astype(float))
+    return _only(near, _between_integers(orders[near], lambda order: _sampled_moment(rate, order, inner)))
+
+
+def _only(near: np.ndarray, curve: Curve) -> Curve:
+    """A curve that is known at some orders; at others it is infinite."""
+    whole = np.full(len(near), np.inf)
+    whole[near] = curve
+    return whole
+
+
+def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
+    """The log-moment at an integer order; `inner[l - 2]` is (l - 1) times the divergence at order l."""
+    runs = np.arange(2, order + 1)
+    weights = np.where(runs == 2, 0.0, math.log(3))
+    terms = (
+        _log_binomial(order, runs)
+        + (order - runs) * math.log1p(-rate)
+        + runs * math.log(rate)
+        + inner[: order - 1]
+        + weights
+    )
+    first = (order - 1) * math.log1p(-rate) + math.log1p(rate * (order - 1))
+    return max(0.0, float(special.logsumexp(np.append(terms, first)))) + ROUNDING
+
+
+def selected(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
+    """The best of K runs, K truncated negative binomial: each order a takes the best b for its second term.
+
+    b = 1 is allowed and costs ln(1 / gamma), whatever the finite divergence there.
+    """
+    if tries.gamma == 1:
+        return curve
+    second = (1 - 1 / orders) * curve - math.log(tries.gamma) / orders
+    penalty = (1 + tries.eta) * min(-math.log(tries.gamma), float(second.min()))
+    return np.asarray(curve + penalty + math.log(tries.mean) / (orders - 1))
+
+
+def selected_poisson(
+    curve: Curve, orders: np.ndarray, tries: Poisson, delta_of: Callable[[np.ndarray], np.ndarray]
+) -> Curve:
+    """The best of K runs, K Poisson; `delta_of` is the run's own privacy profile.
+
+    To the theorem's moment comes exp(-mean), the share of the outcome that no run was made: it matters at small means.
+    """
+    tried = (orders - 1) * (curve + tries.mean * delta_of(np.log1p(1 / (orders - 1)))) + math.log(tries.mean)
+    return np.asarray(np.logaddexp(tried, -tries.mean) / (orders - 1))
+
+
+def without_replacement(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
+    """A Gaussian step on a fixed-size sample, replace one; `noise_multiplier` is the noise over the sensitivity.
+
+    *Source*: Wang, Balle, Kasiviswanathan 2019 (Subsampled Renyi Differential Privacy and Analytical Moments
+    Accountant), Theorem 9.
+    """
+    if noise_multiplier < SMALLEST_NOISE:
+        return np.full(len(orders), np.inf)
+    if rate == 1:
+        return np.array(orders) / (2 * noise_multiplier**2)
+    noise, at = min(noise_multiplier, LARGEST_CENTRAL_NOISE), np.array(orders)
+    near = at <= max(LARGEST_SUMMED, min(LARGEST_FIXED_SIZE, STEEPEST * noise**2))
+    return _only(near, _between_integers(at[near], lambda order: _fixed_size_moment(rate, noise, order)))
+
+
+def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Curve:
+    """A curve from its log-moments at integers: between them the chord is above, since log-moments are convex."""
+    below, above = np.floor(orders).astype(int), np.ceil(orders).astype(int)
+    at = {order: moment(order) if order > 1 else 0.0 for order in {*below.tolist(), *above.tolist()}}
+    low, high = np.array([at[order] for order in below]), np.array([at[order] for order in above])
+    rise = np.subtract(high, low, out=np.zeros(len(orders)), where=np.isfinite(high))
+    return np.asarray(np.where(np.isfinite(high), low + (orders - below) * rise, np.inf) / (orders - 1))
+
+
+def _fixed_size_moment(rate: float, noise: float, order: int) -> float:
+    """The log-moment at an integer order; each term takes the smaller of two bounds on E|p/q - 1|^j."""
+    j = np.arange(2, order + 1)
+    loose = math.log(2) + (j - 1) * j / (2 * noise**2)
+    central = _central_moments(noise)
+    tight = np.full(len(j), np.inf)
+    for place, power in enumerate(j[: len(central) - 2].tolist()):
+        low, high = 2 * (power // 2), 2 * ((power + 1) // 2)
+        tight[place] = math.log(4) + (central[low] + central[high]) / 2
+    terms = j * math.log(rate) + _log_binomial(order, j) + np.minimum(loose, tight)
+    return float(special.logsumexp(np.append(terms, 0.0))) + ROUNDING
+
+
+@lru_cache(maxsize=64)
+def _central_moments(noise: float) -> tuple[float, ...]:
+    """ln E_q[(p/q - 1)^j] of a Gaussian mechanism for even j, elsewhere 0: alternating sums, hence the many digits."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = CENTRAL_DIGITS, MAX_EMAX, MIN_EMIN
+        exact = [(Decimal(i * (i - 1)) / (2 * Decimal(noise) ** 2)).exp() for i in range(CENTRAL_MOMENTS + 1)]
+        sums = [
+            sum(((-1) ** (j - i) * math.comb(j, i) * exact[i] for i in range(j + 1)), Decimal(0))
+            for j in range(0, CENTRAL_MOMENTS + 1, 2)
+        ]
+        logs = [float(total.ln()) if total > 0 else math.inf for total in sums]
+    return tuple(logs[j // 2] if j % 2 == 0 else 0.0 for j in range(CENTRAL_MOMENTS + 1))
+
+
+@lru_cache(maxsize=4096)
+def sampled_gaussian_curve(sample_rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
+    """Renyi divergences of one Poisson-sampled Gaussian step, kept, since grids ask for the same steps again and again.
+
+    >>> sampled_gaussian_curve(1.0, 2.0, (8.0, 32.0)).tolist()
+    [1.0, 4.0]
+    """
+    curve = _sampled_gaussian(sample_rate, noise_multiplier, orders)
+    curve.setflags(write=False)
+    return curve
+
+
+def _sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> Curve:
+    at = np.array(orders)
+    if rate == 1:
+        return at / (2 * noise**2)
+    if noise < SMALLEST_NOISE:
+        return np.full(len(at), np.inf)
+    near = at <= LARGEST_SUMMED
+    if noise < SMALLEST_INTEGRATED:
+        integers = tuple(float(order) for order in range(2, math.ceil(at[near].max()) + 1))
+        moments = _binomial_moments(rate, noise, integers)
+        return _only(near, _between_integers(at[near], lambda order: float(moments[order - 2])))
+    moments = np.full(len(at), np.inf)
+    whole = near & (at == np.floor(at))
+    if whole.any():
+        moments[whole] = _binomial_moments(rate, noise, tuple(at[whole]))
+    for some in (near & ~whole, ~near & (at <= STEEPEST * noise**2)):
+        groups = np.array_split(at[some], GROUPS)
+        moments[some] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups])
+    return np.asarray(moments / (at - 1))
+
+
+def _binomial_moments(rate: float, noise: float, orders: tuple[float, ...]) -> np.ndarray:
+    """Log-moments at integer orders, the sums of all orders side by side.
+
+    *Source*: Mironov, Talwar, Zhang 2019, section 3.3, equation for integer orders.
+    """
+    terms = _binomial_terms(orders)
+    logs = terms.log_binomial + terms.drawn * math.log(rate) + terms.left * math.log1p(-rate) + terms.pairs / noise**2
+    largest = np.maximum.reduceat(logs, terms.starts)
+    sums = np.add.reduceat(np.exp(logs - np.repeat(largest, terms.sizes)), terms.starts)
+    return _rounded_up(largest + np.log(sums), rate, np.array(orders))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Terms:
+    """Of the binomial sums of several orders, end to end, what depends on the orders only."""
+
+    starts: np.ndarray
+    sizes: np.ndarray
+    drawn: np.ndarray
+    left: np.ndarray
+    pairs: np.ndarray
+    log_binomial: np.ndarray
+
+
+@lru_cache(maxsize=8)
+def _binomial_terms(orders: tuple[float, ...]) -> _Terms:
+    sizes = np.array(orders).astype(int) + 1
+    drawn = np.concatenate([np.arange(size, dtype=float) for size in sizes])
+    order = np.repeat(np.array(orders), sizes)
+    return _Terms(
+        starts=np.cumsum(sizes) - sizes,
+        sizes=sizes,
+        drawn=drawn,
+        left=order - drawn,
+        pairs=drawn * (drawn - 1) / 2,
+        log_binomial=_log_binomial(order, drawn),
+    )
+
+
+def _integrated_moments(rate: float, noise: float, orders: np.ndarray) -> np.ndarray:
+    """Log-moments at any orders: the integral of the likelihood ratio to each order, by the trapezoidal rule.
+
+    *Guarantee*: relative error below 1e-15 before rounding. The integrand is analytic up to a distance d = pi noise^2
+    from the real line, where it is at most exp(d^2 / (2 noise^2)) times as large. So with nodes h apart the rule errs
+    by 2 exp(d^2 / (2 noise^2) - 2 pi d / h) at most, for any such d, and the best one makes the exponent -36. Left of
+    0 and right of the order the integrand falls at least as fast as the Gaussian.
+    *Source*: Trefethen and Weideman 2014 (The Exponentially Convergent Trapezoidal Rule), Theorem 5.1.
+    """
+    if len(orders) == 0:
+        return np.zeros(0)
+    apart = 0.74 * noise if noise > 2.7 else 1 / (1.83 / noise**2 + 0.25)
+    nodes = np.arange(-REACH * noise, orders.max() + REACH * noise + apart, apart)
+    losses = np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * nodes - 1) / (2 * noise**2))
+    weights = -(nodes**2) / (2 * noise**2) + math.log(apart / (noise * math.sqrt(2 * math.pi)))
+    logs = np.multiply.outer(orders, losses) + weights
+    largest = logs.max(axis=1)
+    return _rounded_up(largest + np.log(np.exp(logs - largest[:, None]).sum(axis=1)), rate, orders)
+
+
+def _rounded_up(moments: np.ndarray, rate: float, orders: np.ndarray) -> np.ndarray:
+    """Log-moments and more than the rounding of the numbers that were added up."""
+    largest_added = np.abs(moments) + orders * max(-math.log(rate), -math.log1p(-rate))
+    return np.asarray(np.maximum(0.0, moments) + ROUNDING * (1 + largest_added))
+
+
+def _log_binomial(order: float | np.ndarray, i: np.ndarray) -> np.ndarray:
+    return np.asarray(special.gammaln(order + 1) - special.gammaln(i + 1) - special.gammaln(order - i + 1))

@@ -1,0 +1,123 @@
+"""What a large epsilon and a large delta mean, in words, and when a delta is refused.
+
+A delta is the probability with which all may fail. To publish each unit's records in full with probability delta
+satisfies (0, delta)-differential privacy, and publishes delta times the number of units on average. So a delta of
+1 / units or more promises no single unit anything, whatever the epsilon (Dwork and Roth 2014, Section 2.3). What always
+holds:
+
+* The number of units is the declared one (`dataset.units`, or `dataset.records` where each record is a unit), a public
+  constant that the sample rate shows already. How many there are in fact is private, and nobody counts them here.
+* A delta of 1 / units or more is charged only where somebody typed that very number again as `privacy.accept_delta`.
+  That stands in the ledger with the charge, and is no part of what a plan is: it changes no identity.
+* Sentences are made of the numbers that a page shows, never of numbers that are written down here.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+from accounting.errors import BadInput
+from accounting.notation import delta_up, epsilon_up, factor_up, typed
+
+LARGE_EPSILON = 10.0
+"""Above this, an epsilon is put in words."""
+
+
+def published(delta: float, units: int) -> Decimal:
+    """How many units a program publishes in full, on average, that does so for each with probability delta; exact.
+
+    >>> published(0.05, 1000)
+    Decimal('50.00')
+    """
+    return Decimal(repr(float(delta))) * units
+
+
+def is_large(delta: float, units: int) -> bool:
+    """Whether delta >= 1 / units, for this declared number of units; exact.
+
+    >>> is_large(0.001, 1000), is_large(0.000999, 1000)
+    (True, False)
+    """
+    return published(delta, units) >= 1
+
+
+def is_noticeable(delta: float, units: int) -> bool:
+    """Whether delta is above a tenth of 1 / units."""
+    return published(delta, units) > Decimal("0.1")
+
+
+def require_small_delta(delta: float, units: int, unit: str, accepted: object) -> None:
+    """Raises `BadInput` for a delta of 1 / units or more, unless `accepted` is the same number once more."""
+    if not is_large(delta, units) or accepts(accepted, delta):
+        return
+    again = f"privacy.accept_delta={typed(delta)}"
+    if accepted is not None:
+        raise BadInput(f"Expected privacy.accept_delta={accepted} to be privacy.delta once more, {again}, or null.")
+    raise BadInput(
+        f"Expected privacy.delta={typed(delta)} to be below 1 / {units}, one over the declared number of {unit}s: "
+        f"{_satisfied(delta, units, unit)}. Lower it, or type {again} to accept it, which every page of this sweep "
+        "will show."
+    )
+
+
+def delta_in_words(delta: float, units: int, unit: str) -> str:
+    """What a delta means for so many units, where it is above a tenth of 1 / units; nothing below.
+
+    >>> delta_in_words(0.05, 1000, "record")[:57]
+    'Delta 0.05 is large for the declared 1000 records: to pub'
+    >>> delta_in_words(1e-5, 1000, "record")
+    ''
+    """
+    if not is_noticeable(delta, units):
+        return ""
+    size = "large" if is_large(delta, units) else "not small"
+    return f"Delta {delta_up(delta)} is {size} for the declared {units} {unit}s: {_satisfied(delta, units, unit)}."
+
+
+def acceptance(delta: float, units: int, accepted: float | None) -> str:
+    """Who took responsibility for a delta of 1 / units or more; nothing below."""
+    if not is_large(delta, units):
+        return ""
+    if accepted is None:
+        return "Nobody accepted that when the search was charged."
+    return f"Whoever ran the search accepted that, by typing privacy.accept_delta={typed(accepted)}."
+
+
+def epsilon_in_words(epsilon: float, unit: str) -> str:
+    """What an epsilon above 10 allows; nothing up to there, and nothing for infinity, which promises nothing.
+
+    *Source*: the odds, Kasiviswanathan and Smith 2014; the test, Wasserman and Zhou 2010, both up to delta.
+
+    >>> epsilon_in_words(12.3, "patient")[:90]
+    'Epsilon 12.300 is large: what is released may multiply the odds of a guess that one patien'
+    >>> epsilon_in_words(10.0, "record")
+    ''
+    """
+    if not LARGE_EPSILON < epsilon < math.inf:
+        return ""
+    factor = factor_up(epsilon)
+    return (
+        f"Epsilon {epsilon_up(epsilon)} is large: what is released may multiply the odds of a guess that one {unit} "
+        f"took part by up to e^epsilon = {factor}. The bound allows an attack that finds every {unit} that took part "
+        f"and wrongly accuses about one in {factor} of the others."
+    )
+
+
+def _satisfied(delta: float, units: int, unit: str) -> str:
+    """What satisfies such a delta, in the middle of a sentence."""
+    return (
+        f"to publish each {unit} in full with probability {delta_up(delta)}, which is "
+        f"{delta_up(published(delta, units))} of them on average, satisfies it too"
+    )
+
+
+def cautions(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
+    """What is to be said of a claim whose epsilon or delta is large, each in a sentence or two; nothing of others."""
+    said = epsilon_in_words(epsilon, unit), delta_in_words(delta, units, unit), acceptance(delta, units, accepted)
+    return tuple(filter(None, (said[0], " ".join(filter(None, said[1:])))))
+
+
+def accepts(accepted: object, delta: float) -> bool:
+    """Whether what was typed as `privacy.accept_delta` is this delta once more."""
+    return not isinstance(accepted, bool) and isinstance(accepted, (int, float)) and float(accepted) == delta

@@ -1,0 +1,1 @@
+"""The hash chain of a ledger's lines, and the databases that hold it."""

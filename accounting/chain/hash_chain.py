@@ -1,0 +1,202 @@
+"""Lines that hang together: each holds the hash of the one before, so that no inner one can change unseen.
+
+What the chain shows: any inner line that was altered, removed or moved, and which one. Every line that is read is held
+against its own hash, also where only one account or one plan is looked at. What the chain does not show by itself:
+lines cut from its end, or another chain in its place; for that see the ends that are remembered elsewhere
+(`Lines.holds`, `accounting/ledger/remembered_ends.py`). Nor does it stop somebody who may write to the store and
+computes a new chain from the start.
+
+Rules for changing this file: whatever changes a digest raises `SCHEMA` in `accounting/chain/storage.py`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from accounting.chain.entries import Entry
+from accounting.errors import LedgerDamaged
+from accounting.validation import in_short
+
+GENESIS = "0" * 64
+PAGE = 2000
+
+_HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who", "at")
+
+
+class Row(Protocol):
+    """A line as it is stored: `seq` a number, all else text; `body` and `balance` are JSON."""
+
+    def __getitem__(self, column: str, /) -> Any:
+        """What a column holds."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How long a chain is, and the digest of its last line."""
+
+    entries: int = 0
+    head: str = GENESIS
+
+
+class Rows(Protocol):
+    """Stored lines within one transaction, by the values of some of their columns and in the order of `seq`."""
+
+    def insert(self, row: Mapping[str, Any]) -> None:
+        """Stores one more."""
+        ...
+
+    def where(self, **values: str | int) -> Iterator[Row]:
+        """Those with these values."""
+        ...
+
+    def after(self, seq: int | None, most: int) -> Sequence[Row]:
+        """At most so many of those beyond a number, None for the first ones."""
+        ...
+
+    def last(self, **values: str | int) -> Row | None:
+        """The last one with these values."""
+        ...
+
+    def accounts(self) -> tuple[str, ...]:
+        """The names of all accounts, sorted."""
+        ...
+
+
+class Lines:
+    """The lines within one transaction; `name` is what the store is called in a sentence."""
+
+    def __init__(self, rows: Rows, name: str) -> None:
+        self._rows = rows
+        self._name = name
+        self._newest: Row | None = None
+
+    def append(
+        self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
+    ) -> Entry:
+        """Adds a line after the last one, which must be whole; within the transaction of the only writer."""
+        last = self._newest or self._rows.last()
+        if last is not None:
+            self._whole(last)
+        row = following(last, account=account, kind=kind, plan=plan, body=body, balance=balance)
+        self._rows.insert(row)
+        self._newest = row
+        return _entry(row)
+
+    def last(self, account: str) -> Entry | None:
+        """The account's last line."""
+        row = self._rows.last(account=account)
+        return None if row is None else self._whole(row)
+
+    def of(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
+        """An account's lines in order, or those about one plan."""
+        one = {} if plan is None else {"plan": plan}
+        return tuple(map(self._whole, self._rows.where(account=account, **one)))
+
+    def of_kind(self, kind: str) -> tuple[Entry, ...]:
+        """All lines of one kind, whatever their account."""
+        return tuple(map(self._whole, self._rows.where(kind=kind)))
+
+    def accounts(self) -> tuple[str, ...]:
+        """The names of all accounts."""
+        return self._rows.accounts()
+
+    def end(self) -> End:
+        """Where the chain ends now."""
+        last = self._rows.last()
+        return End() if last is None else End(entries=last["seq"], head=last["digest"])
+
+    def holds(self, end: End) -> bool:
+        """Whether the chain once ended so: one that was cut or replaced since does not."""
+        if end.entries == 0:
+            return True
+        row = self._rows.last(seq=end.entries)
+        return row is not None and row["digest"] == end.head
+
+    def walk(self) -> Iterator[Entry]:
+        """All lines in order; raises `LedgerDamaged` at the first that is missing, altered or out of place."""
+        previous = GENESIS
+        for expected, row in enumerate(self._all(), start=1):
+            if row["seq"] != expected or row["previous"] != previous or row["digest"] != digest(row):
+                raise LedgerDamaged(
+                    f"Entry {expected} of {self._name} is missing or was altered; nothing is charged on it."
+                )
+            previous = row["digest"]
+            yield _entry(row)
+
+    def beyond(self, seq: int) -> Iterator[Row]:
+        """The lines behind this one as they are stored, in order; 0 for all."""
+        return self._all(seq or None)
+
+    def adopt(self, rows: Iterable[Row]) -> None:
+        """Adds lines of a copy of this very chain, as they are, behind its last one."""
+        previous = self.end().head
+        for row in rows:
+            if row["previous"] != previous or row["digest"] != digest(row):
+                raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
+            self._rows.insert({name: row[name] for name in (*_HASHED, "digest")})
+            previous, self._newest = row["digest"], row
+
+    def _all(self, seq: int | None = None) -> Iterator[Row]:
+        """Everything that is stored, also under numbers that no line has."""
+        while page := self._rows.after(seq, PAGE):
+            yield from page
+            if len(page) < PAGE:
+                return
+            seq = page[-1]["seq"]
+
+    def _whole(self, row: Row) -> Entry:
+        if row["digest"] != digest(row):
+            raise LedgerDamaged(f"Entry {row['seq']} of {self._name} was altered; nothing is charged on it.")
+        return _entry(row)
+
+
+def following(
+    last: Row | None, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The line that may stand after `last`, written now and here. The time is for people: order is that of `seq`."""
+    row: dict[str, Any] = {
+        "seq": 1 if last is None else last["seq"] + 1,
+        "account": account,
+        "kind": kind,
+        "plan": plan,
+        "body": json.dumps(body, sort_keys=True, allow_nan=False),
+        "balance": json.dumps(balance, sort_keys=True, allow_nan=False),
+        "who": _who(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "previous": GENESIS if last is None else last["digest"],
+    }
+    return row | {"digest": digest(row)}
+
+
+def digest(row: Row) -> str:
+    """The hash of a line and of the digest of the one before it."""
+    return hashlib.sha256(json.dumps([row[name] for name in _HASHED]).encode()).hexdigest()
+
+
+def _entry(row: Row) -> Entry:
+    names = ("seq", "account", "kind", "plan", "who", "at", "digest")
+    try:
+        body, balance = json.loads(row["body"]), json.loads(row["balance"])
+    except (ValueError, RecursionError) as cause:
+        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: {in_short(cause)}.") from cause
+    if not (isinstance(body, dict) and isinstance(balance, dict)):
+        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: its body and its balance are no objects.")
+    return Entry(**{name: row[name] for name in names}, body=body, balance=balance)
+
+
+def _who() -> str:
+    """The user and the machine that write a line."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

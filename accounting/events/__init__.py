@@ -1,0 +1,1 @@
+"""Events: what touches the data, as frozen values of the field's vocabulary."""

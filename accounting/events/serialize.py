@@ -1,0 +1,153 @@
+"""The exact, versioned JSON form of events: floats round-trip, and plan hashes are taken over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import attr
+
+from accounting.errors import BadInput
+from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from accounting.events.types import (
+    BlackBoxDpEvent,
+    ComposedDpEvent,
+    DpEvent,
+    EpochDpEvent,
+    GaussianDpEvent,
+    NoisyMaxDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    RandomStoppingDpEvent,
+    SampledWithoutReplacementDpEvent,
+    SelectionDpEvent,
+    SelfComposedDpEvent,
+    StatedGaussianDpEvent,
+    ThresholdDpEvent,
+    TruncatedSubsampledGaussianDpEvent,
+    WorstDpEvent,
+)
+
+JSON_VERSION = 1
+
+TABLE, FEW = "Table", 100
+"""The type of a composition that is written as a table, and up to how many kinds of step it is written out."""
+
+_FIELDS: dict[type, tuple[str, ...]] = {
+    NoOpDpEvent: (),
+    NonPrivateDpEvent: (),
+    GaussianDpEvent: ("noise_multiplier",),
+    StatedGaussianDpEvent: ("noise_multiplier", "adjacency"),
+    EpochDpEvent: ("steps", "noise_multiplier"),
+    PoissonSampledDpEvent: ("sampling_probability", "event"),
+    SampledWithoutReplacementDpEvent: ("source_dataset_size", "sample_size", "event"),
+    TruncatedSubsampledGaussianDpEvent: (
+        "dataset_size",
+        "sampling_probability",
+        "truncated_batch_size",
+        "noise_multiplier",
+    ),
+    SelfComposedDpEvent: ("event", "count"),
+    ComposedDpEvent: ("events",),
+    BlackBoxDpEvent: ("epsilon", "delta", "adjacency"),
+    NoisyMaxDpEvent: ("noise_scale",),
+    WorstDpEvent: ("events",),
+    SelectionDpEvent: ("event", "tries", "limit"),
+    RandomStoppingDpEvent: ("event", "tries", "delta2"),
+    ThresholdDpEvent: ("event", "tries"),
+    NegativeBinomial: ("eta", "gamma"),
+    Poisson: ("mean",),
+    Stopping: ("gamma", "limit"),
+}
+_TYPES = {kind.__name__: kind for kind in _FIELDS}
+
+
+def to_json(event: DpEvent) -> dict[str, Any]:
+    """The exact, versioned JSON form.
+
+    >>> from_json(to_json(GaussianDpEvent(noise_multiplier=0.1))) == GaussianDpEvent(noise_multiplier=0.1)
+    True
+    """
+    return {"version": JSON_VERSION, "event": _encode(event)}
+
+
+def from_json(form: dict[str, Any]) -> DpEvent:
+    """Reads `to_json`'s form; another version or an unknown event is refused."""
+    if form.get("version") != JSON_VERSION:
+        raise BadInput(f"Expected event version={form.get('version')!r} to be {JSON_VERSION}.")
+    event: DpEvent = _decode(form["event"])
+    return event
+
+
+def canonical(event: DpEvent) -> str:
+    """One text for equal events: the JSON form, or, for an event that has none, its representation."""
+    try:
+        return _remembered(event)
+    except TypeError:  # the library's events that hold lists have no hash
+        return _canonical(event)
+
+
+def _canonical(event: DpEvent) -> str:
+    try:
+        return json.dumps(_encode(event), sort_keys=True)
+    except BadInput:
+        return repr(event)
+
+
+_remembered = lru_cache(maxsize=2**15)(_canonical)
+
+
+def _encode(value: Any) -> Any:
+    if type(value) is ComposedDpEvent and len(value.events) > FEW and (table := _table(value.events)):
+        return table
+    if type(value) in _FIELDS:
+        return {"type": type(value).__name__} | {name: _encode(getattr(value, name)) for name in _FIELDS[type(value)]}
+    if isinstance(value, DpEvent):
+        raise BadInput(f"Expected event={type(value).__name__} to be one of {sorted(_TYPES)}.")
+    return [_encode(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _decode(form: Any) -> Any:
+    if isinstance(form, list):
+        return [_decode(item) for item in form]
+    if not isinstance(form, dict):
+        return form
+    if form.get("type") == TABLE:
+        step = _decode(form["step"])
+        rows = zip(form["noise_multipliers"], form["counts"], strict=True)
+        return ComposedDpEvent([SelfComposedDpEvent(_at_noise(step, noise), count) for noise, count in rows])
+    if form.get("type") not in _TYPES:
+        raise BadInput(f"Expected event={form.get('type')!r} to be one of {sorted(_TYPES)}.")
+    kind = _TYPES[form["type"]]
+    return kind(**{name: _decode(form[name]) for name in _FIELDS[kind]})
+
+
+def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
+    """Repeated steps that differ in their noise alone, a tenth as long; None for anything else."""
+    if not all(type(one) is SelfComposedDpEvent and _noise(one.event) is not None for one in events):
+        return None
+    silent = _at_noise(events[0].event, 0.0)
+    if any(_at_noise(one.event, 0.0) != silent for one in events):
+        return None
+    return {
+        "type": TABLE,
+        "step": _encode(silent),
+        "noise_multipliers": [_noise(one.event) for one in events],
+        "counts": [one.count for one in events],
+    }
+
+
+def _noise(step: DpEvent) -> float | None:
+    """The noise multiplier of a Gaussian step, sampled or not; None for anything else."""
+    if type(step) in (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent):
+        step = step.event
+    return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
+
+
+def _at_noise(step: DpEvent, noise: float) -> DpEvent:
+    """The same Gaussian step with another noise multiplier."""
+    gaussian = GaussianDpEvent(noise_multiplier=noise)
+    return gaussian if type(step) is GaussianDpEvent else attr.evolve(step, event=gaussian)

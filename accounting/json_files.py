@@ -1,0 +1,63 @@
+"""JSON files that are whole or not there, digests of values, and infinity, for which JSON has no number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+WORD = "infinity"
+"""An epsilon that protects nobody, as a word that `float` reads again."""
+
+DIGEST_LENGTH = 12
+
+
+def in_words(form: Any) -> Any:
+    """The same plain values with the word for every infinity among them.
+
+    >>> in_words({"epsilon": math.inf, "parts": [1.0, math.inf]})
+    {'epsilon': 'infinity', 'parts': [1.0, 'infinity']}
+    >>> float("infinity") == math.inf
+    True
+    """
+    if isinstance(form, Mapping):
+        return {key: in_words(value) for key, value in form.items()}
+    if isinstance(form, (list, tuple)):
+        return [in_words(value) for value in form]
+    return WORD if isinstance(form, float) and form == math.inf else form
+
+
+def digest(value: object) -> str:
+    """The first digits of the SHA-256 of a value's canonical JSON."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def write_json(path: Path, form: object, mode: int = 0o666) -> None:
+    """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
+
+    `mode` are the file's permissions from its creation on, less what the umask takes.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "w") as stream:
+        json.dump(form, stream, indent=1, allow_nan=False)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flushes a folder's list of names to the disk: without it a power cut may take back a file made or renamed."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,1 @@
+"""The ledger: what was charged to which account, what began and ended, and what this machine remembers of it."""

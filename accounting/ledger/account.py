@@ -1,0 +1,303 @@
+"""An account as its entries tell it: the budget and its policy, what is reserved, which attempts are paid for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
+from accounting.errors import ContractBroken, LedgerDamaged
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Adjacency, Guarantee
+from accounting.json_files import in_words
+from accounting.ledger.composition_policy import (
+    DELTA,
+    DIVERGENCE,
+    EPSILON,
+    Amounts,
+    Policy,
+    add,
+    exact,
+    policy_from_config,
+    policy_to_json,
+    subtract,
+)
+from accounting.names.stored_classes import stored
+from accounting.notation import apart, epsilon_down, typed
+from accounting.validation import as_written
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """What an account allows and what is taken; every entry carries the one that it leaves behind."""
+
+    budget: Guarantee
+    policy: Policy
+    reserved: Amounts
+    closed: bool = False
+
+    def admits(self, takes: Mapping[str, float]) -> bool:
+        """Whether a charge that takes this much stays within every limit."""
+        limits = self.policy.limits(self.budget)
+        return not self.closed and all(
+            limits[name].is_infinite()
+            or (math.isfinite(amount) and add(self._taken(name), exact(amount)) <= limits[name])
+            for name, amount in takes.items()
+        )
+
+    def room(self, takes: Mapping[str, float]) -> str:
+        """How much is left of each amount that a charge takes of, and of how much, in words.
+
+        What is left is written with as many digits as show whether the charge takes more.
+        """
+        limits = self.policy.limits(self.budget)
+        return " and ".join(
+            f"{name} {left} of {limit_of(name, limits[name])}" for name, (_, left) in self.compared(takes).items()
+        )
+
+    def compared(self, takes: Mapping[str, float]) -> dict[str, tuple[str, str]]:
+        """What a charge takes of each amount and how much of it is left, in digits that show which is more."""
+        limits = self.policy.limits(self.budget)
+        rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
+        return {name: apart(more, rest[name], name) for name, more in takes.items()}
+
+    def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
+        """The balance that an entry leaves behind: charges only ever add."""
+        if kind in SPENDING:
+            taken = {name: add(self._taken(name), _amount(name, more)) for name, more in body["takes"].items()}
+            return replace(self, reserved={**self.reserved, **taken})
+        if kind == Kind.RAISE:
+            return replace(self, budget=budget_from_json(body))
+        return replace(self, closed=True) if kind == Kind.CLOSE else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal balance."""
+        return {
+            "budget": budget_to_json(self.budget),
+            "policy": policy_to_json(self.policy),
+            "reserved": {name: str(amount) for name, amount in self.reserved.items()},
+            "closed": self.closed,
+        }
+
+    def stands_in(self, form: Mapping[str, Any]) -> bool:
+        """Whether a stored balance is this one, also where its policy is named as in 0.1.0."""
+        return {**form, "policy": stored(form.get("policy"), "policy")} == self.to_json()
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Balance:
+        """Reads `to_json`'s form."""
+        return cls(
+            budget=budget_from_json(form["budget"]),
+            policy=policy_from_config(form["policy"]),
+            reserved={name: _amount(name, amount) for name, amount in form["reserved"].items()},
+            closed=bool(form["closed"]),
+        )
+
+    @classmethod
+    def opened(cls, body: Mapping[str, Any]) -> Balance:
+        """The balance of an account that was just opened."""
+        return cls(budget=budget_from_json(body), policy=policy_from_config(body["policy"]), reserved={})
+
+    def _taken(self, name: str) -> Decimal:
+        return self.reserved.get(name, Decimal(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What became of an attempt, from its last start or resume on."""
+
+    trial: str
+    attempt: int
+    resume: int
+    realised: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Which session of which attempt."""
+        return self.trial, self.attempt, self.resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempts:
+    """One plan's attempts: how many are paid for, how many were started, how often each went on, how each ended.
+
+    `paid` are the digests of the charges that the started ones were started on. `launch` is the nonce of the
+    coordinator's last launch, None where there was none. `released` are the digests of the winners that were released,
+    by the charge that each belongs to.
+    """
+
+    charges: tuple[Entry, ...]
+    covered: Counter[str]
+    started: Counter[str]
+    paid: Mapping[tuple[str, int], str]
+    resumed: Counter[tuple[str, int]]
+    settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
+    launch: str | None = None
+    released: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    @as_written("the ledger", LedgerDamaged)
+    def of(cls, entries: Sequence[Entry]) -> Attempts:
+        """Collects them from a plan's entries."""
+        charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
+        starts = [entry.body for entry in entries if entry.kind == Kind.START]
+        resumes = [entry.body for entry in entries if entry.kind == Kind.RESUME]
+        ends = [entry.body for entry in entries if entry.kind == Kind.SETTLE]
+        return cls(
+            charges=charges,
+            covered=Counter(trial for entry in charges for trial in entry.body["trials"]),
+            started=Counter(body["trial"] for body in starts),
+            paid={(body["trial"], body["attempt"]): body["charge"] for body in starts},
+            resumed=Counter((body["trial"], body["attempt"]) for body in resumes),
+            settled={(body["trial"], body["attempt"], body["resume"]): body for body in ends},
+            launch=next((entry.body["nonce"] for entry in reversed(entries) if entry.kind == Kind.LAUNCH), None),
+            released={entry.body["charge"]: entry.body["winner"] for entry in entries if entry.kind == Kind.RELEASE},
+        )
+
+    @property
+    def spares(self) -> int:
+        """Further attempts at any trial that are paid for and not used yet."""
+        bought: int = sum(entry.body.get("spares", 0) for entry in self.charges)
+        return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
+
+    def payable(self, trial: str) -> bool:
+        """Whether one more attempt at a trial is paid for, if need be by a spare one."""
+        return self.started[trial] < self.covered[trial] or self.spares > 0
+
+    def charge_of(self, trial: str, attempt: int) -> Entry:
+        """The charge that an attempt was started on, or is to be; raises `ContractBroken` where none pays for it."""
+        if (digest := self.paid.get((trial, attempt))) is not None:
+            return next(entry for entry in self.charges if entry.digest == digest)
+        own = [entry for entry in self.charges if trial in entry.body["trials"]]
+        if 0 < attempt <= len(own):
+            return own[attempt - 1]
+        bought = [entry for entry in self.charges if entry.body.get("spares", 0)]
+        if not bought or self.spares < 0:
+            raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
+        return bought[-1]
+
+    def end_of(self, trial: str, attempt: int) -> Mapping[str, Any] | None:
+        """How an attempt ended for good; None where it did not start, goes on, or may go on from a checkpoint."""
+        end = self.settled.get((trial, attempt, self.resumed[trial, attempt]))
+        return None if end is None or end["status"] == INTERRUPTED else end
+
+    def open_attempts(self) -> tuple[tuple[str, int, int], ...]:
+        """The last session of every started attempt that has not ended for good."""
+        return tuple(key for key in self._last_sessions() if self.end_of(key[0], key[1]) is None)
+
+    def unsettled(self) -> tuple[tuple[str, int, int], ...]:
+        """The last session of every attempt whose end is not written down."""
+        return tuple(key for key in self._last_sessions() if key not in self.settled)
+
+    def _last_sessions(self) -> list[tuple[str, int, int]]:
+        return [
+            (trial, attempt, self.resumed[trial, attempt])
+            for trial, count in self.started.items()
+            for attempt in range(1, count + 1)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """An account as it stands, with its entries in order: all of them, or those of one plan where so asked."""
+
+    account: str
+    balance: Balance
+    entries: tuple[Entry, ...]
+
+    @property
+    def budget(self) -> Guarantee:
+        """What the account allows, as recorded last."""
+        return self.balance.budget
+
+    @property
+    def policy(self) -> Policy:
+        """How its charges add up."""
+        return self.balance.policy
+
+    @property
+    def recorded_budgets(self) -> tuple[Guarantee, ...]:
+        """The budget that the account was opened with, and every raise since."""
+        return tuple(budget_from_json(entry.body) for entry in self.entries if entry.kind in (Kind.OPEN, Kind.RAISE))
+
+    @property
+    def charges(self) -> tuple[Entry, ...]:
+        """The entries that cost something."""
+        return tuple(entry for entry in self.entries if entry.kind in SPENDING)
+
+    @property
+    def reserved(self) -> tuple[float, float]:
+        """(epsilon, delta) that charges have taken out of the budget."""
+        return self.policy.guaranteed(self.budget, self.balance.reserved)
+
+    @property
+    def left(self) -> tuple[float, float]:
+        """(epsilon, delta) that later charges may still take; 0 of a closed account."""
+        if self.balance.closed:
+            return 0.0, 0.0
+        epsilon, delta = self.reserved
+        return (
+            float(max(Decimal(0), subtract(exact(self.budget.epsilon), exact(epsilon)))),
+            float(max(Decimal(0), subtract(exact(self.budget.delta), exact(delta)))),
+        )
+
+    def admits(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
+        """Whether one more charge of `cost`, for this event, stays within the budget."""
+        return self.balance.admits(self.policy.takes(cost, event))
+
+    def attempts(self, plan: str) -> Attempts:
+        """A plan's attempts."""
+        return self._attempts.get(plan) or Attempts.of(())
+
+    def covered(self, plan: str, trial: str) -> int:
+        """How many attempts at a trial the charges so far pay for, spare ones left out."""
+        return self.attempts(plan).covered[trial]
+
+    def started(self, plan: str, trial: str) -> int:
+        """How many attempts at a trial have been started."""
+        return self.attempts(plan).started[trial]
+
+    @cached_property
+    def _attempts(self) -> Mapping[str, Attempts]:
+        by_plan: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            by_plan.setdefault(entry.plan, []).append(entry)
+        return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+
+
+def limit_of(name: str, limit: Decimal) -> str:
+    """How much of an amount an account allows, as somebody typed it; a divergence follows from that, rounded down."""
+    return epsilon_down(limit) if name == DIVERGENCE else typed(limit)
+
+
+def _amount(name: str, value: object) -> Decimal:
+    """What a stored charge takes or a balance has reserved: never less than nothing, since no charge gives back."""
+    amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
+    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    return amount
+
+
+def budget_to_json(budget: Guarantee) -> dict[str, Any]:
+    """Plain values; `budget_from_json` restores an equal budget."""
+    return {
+        EPSILON: in_words(budget.epsilon),
+        DELTA: budget.delta,
+        "adjacency": budget.adjacency.value,
+        "unit": budget.unit,
+    }
+
+
+def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
+    """The budget of an entry or a balance."""
+    return Guarantee(
+        epsilon=float(body[EPSILON]),
+        delta=body[DELTA],
+        adjacency=Adjacency(body["adjacency"]),
+        unit=body["unit"],
+    )

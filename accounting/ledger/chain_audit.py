@@ -1,0 +1,58 @@
+"""What verifying finds beyond the chain: balances that do not follow, and another ledger in the place of the one known.
+
+Ends of the chain are remembered by this machine (`accounting/ledger/remembered_ends.py`) and by receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from accounting.chain.entries import Entry, Kind
+from accounting.chain.hash_chain import End, Lines
+from accounting.errors import LedgerDamaged
+from accounting.ledger.account import Balance
+from accounting.validation import as_written
+
+FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE)
+"""What leaves a balance as it was."""
+
+
+def count_whole(lines: Lines, name: str) -> int:
+    """The number of lines, each whole and with the balance that follows from those before it."""
+    return sum(1 for _ in whole(lines, name))
+
+
+def whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
+    """All lines in order, each whole, with the balance that it leaves; raises `LedgerDamaged` at the first bad one."""
+    with as_written(f"the ledger {name}", LedgerDamaged):
+        yield from _whole(lines, name)
+
+
+def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
+    balances: dict[str, tuple[Mapping[str, Any], Balance]] = {}
+    for entry in lines.walk():
+        known = balances.get(entry.account)
+        if known is not None and entry.kind in FREE and entry.balance == known[0]:
+            yield entry, known[1]
+            continue
+        if (known is None) != (entry.kind == Kind.OPEN):
+            raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
+        after = Balance.opened(entry.body) if known is None else known[1].after(entry.kind, entry.body)
+        if not after.stands_in(entry.balance):
+            raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
+        balances[entry.account] = (entry.balance, after)
+        yield entry, after
+
+
+def refuse_another(name: str, lines: Lines | None, ends: Sequence[End], who: str, otherwise: str = "") -> None:
+    """Raises `LedgerDamaged` where the ledger does not hold all the ends that `who` remembers; None is no ledger."""
+    gone = [end for end in ends if end.entries and (lines is None or not lines.holds(end))]
+    if gone:
+        count = 0 if lines is None else lines.end().entries
+        found = f"has {count} entries and not the" if count < gone[0].entries else "has others than the first"
+        raise LedgerDamaged(
+            f"The ledger {name} {found} {gone[0].entries} that {who} remembers: it was cut short, or another one was "
+            "put in its place. `dpsweep budget restore` puts back what is known, also from a copy (--backup FILE); or "
+            f"set DPSWEEP_LEDGER to the right one{otherwise}."
+        )

@@ -1,0 +1,231 @@
+"""A data set recognised by what its files hold, so that a new name does not open a fresh budget.
+
+Why it is keyed: the digest of a file, readable by anyone, answers the question "is this exactly the data?", one guess
+after another. So the ledger stores digests under a secret that lies neither in a ledger nor in a release but in the
+user's configuration, or where `DPSWEEP_KEY` says, for a team that shares a ledger. What always holds:
+
+* Recognised: the same files under another name, in another folder or order, compressed otherwise or not at all; one
+  file among others is enough. Files whose records are public play no part.
+* Not recognised: a subset, a superset, an edited copy, the same records in another order, encoding or file format, a
+  file cut in two. Only people know those; they charge one account, or say so on the record.
+* A fingerprint says which key it was made with. A lost or another key is therefore said, instead of every data set
+  looking new. Keep a copy of the key: it cannot be had back from a ledger.
+
+Rules for changing this file: whatever changes a digest raises the number in both `_FILE` and `_KEY`, so that it reads
+as another key and never as another data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+
+from accounting.errors import BadInput
+from accounting.json_files import flush_folder
+
+KEY_BYTES = 32
+
+_FILE = b"dpsweep file 1:"
+_KEY = b"dpsweep key 1:"
+_HASH = "sha256"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NOT_ITS_OWNERS = stat.S_IWGRP | stat.S_IRWXO
+
+
+class Relation(StrEnum):
+    """What two fingerprints say about the files that they were made of."""
+
+    SAME = "the same files"
+    SHARED = "some of the files, not all"
+    DISJOINT = "no file of the other"
+    OTHER_KEY = "made with another key, so nothing is known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """Which files a data set's private records lie in, told to nobody who lacks the key.
+
+    `key_id` names the key, `files` are the distinct keyed digests of the files' contents, in rising order.
+    *Guarantee*: a function of the key and of the set of contents alone; names, folders, compression and order play no
+    part. Without the key, it shows how many files there are and which of them two fingerprints share, and nothing more,
+    as far as HMAC-SHA256 is a pseudo-random function and no two contents have the same SHA-256.
+    *Source*: RFC 2104; Bellare, New Proofs for NMAC and HMAC, CRYPTO 2006.
+
+    >>> key = Key(secret=bytes(32))
+    >>> visits, more = Content.of([b"age,ill"]), Content.of([b"weight"])
+    >>> key.fingerprint([visits]).relation(key.fingerprint([more, visits])).value
+    'some of the files, not all'
+    """
+
+    key_id: str
+    files: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", tuple(self.files))
+        for name, digests in (("key_id", (self.key_id,)), ("files", self.files)):
+            if not digests or not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests):
+                raise ValueError(f"Expected {name}={getattr(self, name)!r} of 64 hexadecimal digits each.")
+        if list(self.files) != sorted(set(self.files)):
+            raise ValueError(f"Expected files={self.files!r} to be distinct and in rising order.")
+
+    def relation(self, other: Fingerprint) -> Relation:
+        """What is known about two data sets; it reads alike from either side."""
+        if self.key_id != other.key_id:
+            return Relation.OTHER_KEY
+        if self.files == other.files:
+            return Relation.SAME
+        return Relation.SHARED if set(self.files) & set(other.files) else Relation.DISJOINT
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal fingerprint."""
+        return {"key_id": self.key_id, "files": list(self.files)}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Fingerprint:
+        """Reads `to_json`'s form."""
+        return cls(key_id=form["key_id"], files=tuple(form["files"]))
+
+
+def news_of(data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerprint]], ledger: str) -> str | None:
+    """What is new about the data of an account, among those known in a ledger: None where it is nothing.
+
+    Data that are the first of their account need no word, which is the empty one. Raises `BadInput` where a file is
+    known as another account's, or the known ones were recorded with another key.
+    """
+    relations = [(whose, data.relation(other)) for whose, other in known]
+    for whose, relation in relations:
+        if whose != account and relation in (Relation.SAME, Relation.SHARED):
+            raise BadInput(
+                f"Expected dataset.name={account} to be {whose}: {relation.value} are known as the data of the account "
+                f"{whose}, and a new name is no new budget."
+            )
+    own = [relation for whose, relation in relations if whose == account]
+    if Relation.SAME in own:
+        return None
+    if any(relation is Relation.OTHER_KEY for _, relation in relations):
+        raise BadInput(_KEY_NEEDED.format(path=Key.locate(), ledger=ledger, instead="it is another one"))
+    return f"The data of {account} are not those that were charged before; they are charged to it too." if own else ""
+
+
+def no_key(ledger: str) -> BadInput:
+    """What to say where the key is gone by which a ledger recognises its data sets."""
+    return BadInput(_KEY_NEEDED.format(path=Key.locate(), ledger=ledger, instead="there is none"))
+
+
+_KEY_NEEDED = (
+    "Expected {path} to be the key that the data sets of {ledger} are recognised by; {instead}. Put back a copy of it, "
+    "or set DPSWEEP_KEY."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What one file holds, decompressed, as its SHA-256, which is neither printed nor stored: unkeyed, it tells."""
+
+    digest: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, chunks: Iterable[bytes]) -> Content:
+        """The content that the chunks make up, wherever it was cut."""
+        running = hashlib.new(_HASH)
+        for chunk in chunks:
+            running.update(chunk)
+        return cls(digest=running.digest())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """The secret that fingerprints are made with: 32 bytes from the operating system's entropy.
+
+    Whoever has both it and a ledger can test guesses of whole files.
+    """
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_BYTES:
+            raise ValueError(f"Expected secret={len(self.secret)} bytes to be {KEY_BYTES}.")
+
+    @property
+    def id(self) -> str:
+        """The key's name, which does not give it away."""
+        return self._sign(_KEY, b"")
+
+    def fingerprint(self, contents: Iterable[Content]) -> Fingerprint:
+        """The fingerprint of the files with private records, at least one."""
+        files = {self._sign(_FILE, content.digest) for content in contents}
+        return Fingerprint(key_id=self.id, files=tuple(sorted(files)))
+
+    @staticmethod
+    def locate() -> Path:
+        """The key's file: `DPSWEEP_KEY`, or `fingerprint.key` in the user's configuration directory."""
+        given = os.environ.get("DPSWEEP_KEY")
+        return Path(given).expanduser() if given else user_config_path("dpsweep") / "fingerprint.key"
+
+    @classmethod
+    def open(cls, path: Path) -> Key:
+        """The key in a file, made where there is none: once, however many processes ask for it first.
+
+        Errors: `BadInput`, one sentence, as of `read`, or where the file cannot be made.
+        """
+        return cls.read(path) or cls._made(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Key | None:
+        """The key in a file, None where there is no such file.
+
+        Errors: `BadInput`, one sentence, where it cannot be read, is damaged, or is open to others.
+        """
+        try:
+            with path.open("rb") as stream:
+                mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+                text = stream.read()
+        except FileNotFoundError:
+            return None
+        except OSError as cause:
+            raise BadInput(f"Expected the key {path} to be readable: {cause.strerror}.") from cause
+        if os.name == "posix" and mode & _NOT_ITS_OWNERS:
+            raise BadInput(f"Expected the key {path} to be closed to others, got mode={mode:04o}: chmod 600 {path}")
+        if _DIGEST.fullmatch(line := text.decode("ascii", "replace").strip()) is None:
+            raise BadInput(
+                f"Expected the key {path} to be {2 * KEY_BYTES} hexadecimal digits, got {len(text)} bytes of another "
+                f"kind: put back a copy of it, or set DPSWEEP_KEY; another key recognises no data set."
+            )
+        return cls(secret=bytes.fromhex(line))
+
+    @classmethod
+    def _made(cls, path: Path) -> Key:
+        """Puts a whole new key there unless another process was quicker, and reads what is there."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
+                partial.write(f"{secrets.token_hex(KEY_BYTES)}\n".encode())
+                partial.flush()
+                os.fsync(partial.fileno())
+                with suppress(FileExistsError):
+                    os.link(partial.name, path)
+            flush_folder(path.parent)
+        except OSError as cause:
+            raise BadInput(
+                f"Expected {path.parent} to be a place for a key: {cause.strerror}; DPSWEEP_KEY names another file."
+            ) from cause
+        if (key := cls.read(path)) is None:
+            raise BadInput(f"Expected the key {path} to stay where it was put.")
+        return key
+
+    def _sign(self, use: bytes, message: bytes) -> str:
+        """The keyed digest of a message; what is signed for one use is never met in another."""
+        return hmac.digest(self.secret, use + message, _HASH).hex()

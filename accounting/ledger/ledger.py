@@ -1,0 +1,399 @@
+"""The durable account of a data set: what was allowed, what was charged, what was started.
+
+Why it exists: an epsilon that lives in a process dies with it, and the next run starts from zero. What always holds:
+
+* Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`).
+* A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
+* An attempt can be started only against a charge that covers it; every attempt that started stays charged, whatever
+  became of it. There is no refund.
+* Whatever opens the ledger compares it with the end that this machine remembers
+  (`accounting/ledger/compared_chain.py`).
+* How charges add up is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are exact
+  decimals, not floats.
+
+Rules for changing this file: no method edits an entry, and none may lower what `Statement.reserved` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+
+from accounting.chain.entries import Entry, Kind
+from accounting.chain.hash_chain import End, Lines
+from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Guarantee
+from accounting.json_files import in_words
+from accounting.ledger.account import Attempts, Balance, Ended, Statement, budget_to_json
+from accounting.ledger.compared_chain import ComparedChain
+from accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Policy, policy_to_json
+from accounting.ledger.data_fingerprint import Fingerprint, news_of
+from accounting.ledger.receipt import Receipt
+from accounting.notation import delta_up, epsilon_up, typed
+from accounting.validation import as_written
+
+ADDITION = Addition()
+
+
+class Ledger:
+    """An append-only, hash-chained account book: a file of its own, or a PostgreSQL database that several machines use.
+
+    `Ledger.locate()` says where the user's is. It lies outside every sweep folder, so that deleting one does not lower
+    the bill.
+    """
+
+    def __init__(self, place: str | Path) -> None:
+        self._chain = ComparedChain(place)
+        self.path = self._chain.file
+
+    @staticmethod
+    def locate() -> str:
+        """`DPSWEEP_LEDGER`, a file or a `postgresql+psycopg://` address; or a file in the user's data directory."""
+        return os.environ.get("DPSWEEP_LEDGER") or str(user_data_path("dpsweep") / "ledger.sqlite")
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+        return self._chain.name
+
+    @property
+    def beside(self) -> Path:
+        """The folder for what belongs to this machine and lies beside the ledger: locks, and how long a step takes."""
+        return user_data_path("dpsweep") if self.path is None else self.path.parent
+
+    def open(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
+        """Opens the account, which must be new: budget, neighbours and policy, on the record."""
+        with self._making(account) as lines:
+            if (last := lines.last(account)) is not None:
+                raise BadInput(f"Expected account={account} to be new; it is open with {_balance_of(last).budget}.")
+            return _opened(lines, account, budget, policy)
+
+    def use(self, account: str, budget: Guarantee) -> Statement:
+        """The account, opened with `budget` where it is new; else `budget` must be one that was recorded for it.
+
+        What counts is the budget recorded last. A value that was never recorded raises `BadInput`, with the command
+        that raises the budget.
+        """
+        statement = self.find(account, budget)
+        if budget not in statement.recorded_budgets:
+            raise BadInput(
+                f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
+                f"To raise it on the record: dpsweep budget raise dataset={account} "
+                f"budget.epsilon={typed(budget.epsilon)} budget.delta={typed(budget.delta)}"
+            )
+        return statement
+
+    def find(self, account: str, budget: Guarantee) -> Statement:
+        """The account, opened with `budget` where it is new; the neighbours must be the same."""
+        with self._making(account) as lines:
+            if lines.last(account) is None:
+                _opened(lines, account, budget, ADDITION)
+            statement = _statement(lines, account, plan="")
+        _require_same_neighbours(statement, budget)
+        _require_same_promise(statement, budget)
+        return statement
+
+    def recognise(self, account: str, data: Fingerprint) -> str:
+        """Holds the data set's files against all accounts, records them where they are new, and says what is new.
+
+        Raises `BadInput` as `news_of` does.
+        """
+        with self._writing(account) as (lines, balance):
+            news = news_of(data, account, _known(lines), self.name)
+            if news is not None:
+                _append(lines, balance, account, Kind.DATA, data.to_json())
+        return news or ""
+
+    def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
+        """Every data set that the ledger knows, each after the account that it is charged to."""
+        with self._chain.reading() as lines:
+            return () if lines is None else _known(lines)
+
+    def raise_budget(self, account: str, budget: Guarantee) -> Statement:
+        """Sets a higher budget, on the record. A lower one, other neighbours, or a closed account are refused."""
+        with self._writing(account) as (lines, balance):
+            _require_same_neighbours(_summary(account, balance), budget)
+            if balance.closed:
+                raise BadInput(f"Expected account={account} to be open; it was closed.")
+            if not balance.budget.fits(budget) or balance.budget == budget or budget.vacuous:
+                raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
+            _append(lines, balance, account, Kind.RAISE, budget_to_json(budget))
+            return _statement(lines, account)
+
+    def close(self, account: str) -> Statement:
+        """Ends the account, on the record: nothing more is charged on it, ever. What was charged may still finish."""
+        with self._writing(account) as (lines, balance):
+            if balance.closed:
+                raise BadInput(f"Expected account={account} to be open; it was closed before.")
+            _append(lines, balance, account, Kind.CLOSE, {})
+            return _statement(lines, account)
+
+    def charge(
+        self,
+        account: str,
+        *,
+        plan: str,
+        trials: Sequence[str],
+        cost: Guarantee,
+        record: Mapping[str, Any],
+        event: PlanEvent | None = None,
+        spares: int = 0,
+    ) -> Entry:
+        """Takes `cost` for one attempt at each of `trials` and for `spares` more, or raises `BudgetRefused`.
+
+        The check and the charge are one transaction. `event` is what will run; `record` is kept beside it: rule,
+        accountants, reason.
+        """
+        if len(set(trials)) != len(trials) or spares < 0:
+            raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
+        opened = self.statement(account, plan="")
+        _require_same_neighbours(opened, cost)
+        takes = opened.policy.takes(cost, event)  # before it is this writer's turn: an accountant may take its time
+        body = {
+            "epsilon": cost.epsilon,
+            "delta": cost.delta,
+            "takes": dict(takes),
+            "trials": list(trials),
+            "spares": spares,
+            "event": None if event is None else _event_to_json(event),
+        }
+        with self._writing(account) as (lines, balance):
+            if not balance.admits(takes):
+                raise BudgetRefused(refusal(_summary(account, balance), cost, event))
+            return _append(lines, balance, account, Kind.CHARGE, in_words(dict(record) | body), plan)
+
+    def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
+        """Records what was spent on these data outside this tool. It happened, so it is never refused."""
+        if cost.epsilon == float("inf"):
+            raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
+        with self._writing(account) as (lines, balance):
+            _require_same_neighbours(_summary(account, balance), cost)
+            body = {
+                "epsilon": cost.epsilon,
+                "delta": cost.delta,
+                "takes": dict(balance.policy.takes(cost, None)),
+                "trials": [],
+                "reason": "outside",
+                "note": note,
+            }
+            _append(lines, balance, account, Kind.OUTSIDE, body)
+            return _statement(lines, account)
+
+    def start(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
+        """Marks one more attempt at each trial as started, before it is launched, and gives out the receipts.
+
+        Raises `ContractBroken` unless every one of them is covered by a charge that no earlier attempt used.
+        """
+        with self._writing(account) as (lines, balance):
+            receipts = []
+            own = Attempts.of(lines.of(account, plan))
+            for trial in trials:
+                attempt = own.started[trial] + 1
+                if not own.payable(trial):
+                    raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
+                own.started[trial] += 1
+                charge = own.charge_of(trial, attempt).digest
+                body = {"trial": trial, "attempt": attempt, "charge": charge}
+                entry = _append(lines, balance, account, Kind.START, body, plan)
+                receipts.append(Receipt.of(entry, charge))
+        return tuple(receipts)
+
+    def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
+        """Marks that the last attempt at each trial goes on from its checkpoint, and gives out receipts for that.
+
+        It costs nothing: an attempt's steps are counted and priced beforehand, those that run twice included.
+        """
+        with self._writing(account) as (lines, balance):
+            receipts = []
+            own = Attempts.of(lines.of(account, plan))
+            for trial in trials:
+                attempt = own.started[trial]
+                if not attempt:
+                    raise ContractBroken(f"Trial {trial} was never started, so there is nothing to go on with.")
+                body = {"trial": trial, "attempt": attempt, "resume": own.resumed[trial, attempt] + 1}
+                own.resumed[trial, attempt] += 1
+                entry = _append(lines, balance, account, Kind.RESUME, body, plan)
+                receipts.append(Receipt.of(entry, own.charge_of(trial, attempt).digest))
+        return tuple(receipts)
+
+    def settle(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
+        """Records, once for each, what attempts did; it changes nothing about what they cost."""
+        with self._writing(account) as (lines, balance):
+            own = Attempts.of(lines.of(account, plan))
+            known = set(own.settled)
+            for one in ended:
+                if one.attempt > own.started[one.trial]:
+                    raise ContractBroken(f"Attempt {one.attempt} at trial {one.trial} ended without having started.")
+                if one.key not in known:
+                    body = {"trial": one.trial, "attempt": one.attempt, "resume": one.resume}
+                    _append(lines, balance, account, Kind.SETTLE, dict(one.realised) | body, plan)
+                    known.add(one.key)
+
+    def launch(self, account: str, *, plan: str, nonce: str) -> None:
+        """Records that a coordinator is about to hand out receipts of a plan; those of earlier launches are void."""
+        with self._writing(account) as (lines, balance):
+            _append(lines, balance, account, Kind.LAUNCH, {"nonce": nonce}, plan)
+
+    def release(self, account: str, *, plan: str, charge: str, winner: str) -> None:
+        """Records the salted digest of the winner that one charge lets out, once.
+
+        Raises `BadInput` where another winner of the same charge was released before.
+        """
+        with self._writing(account) as (lines, balance):
+            known = Attempts.of(lines.of(account, plan)).released.get(charge)
+            if known is None:
+                _append(lines, balance, account, Kind.RELEASE, {"charge": charge, "winner": winner}, plan)
+            elif known != winner:
+                raise BadInput(
+                    f"Expected the winner of plan {plan} to be the one that was released before: its charge pays for "
+                    "one winner, and this folder has another one."
+                )
+
+    def statement(self, account: str, plan: str | None = None) -> Statement:
+        """The account as it stands, with all entries or one plan's; raises `BadInput` where it was never opened."""
+        with self._chain.reading() as lines:
+            return _statement(self._there(lines, account), account, plan)
+
+    def accounts(self) -> tuple[str, ...]:
+        """The names of all accounts."""
+        with self._chain.reading() as lines:
+            return () if lines is None else lines.accounts()
+
+    def end(self) -> End:
+        """Where the chain ends now."""
+        with self._chain.reading() as lines:
+            return End() if lines is None else lines.end()
+
+    def verify(self, remembered: Sequence[End] = ()) -> int:
+        """Walks the chain and returns the number of entries; raises `LedgerDamaged` naming the first bad one.
+
+        Finds any altered, missing or reordered inner entry, and any balance that does not follow from the entries
+        before it. `remembered` are ends that the chain once had, from receipts say: where one of them, or the one that
+        this machine remembers, is gone, the ledger was cut short or replaced. This end is remembered in its turn.
+        """
+        return self._chain.verify(remembered)
+
+    def hold(self, name: str, what: str) -> AbstractContextManager[None]:
+        """Holds a lock of this name in a ledger on a server, for as long as this process lives and stays connected.
+
+        Where another process holds it, `BadInput` says which one, on which machine, runs `what`.
+        """
+        return self._chain.hold(name, what)
+
+    @contextmanager
+    def _making(self, account: str) -> Iterator[Lines]:
+        """A transaction on a ledger that is made if need be, but not in the place of one that this machine knows."""
+        if not (account and account.isprintable()):
+            raise BadInput(f"Expected account={account!r} to be a name.")
+        self._chain.make()
+        with self._chain.writing() as lines:
+            if lines is None:
+                raise LedgerDamaged(f"The ledger {self.name} was taken away while it was being opened.")
+            yield lines
+
+    @contextmanager
+    def _writing(self, account: str) -> Iterator[tuple[Lines, Balance]]:
+        """A transaction on an account that is open."""
+        with self._chain.writing() as found:
+            lines = self._there(found, account)
+            yield lines, _balance(lines, account)
+
+    def _there(self, lines: Lines | None, account: str) -> Lines:
+        """The lines; where there are none, no account is open."""
+        if lines is None:
+            raise BadInput(_NOT_OPEN.format(account=account))
+        return lines
+
+
+_NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."
+
+
+def refusal(statement: Statement, cost: Guarantee, event: PlanEvent | None = None) -> str:
+    """Why a charge of `cost`, for this event, does not fit, in numbers, with the next step."""
+    if statement.balance.closed:
+        return f"The account of {statement.account} was closed; nothing more is charged on it."
+    takes = statement.policy.takes(cost, event)
+    asked = {name: more for name, (more, _) in statement.balance.compared(takes).items()}
+    others = " and ".join(f"{name} {more}" for name, more in asked.items() if name not in (EPSILON, DELTA))
+    return (
+        f"This asks for epsilon={asked.get(EPSILON, epsilon_up(cost.epsilon))} at "
+        f"delta={asked.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
+        f"on {statement.account} {statement.balance.room(takes)} are left."
+    )
+
+
+def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
+    """The unit and the neighbours of an account are fixed when it is opened; claims about others do not add up."""
+    fixed = statement.budget
+    if (claim.adjacency, claim.unit) != (fixed.adjacency, fixed.unit):
+        raise BadInput(
+            f"Expected privacy.adjacency={claim.adjacency.value}, unit {claim.unit}, to be {fixed.adjacency.value}, "
+            f"{fixed.unit}, as the account of {statement.account} was opened: claims about different neighbours "
+            "do not add up."
+        )
+
+
+def _require_same_promise(statement: Statement, budget: Guarantee) -> None:
+    """Who was promised protection is not public, and about data declared public nothing can be promised any more."""
+    fixed = statement.budget
+    if fixed.vacuous == budget.vacuous:
+        return
+    if budget.vacuous:
+        raise BudgetRefused(
+            f"The account of {statement.account} promises {fixed}: its data cannot be declared public "
+            "(dataset.public=true) afterwards."
+        )
+    raise BudgetRefused(
+        f"The data of {statement.account} were declared public when its account was opened: nothing private can be "
+        "said of them any more. Add dataset.public=true, or use another ledger."
+    )
+
+
+def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
+    policy.limits(budget)
+    body = budget_to_json(budget) | {"policy": policy_to_json(policy)}
+    _append(lines, Balance.opened(body), account, Kind.OPEN, body)
+    return _statement(lines, account)
+
+
+@as_written("the ledger", LedgerDamaged)
+def _known(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
+    return tuple((entry.account, Fingerprint.from_json(entry.body)) for entry in lines.of_kind(Kind.DATA))
+
+
+def _append(lines: Lines, balance: Balance, account: str, kind: Kind, body: Mapping[str, Any], plan: str = "") -> Entry:
+    after = balance.after(kind, body)
+    return lines.append(account=account, kind=kind.value, plan=plan, body=body, balance=after.to_json())
+
+
+def _summary(account: str, balance: Balance) -> Statement:
+    return Statement(account=account, balance=balance, entries=())
+
+
+@as_written("the ledger", LedgerDamaged)
+def _statement(lines: Lines, account: str, plan: str | None = None) -> Statement:
+    balance = _balance(lines, account)
+    return Statement(account=account, balance=balance, entries=lines.of(account, plan))
+
+
+def _balance(lines: Lines, account: str) -> Balance:
+    last = lines.last(account)
+    if last is None:
+        raise BadInput(_NOT_OPEN.format(account=account))
+    return _balance_of(last)
+
+
+@as_written("the ledger", LedgerDamaged)
+def _balance_of(entry: Entry) -> Balance:
+    return Balance.from_json(entry.balance)
+
+
+def _event_to_json(event: PlanEvent) -> dict[str, Any]:
+    return {name: events.to_json(part) for name, part in event.parts.items()}

@@ -1,0 +1,166 @@
+"""What a ledger lost: the lines that this machine remembers and the ledger no longer holds, as amounts by account.
+
+A remembered chain and the ledger's have their first lines in common. *Guarantee*: for every amount of an account, what
+is remembered less what stood there at the last common line is what the lost lines took, and no less; what the ledger
+has added behind that line since is another thing, and stays. Where it is not known which lines are common, fewer are
+taken to be, so that more is charged and never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from accounting.chain.entries import Kind
+from accounting.chain.hash_chain import End, Lines
+from accounting.errors import BadInput
+from accounting.json_files import in_words
+from accounting.ledger.account import Balance
+from accounting.ledger.chain_audit import whole
+from accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
+from accounting.ledger.remembered_ends import WIDTH, Digests, Memory, RememberedEnd, shortened
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A whole chain on which something is restored: its balances, and those at its last line that is remembered too.
+
+    `paid` are the digests of the charges that it holds or has restored, `restored` the remembered ends whose loss is
+    on its record, with True for those whose amounts were known.
+    """
+
+    end: End
+    balances: Mapping[str, Balance]
+    common: Mapping[str, Balance]
+    paid: frozenset[str]
+    restored: Mapping[End, bool]
+
+
+def read_base(lines: Lines, name: str, digests: Digests) -> Base:
+    """Walks the chain; raises `LedgerDamaged` at the first line that is not whole."""
+    remembered = digests.read()
+    balances: dict[str, Balance] = {}
+    common: dict[str, Balance] = {}
+    since: dict[str, Balance] = {}
+    paid: set[str] = set()
+    restored: dict[End, bool] = {}
+    end = End()
+    for entry, balance in whole(lines, name):
+        end = End(entries=entry.seq, head=entry.digest)
+        balances[entry.account] = since[entry.account] = balance
+        if _at(remembered, end):
+            common |= since
+            since = {}
+        if entry.kind == Kind.CHARGE:
+            paid.add(entry.digest)
+        elif entry.kind == Kind.RESTORED:
+            paid |= set(entry.body.get("charges", ()))
+            if form := entry.body.get("remembered"):
+                lost = End(entries=form["entries"], head=form["head"])
+                restored[lost] = entry.body["known"]
+                if entry.body["known"] and _at(remembered, lost):  # another machine restored lines that we know too
+                    amounts = {amount: Decimal(text) for amount, text in entry.body["reserved"].items()}
+                    common[entry.account] = _larger(common.get(entry.account, replace(balance, reserved={})), amounts)
+    return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=restored)
+
+
+def unrestored(lines: Lines, ends: Sequence[End], memory: RememberedEnd) -> Sequence[End]:
+    """Those of the ends that receipts remember whose loss no restoration on the record accounts for."""
+    known: set[End] = set()
+    lost: list[End] = []
+    for entry in lines.of_kind(Kind.RESTORED):
+        known |= {End(entries=entries, head=head) for entries, head in entry.body.get("ends", ())}
+        if form := entry.body.get("remembered"):
+            lost.append(End(entries=form["entries"], head=form["head"]))
+    return [
+        end
+        for end in ends
+        if end not in known
+        and not any(one.entries >= end.entries and memory.digests(one).hold(end) for one in set(lost))
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """What one account lost: amounts, and a budget or a closing; `there` is its balance in the ledger, None if gone."""
+
+    account: str
+    remembered: Balance
+    there: Balance | None
+    takes: Mapping[str, float]
+    raised: bool
+    closed: bool
+
+    @property
+    def claim(self) -> tuple[float, float]:
+        """(epsilon, delta) that the amounts stand for by themselves."""
+        amounts = {name: exact(more) for name, more in self.takes.items()}
+        return self.remembered.policy.guaranteed(self.remembered.budget, amounts)
+
+
+def losses(memory: Memory, base: Base) -> Iterator[Lost]:
+    """Every account of the memory; raises `BadInput` where it was opened anew for other neighbours."""
+    for account, form in sorted((memory.balances or {}).items()):
+        remembered, there = Balance.from_json(form), base.balances.get(account)
+        before = base.common.get(account)
+        if there is not None and (there.budget.adjacency, there.budget.unit) != (
+            remembered.budget.adjacency,
+            remembered.budget.unit,
+        ):
+            raise BadInput(
+                f"Expected account={account} to have {remembered.budget.adjacency.value} neighbours, unit "
+                f"{remembered.budget.unit}, as remembered; it was opened anew for others. Put this ledger aside first."
+            )
+        amounts = _beyond(remembered.reserved, {} if before is None else before.reserved)
+        if there is not None and there.policy != remembered.policy:
+            amounts = dict(
+                zip((EPSILON, DELTA), map(exact, remembered.policy.guaranteed(remembered.budget, amounts)), strict=True)
+            )
+        current = remembered.budget if there is None else there.budget
+        yield Lost(
+            account=account,
+            remembered=remembered,
+            there=there,
+            takes={name: upward(amount) for name, amount in amounts.items()},
+            raised=not remembered.budget.fits(current),
+            closed=remembered.closed and (there is None or not there.closed),
+        )
+
+
+def body_of(lost: Lost, end: End, note: str) -> dict[str, object]:
+    """The body of the line that charges it."""
+    epsilon, delta = lost.claim
+    reserved = {name: str(amount) for name, amount in lost.remembered.reserved.items()}
+    return charging(
+        epsilon, delta, lost.takes, note, remembered={"entries": end.entries, "head": end.head}, reserved=reserved
+    ) | {"known": True}
+
+
+def charging(epsilon: float, delta: float, takes: Mapping[str, float], note: str, **more: object) -> dict[str, object]:
+    """The body of a line of kind `restored`."""
+    body: dict[str, object] = in_words({"epsilon": epsilon, "delta": delta, "takes": dict(takes)})
+    return body | {"trials": [], "reason": "restored", "note": note} | more
+
+
+def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
+    """By how much amounts grew; what was infinite before cannot."""
+    known = {name: earlier.get(name, Decimal(0)) for name in later}
+    return {
+        name: subtract(amount, known[name])
+        for name, amount in later.items()
+        if not known[name].is_infinite() and amount > known[name]
+    }
+
+
+def _larger(balance: Balance, amounts: Amounts) -> Balance:
+    names = {*balance.reserved, *amounts}
+    zero = Decimal(0)
+    return replace(
+        balance, reserved={name: max(balance.reserved.get(name, zero), amounts.get(name, zero)) for name in names}
+    )
+
+
+def _at(digests: bytes, end: End) -> bool:
+    place = WIDTH * (end.entries - 1)
+    return end.entries > 0 and digests[place : place + WIDTH] == shortened(end.head)

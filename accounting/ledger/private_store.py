@@ -1,0 +1,147 @@
+"""The private store of one plan: what began and how it ended, outside every sweep folder.
+
+A sweep folder can be deleted, copied and restored, so it only remembers. The ledger cannot be, but several people read
+it, and under a rule that hides its losers it must not tell the number of tries. What may still train is therefore
+decided by the ledger and by this store together. What always holds:
+
+* A worker claims a session of an attempt by exclusive creation of a file in the store, whatever folder it works in. So
+  a receipt is used once, also where its folder was copied, and a restored folder frees none.
+* The steps of an attempt are marked in the store before they run (`accounting/records/step_log.py`), so a restored
+  checkpoint cannot take them again.
+* Every launch of a coordinator has a nonce, which is one line of the ledger and one entry of the store. A store that
+  does not hold the last nonce of the ledger is lost or was restored, and nothing goes on by it. A receipt of an earlier
+  launch is void.
+* A claim is in the sweep folder before it is in the store. So after any crash the store holds no claim that the folder
+  lacks: where it does, the folder is an older copy.
+
+Rules for changing this file: nothing here is ever removed by the program, and only the owner can read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accounting.errors import BadInput
+from accounting.json_files import flush_folder, write_json
+
+if TYPE_CHECKING:
+    from accounting.ledger.ledger import Ledger
+
+LAUNCH_FILE = "launch.json"
+HOME_VARIABLE = "DPSWEEP_PRIVATE"
+"""Names the folder of private stores."""
+
+NONCE_BYTES = 16
+PRIVATE = 0o600
+FOLDER = 0o700
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPlace:
+    """The two places of a trial: `files` in the sweep folder, which remember, and `record`, which decides."""
+
+    files: Path
+    record: Path
+
+    @property
+    def name(self) -> str:
+        """The trial's id."""
+        return self.files.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateStore:
+    """What began under one plan, and how it ended; `root` is a folder for its owner alone."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, ledger: Ledger, account: str, plan: str) -> PrivateStore:
+        """The store of a plan that is charged to an account of this ledger.
+
+        It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
+        names another folder, which all machines of a sweep have to share. Every ledger has stores of its own.
+        """
+        given, name = os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
+        if given:
+            home = Path(given).expanduser().absolute() / name
+        else:
+            home = ledger.beside / (f"{name}.private" if ledger.path is None else f"{ledger.path.name}.private")
+        return cls(root=home / f"{account}-{plan}")
+
+    def exists(self) -> bool:
+        """Whether the store is there."""
+        return self.root.is_dir()
+
+    def make(self) -> None:
+        """Makes the store for its owner alone, unless it is there."""
+        made_folder(self.root)
+
+    def record(self, trial: str) -> Path:
+        """The folder of a trial's claims and marks."""
+        return self.root / "trials" / trial
+
+    def place(self, files: Path) -> TrialPlace:
+        """The two places of the trial whose files lie in this folder."""
+        return TrialPlace(files=files, record=self.record(files.name))
+
+    def records(self) -> Iterator[Path]:
+        """The folders of all trials that ever claimed a receipt."""
+        yield from sorted((self.root / "trials").glob("*"))
+
+    def agrees(self, nonce: str | None) -> bool:
+        """Whether the store was there at the launch with this nonce, the ledger's last; None is no launch so far."""
+        return nonce is None or nonce in self._nonces().values()
+
+    def is_current(self, nonce: str) -> bool:
+        """Whether a receipt of the launch with this nonce is valid."""
+        return bool(nonce) and self._nonces().get("nonce") == nonce
+
+    def announce(self, nonce: str) -> None:
+        """Stores the nonce of a launch that is about to be written into the ledger; no receipt of it is valid yet."""
+        self.make()
+        self._write_nonces({**self._nonces(), "next": nonce})
+
+    def confirm(self, nonce: str) -> None:
+        """Makes receipts of this launch valid, and those of all others void."""
+        self._write_nonces({"nonce": nonce})
+
+    def _nonces(self) -> dict[str, str]:
+        try:
+            form = json.loads((self.root / LAUNCH_FILE).read_text())
+            return {str(key): str(value) for key, value in form.items()}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError, AttributeError) as cause:
+            raise BadInput(f"Expected {self.root / LAUNCH_FILE} to be whole and readable, got {cause!r}.") from cause
+
+    def _write_nonces(self, nonces: dict[str, str]) -> None:
+        write_json(self.root / LAUNCH_FILE, nonces, mode=PRIVATE)
+
+
+def new_nonce() -> str:
+    """128 bits of the operating system's entropy, in hexadecimal digits."""
+    return secrets.token_hex(NONCE_BYTES)
+
+
+def close_to_others(path: Path) -> None:
+    """Leaves a file, or a folder and all files in it, readable by their owner alone."""
+    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        one.chmod(FOLDER if one.is_dir() else PRIVATE)
+
+
+def made_folder(folder: Path) -> None:
+    """Makes a folder for its owner alone and flushes its name to the disk, unless it is there."""
+    if folder.is_dir():
+        return
+    missing = [folder, *(above for above in folder.parents if not above.exists())]
+    for one in reversed(missing):
+        one.mkdir(mode=FOLDER, exist_ok=True)
+        flush_folder(one.parent)

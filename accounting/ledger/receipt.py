@@ -1,0 +1,154 @@
+"""The receipt that a job must hold: one session of one attempt at one trial, written after the charge was committed.
+
+A worker claims a receipt by creating a file exclusively, in the sweep folder and then in the private store; a second
+use is refused, also in a copy of the folder and on another machine that shares the store. A receipt is valid for one
+launch of the coordinator: handing it out again voids every other copy of the folder. What was launched and never
+claimed has touched nothing, so its receipt may be handed out again. An attempt that was interrupted may go on from its
+checkpoint, on a receipt of its own with the next `resume`. A job needs the receipt and the store, and not the ledger.
+A curator who forges receipts is outside the threat model.
+
+A receipt also says how long the ledger's chain was and how it ended when the attempt started, so that a ledger that was
+cut short or replaced since is found out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from accounting.chain.entries import Entry
+from accounting.errors import NoReceipt, ReceiptUsed
+from accounting.json_files import flush_folder, write_json
+from accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
+from accounting.validation import DAMAGE, text, whole
+
+RECEIPT_FILE = "receipt.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """One attempt at one trial of one plan, the digest of the entry that charged it, and the chain's end at its start.
+
+    `resume` is 0 where the attempt begins, n where it goes on for the n-th time. `entries` and `head` are the number of
+    entries in the ledger when this one started, and the digest of the last of them. `launch` is the nonce of the
+    coordinator's launch that handed it out, empty where none has yet.
+    """
+
+    account: str
+    plan: str
+    trial: str
+    attempt: int
+    charge: str
+    entries: int
+    head: str
+    resume: int = 0
+    launch: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("account", "plan", "trial", "charge", "head", "launch"):
+            text(name, getattr(self, name))
+        for name in ("attempt", "entries", "resume"):
+            whole(name, getattr(self, name))
+
+    @classmethod
+    def of(cls, entry: Entry, charge: str) -> Receipt:
+        """The receipt that the ledger's entry of a start or a resume stands for; `charge` is the digest that pays."""
+        return cls(
+            account=entry.account,
+            plan=entry.plan,
+            trial=entry.body["trial"],
+            attempt=entry.body["attempt"],
+            resume=entry.body.get("resume", 0),
+            charge=charge,
+            entries=entry.seq,
+            head=entry.digest,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Puts the receipt into the trial's folder."""
+        write_json(folder / RECEIPT_FILE, asdict(self))
+
+    @classmethod
+    def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
+        """Takes the receipt in the trial's folder for this process, once and for ever.
+
+        Raises `NoReceipt` where there is none, where it is for another plan or trial, where it was used before, where
+        it is void since a later launch handed it out again, and where there is no private store.
+        """
+        receipt = cls.read(files)
+        if receipt is None:
+            raise NoReceipt(f"Trial {trial} holds no receipt of a charge, so it does not train; start it by a sweep.")
+        if (receipt.plan, receipt.trial) != (plan, trial):
+            raise NoReceipt(
+                f"The receipt is for plan {receipt.plan}, trial {receipt.trial}, not {plan}, {trial}: nothing trains."
+            )
+        if not store.exists():
+            raise NoReceipt(
+                f"Expected the private store {store.root} to be there: without it nothing trains. DPSWEEP_PRIVATE "
+                "names the folder of private stores, which all machines of a sweep share."
+            )
+        if not store.is_current(receipt.launch):
+            raise NoReceipt(
+                f"The receipt of attempt {receipt.attempt} at trial {trial} is void: the sweep was launched again "
+                "since, in this folder or in a copy of it. The same command hands out another one where one is due."
+            )
+        place = store.place(files)
+        made_folder(place.record)
+        for folder in (place.files, place.record):
+            receipt._claim_in(folder)
+        return receipt
+
+    def _claim_in(self, folder: Path) -> None:
+        try:
+            claim = os.open(_claim(folder, self.attempt, self.resume), os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
+        except FileExistsError:
+            raise ReceiptUsed(
+                f"Attempt {self.attempt} at trial {self.trial} was already used; another one is another charge."
+            ) from None
+        try:
+            os.write(claim, self.launch.encode())
+            os.fsync(claim)
+        finally:
+            os.close(claim)
+        flush_folder(folder)
+
+    @classmethod
+    def read(cls, folder: Path) -> Receipt | None:
+        """The receipt in a trial's folder, claimed or not, None where there is none; `NoReceipt` where damaged."""
+        try:
+            return cls(**json.loads((folder / RECEIPT_FILE).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, *DAMAGE) as cause:
+            raise NoReceipt(f"The receipt in {folder} is damaged, so nothing trains on it: {cause}.") from cause
+
+    @staticmethod
+    def claimed(folder: Path, attempt: int) -> bool:
+        """Whether a worker has ever begun this attempt, by the claims in a trial's folder or in its record."""
+        return _claim(folder, attempt, 0).exists()
+
+    @staticmethod
+    def sessions(place: TrialPlace, attempt: int) -> int:
+        """How often a worker has begun this attempt or gone on with it."""
+        count = 0
+        while any(_claim(folder, attempt, count).exists() for folder in (place.files, place.record)):
+            count += 1
+        return count
+
+    def used(self, place: TrialPlace) -> bool:
+        """Whether a worker has taken this very session."""
+        return any(_claim(folder, self.attempt, self.resume).exists() for folder in (place.files, place.record))
+
+
+def void_claims(record: Path, attempt: int, resumes: int) -> None:
+    """Claims all sessions of an attempt up to this resume, so that no receipt of them is ever taken."""
+    made_folder(record)
+    for resume in range(resumes + 1):
+        _claim(record, attempt, resume).touch(mode=PRIVATE)
+    flush_folder(record)
+
+
+def _claim(folder: Path, attempt: int, resume: int) -> Path:
+    return folder / (f"claim-{attempt}-{resume}" if resume else f"claim-{attempt}")

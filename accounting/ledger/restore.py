@@ -1,0 +1,255 @@
+"""Restoring a ledger that was lost, cut short or replaced by an older copy: never less than what was reserved.
+
+What is put back, all of it in one transaction, so that a restoration that was interrupted is simply repeated:
+
+1. the lines of a backup that stand behind those of the ledger that is there, digest by digest;
+2. for every account that this machine remembers, what the lost lines took (`accounting/ledger/lost_amounts.py`), a
+   raised budget and a closing;
+3. for every charge that receipts in sweep folders name and that nothing else accounts for, the price of their plan.
+
+Each is a line of its own kind, which says what it stands for and is written also where nothing has to be charged. Sums
+may exceed the budget: it happened. A line that was altered is never repaired: such a ledger is put aside for a backup,
+or refused. Only here is the memory of this machine replaced by an end that does not follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accounting.chain.entries import Kind
+from accounting.chain.hash_chain import End, Lines
+from accounting.chain.storage import Chain
+from accounting.errors import BadInput, LedgerDamaged
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Guarantee
+from accounting.ledger.account import Balance, budget_to_json
+from accounting.ledger.chain_audit import count_whole
+from accounting.ledger.composition_policy import Addition, exact, policy_to_json, upward
+from accounting.ledger.lost_amounts import Base, Lost, body_of, charging, losses, read_base
+from accounting.ledger.receipt import Receipt
+from accounting.ledger.remembered_ends import Memory, RememberedEnd
+from accounting.ledger.set_aside import put_aside
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipts:
+    """The receipts in a sweep folder, and what one charge of its plan costs; `budget` opens an account that is lost.
+
+    `spares` are the further attempts at one trial that a single charge may pay for.
+    """
+
+    folder: Path
+    account: str
+    plan: str
+    budget: Guarantee
+    cost: Guarantee
+    event: PlanEvent
+    receipts: tuple[Receipt, ...]
+    spares: int = 0
+
+
+def paid_charges(place: str | Path) -> frozenset[str]:
+    """The digests of the charges that a ledger holds or has restored, whatever is remembered of it; none of it damaged.
+
+    Only to leave out folders that are paid for: what is restored is decided in one transaction, later.
+    """
+    with suppress(LedgerDamaged), Chain(place).reading() as lines:
+        if lines is None:
+            return frozenset()
+        restored = [digest for entry in lines.of_kind(Kind.RESTORED) for digest in entry.body.get("charges", ())]
+        return frozenset({entry.digest for entry in lines.of_kind(Kind.CHARGE)}.union(restored))
+    return frozenset()
+
+
+def restore(place: str | Path, *, backup: str | Path | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
+    """Restores the ledger at a place; returns a sentence for each thing that was done, none where nothing is missing.
+
+    Raises `LedgerDamaged` where a line of the ledger or of the backup was altered, or where nothing is known about what
+    was lost; `BadInput` where the backup is none of this ledger.
+    """
+    chain = Chain(place)
+    memory = RememberedEnd(place=chain.name)
+    known = memory.read()
+    if known == Memory() and backup is None and not folders:
+        return ()
+    with _copy(chain, backup) as (copy, words):
+        memory.prepare(known)
+        chain.make()
+        with chain.writing() as lines:
+            if lines is None:
+                raise LedgerDamaged(f"The ledger {chain.name} was taken away while it was being restored.")
+            work = _Restoration(lines=lines, chain=chain, memory=memory, known=known)
+            sentences = (*words, *work.carry_out(copy, folders))
+            holds = lines.holds(known.end)
+            later = Memory().followed_by(lines.beyond(0), 0)
+        (memory.remember if holds else memory.replace)(known, later)
+    return sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Restoration:
+    """One restoration, within the transaction of the only writer."""
+
+    lines: Lines
+    chain: Chain
+    memory: RememberedEnd
+    known: Memory
+
+    def carry_out(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
+        adopted = () if copy is None else tuple(self._adopt(copy))
+        base = read_base(self.lines, self.chain.name, self.memory.digests())
+        is_lost = bool(self.known.end.entries) and not self.lines.holds(self.known.end)
+        sentences = [*adopted]
+        if is_lost and self.known.end in base.restored:
+            sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
+        elif is_lost:
+            sentences += self._put_back(base, folders)
+        elif adopted:
+            for account, balance in base.balances.items():
+                self._append(account, balance, charging(0.0, 0.0, {}, f"restored: {adopted[0]}"))
+        paid = set(base.paid)
+        for sweep in folders:  # a folder may be a copy of another one
+            sentences += self._charge_receipts(replace(base, paid=frozenset(paid)), sweep)
+            paid |= {receipt.charge for receipt in sweep.receipts}
+        if is_lost and self.lines.end() == End():
+            raise LedgerDamaged(self._unknown())
+        return (*sentences, *self._exceeded(base))
+
+    def _adopt(self, copy: Lines) -> Iterator[str]:
+        """Puts in the lines that only the copy has; it must begin with all those that are here."""
+        here, there = self.lines.end(), copy.end()
+        if there.entries <= here.entries and self.lines.holds(there):
+            return
+        if not copy.holds(here):
+            raise BadInput(
+                f"Expected the backup, of {there.entries} entries, to begin with the {here.entries} of "
+                f"{self.chain.name}: it is a copy of another ledger, or of one that went another way since."
+            )
+        self.lines.adopt(copy.beyond(here.entries))
+        yield f"Entries {here.entries + 1} to {there.entries} of {self.chain.name} were put back from the backup."
+
+    def _put_back(self, base: Base, folders: Sequence[Receipts]) -> Iterator[str]:
+        end = self.known.end
+        note = f"lost lines up to entry {end.entries}, as remembered"
+        if self.known.balances is None:
+            if not folders:
+                raise LedgerDamaged(self._unknown())
+            yield (
+                f"This machine remembers that {self.chain.name} had {end.entries} entries, not what they took; "
+                f"{base.end.entries} are there. Add by `dpsweep budget charge` what these folders do not show."
+            )
+            remembered = {"remembered": {"entries": end.entries, "head": end.head}, "known": False}
+            for account, balance in base.balances.items():
+                self._append(account, balance, charging(0.0, 0.0, {}, f"{note}; not known how much", **remembered))
+            return
+        yield (
+            f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
+            "they said is lost; what they took is charged. What other machines or users charged later is not known."
+        )
+        for lost in losses(self.known, base):
+            yield self._put_back_account(lost, note)
+
+    def _unknown(self) -> str:
+        return (
+            f"This machine remembers that {self.chain.name} had {self.known.end.entries} entries, but not what they "
+            "took. Name every sweep folder that was charged on it: dpsweep budget restore FOLDER...; what was spent "
+            "otherwise is then added by dpsweep budget charge."
+        )
+
+    def _put_back_account(self, lost: Lost, note: str) -> str:
+        name = lost.account
+        balance = lost.there or self._open(name, lost.remembered)
+        if lost.raised:
+            balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget), Kind.RAISE)
+        balance = self._append(name, balance, body_of(lost, self.known.end, note))
+        if lost.closed:
+            self._append(name, balance, {}, Kind.CLOSE)
+        also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
+        also += ["closed"] if lost.closed else []
+        return f"{name}: {_in_words(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
+
+    def _charge_receipts(self, base: Base, sweep: Receipts) -> Iterator[str]:
+        """One line for the charges of a plan that receipts name and nothing accounts for."""
+        unproven = [receipt for receipt in sweep.receipts if not self._accounts_for(receipt, base)]
+        if not unproven:
+            return
+        charges = sorted({receipt.charge for receipt in unproven})
+        others = {receipt.charge for receipt in sweep.receipts} - set(charges)
+        most = max(receipt.attempt for receipt in unproven) - sweep.spares - len(others)
+        times = max(len(charges), most)  # a receipt takes the place of that of the attempt before
+        last = self.lines.last(sweep.account)
+        balance = (
+            Balance.from_json(last.balance)
+            if last is not None
+            else self._open(sweep.account, Balance(budget=sweep.budget, policy=Addition(), reserved={}))
+        )
+        if (balance.budget.adjacency, balance.budget.unit) != (sweep.cost.adjacency, sweep.cost.unit):
+            raise BadInput(
+                f"Expected the neighbours of plan {sweep.plan} in {sweep.folder} to be those of {sweep.account}: "
+                "it was charged on another ledger."
+            )
+        once = balance.policy.takes(sweep.cost, sweep.event)
+        cost = times * sweep.cost.epsilon, min(1.0, times * sweep.cost.delta)
+        note = f"plan {sweep.plan}, {times} times its whole price, by receipts in {sweep.folder}"
+        takes = {amount: upward(times * exact(more)) for amount, more in once.items()}
+        ends = [[receipt.entries, receipt.head] for receipt in unproven]
+        body = charging(*cost, takes, note, charges=charges, ends=ends, of=sweep.plan)
+        self._append(sweep.account, balance, body)
+        yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
+
+    def _accounts_for(self, receipt: Receipt, base: Base) -> bool:
+        """Whether the ledger holds a receipt's charge, or what it took is in an amount that was put back."""
+        if receipt.charge in base.paid:
+            return True
+        start = End(entries=receipt.entries, head=receipt.head)
+        remembered = {end: self.memory.digests(lost=end) for end, amounts in base.restored.items() if amounts}
+        if self.known.balances is not None:
+            remembered[self.known.end] = self.memory.digests()
+        return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
+
+    def _exceeded(self, base: Base) -> Iterator[str]:
+        for account in self.lines.accounts():
+            last = self.lines.last(account)
+            if last is None or (account in base.balances and last.balance == base.balances[account].to_json()):
+                continue
+            balance = Balance.from_json(last.balance)
+            limits = balance.policy.limits(balance.budget)
+            if over := [name for name, amount in balance.reserved.items() if amount > limits.get(name, amount)]:
+                yield f"More {' and '.join(over)} is reserved on {account} now than its budget allows."
+
+    def _open(self, account: str, like: Balance) -> Balance:
+        body = budget_to_json(like.budget) | {"policy": policy_to_json(like.policy)}
+        balance = Balance.opened(body)
+        self.lines.append(account=account, kind=Kind.OPEN, plan="", body=body, balance=balance.to_json())
+        return balance
+
+    def _append(self, account: str, balance: Balance, body: Mapping[str, Any], kind: Kind = Kind.RESTORED) -> Balance:
+        after = balance.after(kind, body)
+        self.lines.append(account=account, kind=kind, plan="", body=body, balance=after.to_json())
+        return after
+
+
+@contextmanager
+def _copy(chain: Chain, backup: str | Path | None) -> Iterator[tuple[Lines | None, tuple[str, ...]]]:
+    """The lines of a whole backup; a damaged ledger in whose place it comes is put aside, which the words say."""
+    if backup is None:
+        yield None, ()
+        return
+    with Chain(backup).reading() as lines:
+        if lines is None:
+            raise BadInput(f"Expected --backup={backup} to be a copy of a ledger.")
+        count_whole(lines, str(backup))
+        yield lines, put_aside(chain)
+
+
+def _raised(one: Guarantee, other: Guarantee) -> dict[str, Any]:
+    higher = replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta))
+    return budget_to_json(higher)
+
+
+def _in_words(takes: Mapping[str, float]) -> str:
+    return " and ".join(f"{amount} {takes[amount]}" for amount in sorted(takes, reverse=True)) or "nothing"

@@ -1,0 +1,1 @@
+"""Durable names of the classes that plans and ledgers hold."""

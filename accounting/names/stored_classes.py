@@ -1,0 +1,233 @@
+"""How what is stored names classes: ours by their tags, the user's own by their paths.
+
+A plan, a ledger and a trial's configuration name a class of ours as `{"kind": tag, **fields}`, and one of the user's
+(or Optuna's) as `{"_target_": "module.Class", **fields}`. Configurations (conf/, command lines) name both by
+`_target_`, as Hydra does. What always holds:
+
+* Identities are hashes of `canonical` forms: those that 0.1.0 stored, whatever has moved since.
+* Reading a stored form imports nothing. Every name in it is held against the tags and the family that is expected
+  before anything is built; what is built then is a class of ours, or, where the caller hands over a builder of them,
+  one of the user's.
+* Within what a class of the user's is given, our classes stand as `{"_target_": tag}`: a tag has no dot, so it is no
+  path of anybody's, and the key `kind` there is the user's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from accounting.errors import BadInput
+from accounting.names.tags import HOMES, PARTS, identity_name, is_below_ours, own_class, require_family, tag_of, tags_of
+
+TARGET, KIND = "_target_", "kind"
+"""The key of a class's path, and the key of a tag."""
+
+HYDRA_KEYS = frozenset({"_recursive_", "_convert_"})
+"""What Hydra may be told beside the fields of a class; it changes nothing about a class of ours."""
+
+NESTED: Mapping[str, str] = {
+    "rule": "rule",
+    "claimants": "accountant",
+    "witnesses": "accountant",
+    "then": "schedule",
+    "files": "files",
+    "vocabulary": "vocabulary",
+    "source": "source",
+}
+"""The fields of our classes that hold a class or a list of them, and of which family; no other field does."""
+
+CLOSED = frozenset({"policy", "rule"})
+"""Families in which the user has no classes: what they say is part of a claim that others verify."""
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+Foreign = Callable[[Mapping[str, Any], str], Any]
+"""Builds what names a class of the user's, for a part of a configuration or a field of this family."""
+
+
+def stored(node: Any, family: str) -> Any:
+    """A part of a configuration in the form in which it is stored: tags for classes of ours, paths for the user's.
+
+    Stored forms, also those of 0.1.0, come back as they are to be stored now. Raises `BadInput` where a class of ours
+    has no tag or is of another family.
+
+    >>> rule = {"_target_": "accounting.selection.public_data.Public"}
+    >>> stored({"_target_": "accounting.selection.final_run.Final", "rule": rule}, "rule")
+    {'kind': 'final', 'rule': {'kind': 'public'}}
+    """
+    return _written(node, family, lambda tag: {KIND: tag}, lambda tag: tag)
+
+
+def canonical(node: Any, family: str) -> Any:
+    """The form that identities are hashes of: what 0.1.0 would have stored, with its paths.
+
+    >>> canonical({"kind": "private_selection", "mean": 3}, "rule")
+    {'_target_': 'accounting.private_selection.PrivateSelection', 'mean': 3}
+    """
+    return _written(node, family, lambda tag: {TARGET: identity_name(tag)}, identity_name)
+
+
+def stored_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A trial's configuration, part by part, as `stored` writes it."""
+    return {part: stored(node, part) if part in PARTS else node for part, node in config.items()}
+
+
+def canonical_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A trial's configuration, part by part, as `canonical` writes it."""
+    return {part: canonical(node, part) if part in PARTS else node for part, node in config.items()}
+
+
+def name_of(node: Mapping[str, Any]) -> str:
+    """The tag of the class that a part of a configuration names, or the path of a class of the user's.
+
+    >>> name_of({"_target_": "trainers.models.logistic.logistic"}), name_of({"_target_": "my_model.Net"}), name_of({})
+    ('logistic', 'my_model.Net', '')
+    """
+    if TARGET not in node:
+        return str(node.get(KIND, ""))
+    path = str(node[TARGET])
+    return tag_of(path) or path
+
+
+def class_name(node: Mapping[str, Any]) -> str:
+    """What the class is called in the code that it is written in, without its module.
+
+    >>> class_name({"kind": "linear_clip_norm"}), class_name({"_target_": "my_model.Net"})
+    ('Linear', 'Net')
+    """
+    return home_of(node).rpartition(".")[2]
+
+
+def home_of(node: Mapping[str, Any]) -> str:
+    """The path that the class has today."""
+    name = name_of(node)
+    return HOMES.get(name, name)
+
+
+def written_name(node: object) -> str:
+    """What a part of a configuration has where a class is named, as it stands there."""
+    return str(node.get(TARGET, node.get(KIND, ""))) if isinstance(node, Mapping) else repr(node)
+
+
+def fields_of(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What a part of a configuration says beside the name of its class."""
+    key = TARGET if TARGET in node else KIND
+    return {name: value for name, value in node.items() if name != key and name not in HYDRA_KEYS}
+
+
+def at_home(value: Any) -> Any:
+    """What a class of the user's is given, with the paths that our classes in it have today."""
+    return _below(value, HOMES.__getitem__)
+
+
+def foreign_names(value: Any) -> frozenset[str]:
+    """The paths of all classes that are not ours, anywhere in a stored form."""
+    return frozenset(_foreign(value))
+
+
+def refuse_foreign(node: Mapping[str, Any], family: str) -> Any:
+    """Builds no class of the user's: raises `BadInput`."""
+    raise BadInput(f"Expected {family}={node[TARGET]} to be a class of ours.")
+
+
+def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
+    """The object that a stored form or a configuration describes; `foreign` builds classes of the user's, if anything.
+
+    Every name is checked before anything is imported. Raises `BadInput` where a class is missing or of another family,
+    or lacks a field, and what the class itself raises where a value makes no sense to it.
+    """
+    node = stored(node, family)
+    if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
+        raise BadInput(f"Expected {family}={node!r} to name a class.")
+    if TARGET in node:
+        return foreign(node, family)
+    kind = own_class(str(node[KIND]), family)
+    given = fields_of(node)
+    if is_dataclass(kind):
+        check_fields(given, family, kind)
+    return kind(**{name: _inner(name, value, foreign) for name, value in given.items()})
+
+
+def check_fields(given: Iterable[str], name: str, kind: Any) -> None:
+    """Raises `BadInput` where something is given that is no field of a dataclass; `name` is what sentences call it."""
+    known = {field.name for field in fields(kind) if field.init}
+    for key in given:
+        if key not in known:
+            wanted = f"one of {', '.join(sorted(known))}" if known else f"left out: {kind.__name__} has no such field"
+            raise BadInput(f"Expected {name}.{key} to be {wanted}.")
+
+
+def _inner(name: str, value: Any, foreign: Foreign) -> Any:
+    """A field's value, built where it is a class; `source` is for the data set to make."""
+    family = NESTED.get(name, "source")
+    if isinstance(value, list):
+        return [_inner(name, one, foreign) for one in value]
+    is_class = isinstance(value, Mapping) and bool({TARGET, KIND} & value.keys())
+    return build_own(value, family, foreign) if family in CLOSED or (is_class and family != "source") else value
+
+
+def _written(node: Any, family: str, own: Callable[[str], dict[str, Any]], below: Callable[[str], str]) -> Any:
+    """A class with its fields, or a list of them; `own` writes a tag, `below` one within a class of the user's."""
+    if isinstance(node, list):
+        return [_written(one, family, own, below) for one in node]
+    if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
+        return node
+    key = TARGET if TARGET in node else KIND
+    name, given = _name(node[key], family), {name: value for name, value in node.items() if name != key}
+    tag = tag_of(name) if key == TARGET else name
+    if tag is None:
+        _require_foreign(name, family)
+        return {TARGET: name} | {field: _below(value, below) for field, value in given.items()}
+    require_family(tag, family)
+    if KIND in given:
+        raise BadInput(f"Expected {family} to be one class, got {tag} and {KIND}={given[KIND]!r}.")
+    nested = {field: _written(given[field], NESTED[field], own, below) for field in given.keys() & NESTED.keys()}
+    return own(tag) | given | nested
+
+
+def _below(value: Any, write: Callable[[str], str]) -> Any:
+    """What a class of the user's is given: only the names of our classes in it are written otherwise."""
+    if isinstance(value, list):
+        return [_below(one, write) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    inner = {field: _below(one, write) for field, one in value.items()}
+    if TARGET in inner:
+        path = str(inner[TARGET])
+        tag = tag_of(path)
+        inner[TARGET] = path if tag is None else write(tag)
+        if tag is None and is_below_ours(path):
+            _require_foreign(path, "source")
+    return inner
+
+
+def _name(value: object, family: str) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"Expected {family} to name a class, got {value!r}.")
+    return value
+
+
+def _require_foreign(path: str, family: str) -> None:
+    """Raises `BadInput` unless the path may be that of a class of the user's, in this family."""
+    if not _PATH.fullmatch(path):
+        raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
+    if is_below_ours(path):
+        raise BadInput(
+            f"Expected {family}={path} to be a class with a tag in accounting/names/tags.py, or one of your own."
+        )
+    if family in CLOSED:
+        raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")
+
+
+def _foreign(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key == TARGET and tag_of(str(inner)) is None:
+                yield str(inner)
+            yield from _foreign(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _foreign(inner)

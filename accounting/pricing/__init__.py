@@ -1,0 +1,1 @@
+"""Prices of events and rules by a panel of accountants, and calibration to a target."""

@@ -1,0 +1,126 @@
+"""The smallest noise, or the most runs or steps, at which the *whole plan* fits the epsilon that was asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+from scipy.optimize import brentq
+
+from accounting.errors import BadInput
+from accounting.notation import apart, typed
+
+LARGEST_NOISE = 1e6
+SMALLEST_NOISE = 1e-2
+DIGITS = 4
+"""Significant digits of a calibrated noise multiplier: .1 % at worst, and stable across platforms."""
+
+SMALLEST_EPSILON = 1e-12
+LARGEST_COUNT = 10**9
+
+
+def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start: float = 1.0) -> float:
+    """The noise multiplier, rounded up to four significant digits, at which `epsilon_of` is at most `epsilon`.
+
+    *Guarantee*: `epsilon_of(calibrate_noise(epsilon_of, epsilon)) <= epsilon`, checked before returning, for any
+    `epsilon_of` that does not grow with its argument. `start` is where the search begins and changes its length only.
+    Raises `BadInput` where no noise is enough.
+
+    >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
+    0.3334
+    """
+    _require_target(epsilon)
+    price = lru_cache(maxsize=None)(epsilon_of)
+    low, high = _bracket(price, epsilon, start)
+    if low == high:
+        return high
+    noise = _round_up(_crossing(price, epsilon, low, high))
+    while price(noise) > epsilon:
+        noise = _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
+    return noise
+
+
+def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2) -> int:
+    """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 where not even one fits.
+
+    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. `start` is
+    where the search begins and changes its length only.
+
+    >>> largest_count(lambda steps: 0.1 * steps, 1.0)
+    10
+    """
+    _require_target(epsilon)
+    epsilon_of = lru_cache(maxsize=None)(epsilon_of)
+    if most < 1 or epsilon_of(1) > epsilon:
+        return 0
+    fits, beyond, guess = (1, epsilon_of(1)), (most + 1, math.inf), start
+    aside, last = 1, False
+    while beyond[0] - fits[0] > 1:
+        count = min(max(guess, fits[0] + 1), beyond[0] - 1)
+        price = epsilon_of(count)
+        side = price <= epsilon
+        fits, beyond = ((count, price), beyond) if side else (fits, (count, price))
+        aside = 2 * aside if side is last else 1
+        last = side
+        guess = _between(fits, beyond, epsilon) + (aside - 1 if side else 1 - aside)
+    return fits[0]
+
+
+def _between(fits: tuple[int, float], beyond: tuple[int, float], epsilon: float) -> int:
+    """Where a price that grows as a power of the count would meet epsilon; twice what fits while nothing is known."""
+    (low, cheap), (high, dear) = fits, beyond
+    if dear == math.inf:
+        return 2 * low
+    if cheap < SMALLEST_EPSILON or dear == cheap:
+        return (low + high) // 2
+    share = math.log(epsilon / cheap) / math.log(dear / cheap)
+    return round(math.exp(math.log(low) + share * math.log(high / low)))
+
+
+def _require_target(epsilon: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise BadInput(f"Expected privacy.epsilon={epsilon} > 0 and finite.")
+
+
+def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
+    """Where the price meets epsilon: nearly a straight line between logarithms, so few evaluations suffice."""
+
+    def excess(log_noise: float) -> float:
+        cost = min(max(price(math.exp(log_noise)), SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)
+        return math.log(cost) - math.log(epsilon)
+
+    log_low, log_high = math.log(low), math.log(high)
+    if excess(log_low) <= 0 or excess(log_high) >= 0:
+        return high
+    return math.exp(brentq(excess, log_low, log_high, xtol=1e-5, rtol=1e-5))
+
+
+def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
+    """Two noise multipliers with the target between them, the distance growing as the search goes on."""
+    dear, cheap, factor = 0.0, math.inf, 1.1
+    noise = min(max(start, SMALLEST_NOISE), LARGEST_NOISE)
+    while dear == 0 or cheap == math.inf:
+        if price(noise) > epsilon:
+            if noise == LARGEST_NOISE:
+                raise BadInput(
+                    f"No noise brings this plan to epsilon={typed(epsilon)}; the least that it can cost is "
+                    f"{apart(price(noise), epsilon)[0]}. Ask for more, or shrink the grid."
+                )
+            dear, noise = noise, min(noise * factor, LARGEST_NOISE)
+        else:
+            if noise == SMALLEST_NOISE:
+                return noise, noise
+            cheap, noise = noise, max(noise / factor, SMALLEST_NOISE)
+        factor **= 1.5
+    return dear, cheap
+
+
+def _round_up(value: float) -> float:
+    """`value` rounded up to `DIGITS` significant digits.
+
+    >>> _round_up(2.00001), _round_up(0.5)
+    (2.001, 0.5)
+    """
+    scale = DIGITS - 1 - math.floor(math.log10(value))
+    return float(f"{math.ceil(round(value * 10.0**scale, 6)) / 10.0**scale:.{DIGITS}g}")

@@ -1,0 +1,114 @@
+"""What a plan costs, by several accountants at once.
+
+Every accountant on a panel gives an upper bound, so the smallest one at a delta fixed beforehand is an upper bound too.
+Bounds that contradict each other are not reported at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from accounting.accountants.interface import Accountant
+from accounting.errors import AccountantsDisagree, UnsupportedEvent
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Adjacency, Guarantee
+from accounting.lower_bounds.lower_bound import lower_bound
+from accounting.notation import typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """The price of an event: the claim, and what each accountant said.
+
+    `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population (training,
+    validation) to its share of the claim; the claim is the larger part. `lower` is what an explicit attack on the whole
+    procedure (an aligned canary, the worst score) forces epsilon to be at least; 0 where no attack is known.
+    """
+
+    guarantee: Guarantee
+    claimed_by: str
+    bounds: Mapping[str, float]
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+    lower: float = 0.0
+
+    @property
+    def epsilon(self) -> float:
+        """The claimed upper bound."""
+        return self.guarantee.epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """The accountants that may claim, and the witnesses that only cross-check.
+
+    *Guarantee*: `quote` is an upper bound; it raises `AccountantsDisagree` when one accountant's lower bound lies above
+    another's upper bound, and `UnsupportedEvent` when no accountant that may claim can bound the event.
+    """
+
+    claimants: tuple[Accountant, ...]
+    witnesses: tuple[Accountant, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "claimants", tuple(self.claimants))
+        object.__setattr__(self, "witnesses", tuple(self.witnesses))
+        if not self.claimants:
+            raise ValueError(f"Expected claimants={self.claimants} to hold at least one accountant.")
+
+    def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
+        """The claim alone, without witnesses: what calibration evaluates again and again."""
+        said, refusals = _ask(self.claimants, event, delta, adjacency)
+        return max(said[_tightest(said, refusals)].values())
+
+    def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
+        """The claim with everything that a report wants to show beside it."""
+        said, refusals = _ask(self.claimants, event, delta, adjacency)
+        claimed_by = _tightest(said, refusals)
+        told, unable = _ask(self.witnesses, event, delta, adjacency)
+        bounds = {name: max(parts.values()) for name, parts in (told | said).items()}
+        for voice in (*self.claimants, *self.witnesses):
+            if voice.name in bounds:
+                lower = max(voice.lower(part, delta, adjacency) for part in event.parts.values())
+                _refuse_contradiction(f"{voice.name} puts", lower, bounds)
+        attack = max(lower_bound(part, delta, adjacency) for part in event.parts.values())
+        _refuse_contradiction("An explicit attack puts", attack, bounds)
+        return Quote(
+            guarantee=Guarantee(epsilon=bounds[claimed_by], delta=delta, adjacency=adjacency, unit=unit),
+            claimed_by=claimed_by,
+            bounds=bounds,
+            refusals=unable | refusals,
+            parts=said[claimed_by],
+            lower=attack,
+        )
+
+
+def _ask(
+    accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """What each accountant says of each population, and why the others say nothing."""
+    said: dict[str, dict[str, float]] = {}
+    refusals: dict[str, str] = {}
+    for accountant in accountants:
+        try:
+            said[accountant.name] = {
+                name: accountant.epsilon(part, delta, adjacency) for name, part in event.parts.items()
+            }
+        except UnsupportedEvent as refusal:
+            refusals[accountant.name] = str(refusal)
+    return said, refusals
+
+
+def _tightest(said: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str]) -> str:
+    if not said:
+        raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
+    return min(said, key=lambda name: max(said[name].values()))
+
+
+def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -> None:
+    for other, upper in bounds.items():
+        if lower > upper:
+            raise AccountantsDisagree(
+                f"{who} epsilon at {typed(lower)} or more, {other} at {typed(upper)} or less: "
+                "one of them is wrong here, so neither is reported."
+            )

@@ -1,0 +1,100 @@
+"""What a search would cost under every rule, side by side, before anything runs.
+
+>>> from accounting import Composition, Panel, PlanEvent, Pld, PrivateSelection, Rdp, poisson_gaussian, repeat
+>>> run = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000))
+>>> rules = {"everything": Composition(), "winner only": PrivateSelection()}
+>>> offers = price_list(rules, [run] * 35, Panel(claimants=(Pld(), Rdp())), delta=1e-5)
+>>> [(offer.label, round(offer.epsilon, 2)) for offer in offers]
+[('everything', 28.25), ('winner only', 6.76)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from accounting.errors import DpsweepError
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Adjacency
+from accounting.pricing.panel import Panel, Quote
+from accounting.records.execution import can_run
+from accounting.selection.interface import Disclosure, SelectionRule
+
+BEST_SHARE = 0.1
+"""Luck is told as the chance of having tried one of this share of the points, the best ones."""
+
+SHOWN: dict[str, frozenset[Disclosure]] = {
+    "all": frozenset(Disclosure),
+    "winner": frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE}),
+}
+"""What a user may ask to see, by the word for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One rule's terms for a search; `quote` is None where rule or accountants refuse, and `refusal` says why."""
+
+    label: str
+    rule: SelectionRule
+    expected_tries: float
+    chance_of_best: float
+    quote: Quote | None
+    refusal: str = ""
+
+    @property
+    def epsilon(self) -> float:
+        """The price; infinity where there is none."""
+        return math.inf if self.quote is None else self.quote.epsilon
+
+    @property
+    def runs(self) -> bool:
+        """Whether sweeps run under this rule, and not only plans."""
+        return can_run(self.rule)
+
+    def shows(self, wanted: str) -> bool:
+        """Whether this rule lets out what a user asked to see."""
+        return SHOWN[wanted] <= self.rule.discloses
+
+
+def price_list(
+    rules: Mapping[str, SelectionRule],
+    trials: Sequence[PlanEvent],
+    panel: Panel,
+    *,
+    delta: float,
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
+    unit: str = "record",
+) -> tuple[Offer, ...]:
+    """An offer from each rule for a search over points with these events, in the order of the rules."""
+    return tuple(_offer(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
+
+
+def cheapest(offers: Sequence[Offer], wanted: str) -> Offer | None:
+    """The lowest price among the rules that run and show what is wanted; None where none does at a finite price."""
+    able = [offer for offer in offers if offer.runs and offer.shows(wanted) and math.isfinite(offer.epsilon)]
+    return min(able, key=lambda offer: offer.epsilon, default=None)
+
+
+def _offer(
+    label: str,
+    rule: SelectionRule,
+    trials: Sequence[PlanEvent],
+    panel: Panel,
+    delta: float,
+    adjacency: Adjacency,
+    unit: str,
+) -> Offer:
+    quote, refusal = None, ""
+    try:
+        quote = panel.quote(rule.event(trials), delta, adjacency, unit)
+    except DpsweepError as cause:
+        refusal = str(cause)
+    return Offer(
+        label=label,
+        rule=rule,
+        expected_tries=rule.expected_tries(len(trials)),
+        chance_of_best=rule.chance_of_best(len(trials), BEST_SHARE),
+        quote=quote,
+        refusal=refusal,
+    )

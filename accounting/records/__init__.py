@@ -1,0 +1,1 @@
+"""What a sweep folder holds: plans, draws, steps and results."""

@@ -1,0 +1,273 @@
+"""The plan: what will be run, decided and priced before anything runs.
+
+A plan is frozen, serializable, and identified by the hash of its content; a sweep executes exactly the plan it was
+charged for, and a job trains only what its plan holds. Rules for changing this file:
+
+* Whatever changes what touches the data belongs into a trial's config, since a trial's identity is the hash of it.
+  Devices, paths and Hydra's own keys do not.
+* The JSON form is versioned; raise `SCHEMA` when a field changes its meaning, and refuse versions that are not `READ`.
+* Classes are stored by their tags and hashed as `accounting/names/tags.py` says, so that moving a module changes no
+  identity.
+* Prices are no part of the identity: a better accountant may lower a price, but not turn a plan into another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from accounting.errors import BadInput
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Adjacency, Guarantee
+from accounting.json_files import digest, in_words, write_json
+from accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
+from accounting.records.charged_events import paid_for
+from accounting.records.proposed import Proposed
+from accounting.validation import as_written
+
+SCHEMA = 4
+READ = (3, 4)
+"""The versions that are read; until 3, classes of ours stood under their paths."""
+
+IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
+"""What makes a plan the plan it is."""
+
+Value = float | int | str | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One point: a method with its hyperparameters on a data set, and the event that it will cost.
+
+    `config` is the resolved configuration without devices, paths and Hydra's keys, its classes by their tags; `id` is
+    its hash. `axes` holds the swept keys with this point's values.
+    """
+
+    method: str
+    axes: Mapping[str, Value]
+    config: Mapping[str, Any]
+    event: PlanEvent
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", stored_config(self.config))
+
+    @cached_property
+    def id(self) -> str:
+        """Identity of the point: equal configurations are one point."""
+        return digest({"config": canonical_config(self.config)})
+
+    def identity(self) -> dict[str, Any]:
+        """What a plan's identity is made of."""
+        return self.to_json() | {"config": canonical_config(self.config)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal trial."""
+        return {
+            "id": self.id,
+            "method": self.method,
+            "axes": dict(self.axes),
+            "config": dict(self.config),
+            "event": _event_to_json(self.event),
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Trial:
+        """Reads `to_json`'s form; a trial whose id is not the hash of its config was edited and is refused."""
+        trial = cls(
+            method=form["method"],
+            axes=form["axes"],
+            config=form["config"],
+            event=_event_from_json(form["event"]),
+        )
+        if trial.id != form["id"]:
+            raise BadInput(
+                f"Expected trial id={form['id']} to be {trial.id}: its configuration was edited after planning."
+            )
+        return trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Points that may be trained together: they have data, model and shapes in common and differ in numbers.
+
+    With `shared` they must be, on one subsample for all at every step.
+    """
+
+    trials: tuple[Trial, ...]
+    shared: bool = False
+
+    @cached_property
+    def id(self) -> str:
+        """Identity of the block; one of a single point has the point's."""
+        ids = [trial.id for trial in self.trials]
+        return ids[0] if len(ids) == 1 else digest(ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Points x rule x budget, and the event of the whole search.
+
+    `account` names the ledger's account, `budget` what the data set's declaration allows it. `rule` is the selection
+    rule's configuration. `delta` is this plan's share. `target_epsilon` is what the user asked for, None where the
+    noise was given instead. `proposed` says how points are proposed, None where every point runs or the rule draws
+    them. `spares` are attempts that are paid for beforehand, in case others are killed.
+    """
+
+    account: str
+    budget: Guarantee
+    delta: float
+    rule: Mapping[str, Any]
+    blocks: tuple[Block, ...]
+    event: PlanEvent
+    target_epsilon: float | None = None
+    proposed: Proposed | None = None
+    spares: int = 0
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", stored(self.rule, "rule"))
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All points, block after block."""
+        return tuple(trial for block in self.blocks for trial in block.trials)
+
+    @cached_property
+    def foreign_names(self) -> frozenset[str]:
+        """The paths of all classes of the user's that its points name: none of them is imported unasked."""
+        return frozenset(name for trial in self.trials for name in foreign_names(trial.config))
+
+    @property
+    def shared(self) -> bool:
+        """Whether all points are trained on the same subsamples; they are one block then."""
+        return any(block.shared for block in self.blocks)
+
+    @cached_property
+    def paid(self) -> tuple[PlanEvent, ...]:
+        """What the rule is priced over, as `paid_for` says."""
+        events = [trial.event for trial in self.trials]
+        return paid_for(events, spares=self.spares, turns=self.turns, shared=self.shared)
+
+    @cached_property
+    def turns(self) -> tuple[Sequence[int], ...] | None:
+        """The points that each turn may take, by their places; None where none are proposed."""
+        if self.proposed is None:
+            return None
+        return self.proposed.turns([trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials])
+
+    @property
+    def public(self) -> bool:
+        """Whether its data were declared public: then it may cost anything, and protects nobody."""
+        return self.budget.vacuous
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """When two data sets count as neighbours."""
+        return self.budget.adjacency
+
+    @property
+    def unit(self) -> str:
+        """What one claim protects."""
+        return self.budget.unit
+
+    @cached_property
+    def id(self) -> str:
+        """Identity of the plan: the hash of everything that is run and charged, prices and notes left out."""
+        form = self.to_json() | {
+            "rule": canonical(self.rule, "rule"),
+            "blocks": [[trial.identity() for trial in block.trials] for block in self.blocks],
+            "proposed": None if self.proposed is None else self.proposed.identity(),
+        }
+        return digest({key: form[key] for key in IDENTITY})
+
+    def block(self, block_id: str) -> Block:
+        """The block of that id, or a refusal."""
+        for block in self.blocks:
+            if block.id == block_id:
+                return block
+        raise BadInput(f"Expected block={block_id} to be one of the {len(self.blocks)} blocks of plan {self.id}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal plan."""
+        return {
+            "schema": SCHEMA,
+            "account": self.account,
+            "budget": in_words({"epsilon": self.budget.epsilon, "delta": self.budget.delta}),
+            "adjacency": self.budget.adjacency.value,
+            "unit": self.budget.unit,
+            "delta": self.delta,
+            "rule": dict(self.rule),
+            "blocks": [[trial.to_json() for trial in block.trials] for block in self.blocks],
+            "shared": self.shared,
+            "proposed": None if self.proposed is None else self.proposed.to_json(),
+            "event": _event_to_json(self.event),
+            "spares": self.spares,
+            "target_epsilon": self.target_epsilon,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Plan:
+        """Reads `to_json`'s form, or that of an older version that is still read; another schema is refused."""
+        if form.get("schema") not in READ:
+            raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
+        return cls(
+            account=form["account"],
+            budget=Guarantee(
+                epsilon=float(form["budget"]["epsilon"]),
+                delta=form["budget"]["delta"],
+                adjacency=Adjacency(form["adjacency"]),
+                unit=form["unit"],
+            ),
+            delta=form["delta"],
+            rule=form["rule"],
+            blocks=tuple(
+                Block(trials=tuple(Trial.from_json(trial) for trial in block), shared=form["shared"])
+                for block in form["blocks"]
+            ),
+            proposed=None if form["proposed"] is None else Proposed.from_json(form["proposed"]),
+            event=_event_from_json(form["event"]),
+            spares=form["spares"],
+            target_epsilon=form["target_epsilon"],
+            notes=tuple(form["notes"]),
+        )
+
+    def write(self, path: Path) -> None:
+        """Stores the plan with its id, in one rename."""
+        write_json(path, {"id": self.id} | self.to_json())
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Reads a stored plan; one whose content no longer has its id was edited and is refused.
+
+        Raises `OSError` where there is none: its disk may be gone, and the plan with it.
+        """
+        text = path.read_bytes()
+        try:
+            form = json.loads(text)
+        except (ValueError, RecursionError) as cause:
+            raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
+        with as_written(f"plan={path}"):
+            plan = cls.from_json(form)
+            if plan.id != form["id"]:
+                raise BadInput(
+                    f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged."
+                )
+        return plan
+
+
+def _event_to_json(event: PlanEvent) -> dict[str, Any]:
+    return {name: events.to_json(part) for name, part in event.parts.items()}
+
+
+def _event_from_json(form: Mapping[str, Any]) -> PlanEvent:
+    validation = form.get("validation")
+    return PlanEvent(
+        training=events.from_json(form["training"]),
+        validation=None if validation is None else events.from_json(validation),
+    )

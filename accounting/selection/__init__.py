@@ -1,0 +1,1 @@
+"""Selection rules: what a search costs, and what it may show."""

@@ -1,0 +1,57 @@
+"""Tuning by composition (the papers' "MA"): every point is run once and paid for, so everything may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.selection.interface import Disclosure, Draw, Search, require_points, require_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """Every declared point once, at the price of all of them.
+
+    *Guarantee*: covers adaptive choice of lr, clip norm, regularizer and optimiser among the declared points, since
+    noise, sampling, steps and the number of runs are fixed beforehand.
+    *Source*: adaptive composition of Renyi DP (Mironov 2017, Proposition 1) and of privacy-loss distributions.
+    """
+
+    @property
+    def name(self) -> str:
+        """How commands and reports call it."""
+        return "composition"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """Everything: each run is paid for in full."""
+        return frozenset(Disclosure)
+
+    def check(self, search: Search) -> None:
+        """Every search: proposals and pruning only read what was paid for."""
+
+    def expected_tries(self, n_points: int) -> float:
+        """All points."""
+        return float(n_points)
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """1: every point is tried."""
+        require_points(n_points)
+        require_share("share", share)
+        return 1.0
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """All points, in the order of the grid; no randomness is used."""
+        require_points(n_points)
+        return Draw(tries=tuple(range(n_points)))
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The composition of all points, for the training records and for the held-out records."""
+        scored = [trial.validation for trial in trials if trial.validation is not None]
+        return PlanEvent(
+            training=events.compose(trial.training for trial in trials),
+            validation=events.compose(scored) if scored else None,
+        )

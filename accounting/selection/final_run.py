@@ -1,0 +1,53 @@
+"""Any rule with the winner trained once more at the end, on all that it was promised, and paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.selection.interface import Disclosure, Draw, Search, SelectionRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Final:
+    """A search by `rule`, then one further run of whichever point won.
+
+    *Guarantee*: the search composed with the pointwise worst single run: which point wins is not known beforehand.
+    """
+
+    rule: SelectionRule
+
+    @property
+    def name(self) -> str:
+        """How commands and reports call it."""
+        return f"{self.rule.name} + final run"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """What the search lets out; the further run is paid for in full."""
+        return self.rule.discloses
+
+    def check(self, search: Search) -> None:
+        """The search's own conditions."""
+        self.rule.check(search)
+
+    def expected_tries(self, n_points: int) -> float:
+        """The search's own; the further run tries nothing new."""
+        return self.rule.expected_tries(n_points)
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """The search's own."""
+        return self.rule.chance_of_best(n_points, share)
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """The search's own."""
+        return self.rule.draw(n_points, rng)
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The search, and one run of the worst point."""
+        search = self.rule.event(trials)
+        run = events.worst(trial.training for trial in trials)
+        return PlanEvent(training=events.compose([search.training, run]), validation=search.validation)

@@ -1,0 +1,78 @@
+"""Tuning by a noisy maximum: every point once, their counts compared under Gumbel noise, only the winner is named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.selection.interface import (
+    Disclosure,
+    Draw,
+    Search,
+    refuse_unless_fixed,
+    require_number,
+    require_points,
+    require_share,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyMax:
+    """Every declared point once; held-out records pay for one noisy maximum, training records for all the runs.
+
+    *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` where a record is replaced) whatever the
+    number of points. The Gumbel noise, `noise_scale` correct predictions wide, comes with the draw, as handicaps;
+    noise that the counts have already may stay, and may be small. Shown may be the winner, never its score. Where
+    scores are public, composition costs the same and may show everything.
+    *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
+    """
+
+    noise_scale: float
+
+    def __post_init__(self) -> None:
+        require_number("noise_scale", self.noise_scale, above=0)
+
+    @property
+    def name(self) -> str:
+        """How commands and reports call it."""
+        return "noisy_max"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """The winner without its score."""
+        return frozenset({Disclosure.WINNER})
+
+    def check(self, search: Search) -> None:
+        """Refuses adaptive proposals and pruning: they would read counts that nothing was paid for."""
+        refuse_unless_fixed(self.name, search)
+
+    def expected_tries(self, n_points: int) -> float:
+        """All points."""
+        return float(n_points)
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """1: every point is tried."""
+        require_points(n_points)
+        require_share("share", share)
+        return 1.0
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """All points, in the order of the grid, each with a handicap in counts of correct predictions."""
+        require_points(n_points)
+        return Draw(
+            tries=tuple(range(n_points)),
+            handicaps=tuple(-self.noise_scale * math.log(rng.expovariate(1.0)) for _ in range(n_points)),
+        )
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The composition of all runs for the training records, one noisy maximum for the held-out ones."""
+        require_points(len(trials))
+        scored = any(trial.validation is not None for trial in trials)
+        return PlanEvent(
+            training=events.compose(trial.training for trial in trials),
+            validation=events.noisy_max(noise_scale=self.noise_scale) if scored else None,
+        )

@@ -1,0 +1,58 @@
+"""Tuning on public data: no private record is touched by the search, so it costs nothing and may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.selection.interface import Disclosure, Draw, Search, require_points, require_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Public:
+    """Every declared point once, on the public data set named `data` and on no other.
+
+    *Guarantee*: nothing is spent, as nothing private is read: that `data` is public is the curator's word, which
+    reports repeat. Hyperparameters carry over as far as the data sets are alike. Everything may be shown.
+    """
+
+    data: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, str) or not self.data.strip():
+            raise ValueError(f"Expected data={self.data!r} to name the public data set.")
+
+    @property
+    def name(self) -> str:
+        """How commands and reports call it."""
+        return "public"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """Everything: it is public already."""
+        return frozenset(Disclosure)
+
+    def check(self, search: Search) -> None:
+        """Every search."""
+
+    def expected_tries(self, n_points: int) -> float:
+        """All points."""
+        return float(n_points)
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """1: every point is tried, and best means best on the public data."""
+        require_points(n_points)
+        require_share("share", share)
+        return 1.0
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """All points, in the order of the grid; no randomness is used."""
+        require_points(n_points)
+        return Draw(tries=tuple(range(n_points)))
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """No access to private records."""
+        return PlanEvent(training=events.nothing())

@@ -1,0 +1,92 @@
+"""Tuning on a secret random part of the records, then one training run with the hyperparameters that won there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from accounting.events import build as events
+from accounting.events.build import DpEvent, PlanEvent
+from accounting.selection.interface import (
+    Disclosure,
+    Draw,
+    Search,
+    SelectionRule,
+    require_points,
+    require_share,
+)
+
+
+class TrainOn(StrEnum):
+    """What the winner is trained on in the end."""
+
+    ALL = "all"
+    REST = "rest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subsampled:
+    """Another rule on a part that each record joins with probability `rate`, then the winner's run on all or the rest.
+
+    *Guarantee*: the composition of the sampled search and one full run. A point's event describes its run on all
+    records; with the same noise, steps and sample rate among the part's records it is the event of its run there too.
+    Held-out records join the part by the same coins, and the final score reads all of them. The part is secret; shown
+    may be what `rule` shows, of the runs on the part, and the final model.
+
+    The rest costs no more than all. Let r_A be the likelihood ratio of the search with the record in the part, r_B that
+    of the final run given the search's outcome. On the rest the ratio is X = (1 - q) r_B + q r_A, on all it is
+    Y = (1 - q + q r_A) r_B. Given the outcome both have mean m = 1 - q + q r_A, and X - m = (1 - q) (r_B - 1) where
+    Y - m = m (r_B - 1) with m >= 1 - q: Y is larger in convex order, hence every hockey-stick of it, both ways.
+    *Source*: Koskela and Kulkarni 2023 (Practical Differentially Private Hyperparameter Tuning with Subsampling).
+    """
+
+    rate: float
+    rule: SelectionRule
+    train_on: TrainOn = TrainOn.REST
+
+    def __post_init__(self) -> None:
+        require_share("rate", self.rate)
+        object.__setattr__(self, "train_on", TrainOn(self.train_on))
+        if not callable(getattr(self.rule, "event", None)):
+            raise TypeError(f"Expected rule={self.rule!r} to be a selection rule.")
+
+    @property
+    def name(self) -> str:
+        """How commands and reports call it."""
+        return f"subsampled {self.rule.name}"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """What the rule on the part shows."""
+        return self.rule.discloses
+
+    def check(self, search: Search) -> None:
+        """Refuses what the rule on the part refuses."""
+        self.rule.check(search)
+
+    def expected_tries(self, n_points: int) -> float:
+        """The tries on the part; the final run is no try."""
+        return self.rule.expected_tries(n_points)
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """As of the rule on the part, where best means best there."""
+        return self.rule.chance_of_best(n_points, share)
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """The tries on the part."""
+        return self.rule.draw(n_points, rng)
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The sampled search, and one run of the worst point on all."""
+        require_points(len(trials))
+        search = self.rule.event(trials)
+        scored = [trial.validation for trial in trials if trial.validation is not None]
+        return PlanEvent(
+            training=self._then(search.training, [trial.training for trial in trials]),
+            validation=self._then(search.validation, scored) if search.validation is not None else None,
+        )
+
+    def _then(self, search: DpEvent, runs: Sequence[DpEvent]) -> DpEvent:
+        return events.compose([events.sampled_part(search, sample_rate=self.rate), events.worst(runs)])

@@ -1,0 +1,115 @@
+"""Draws docs/architecture.md's picture of the rooms: which folder of modules imports which.
+
+python docs/rooms.py
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("accounting", "trainers", "reports", "sweeper")
+BEGIN, END = "<!-- rooms: python docs/rooms.py -->\n", "<!-- end of rooms -->\n"
+
+Arrows = Mapping[str, frozenset[str]]
+
+
+def modules(package: str) -> list[Path]:
+    """All modules of a package."""
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    """The folder of a module, or the module itself where it lies directly in a package."""
+    place = path.relative_to(ROOT)
+    return (place.parent if len(place.parts) > 2 else place.with_suffix("")).as_posix()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """What a file imports when it runs, with the names of `from module import name`; not what types alone need."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    hints = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in hints:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(name: str) -> Path | None:
+    """The file of ours that a dotted name is of."""
+    parts = name.split(".")
+    for many in range(len(parts) if parts[0] in PACKAGES else 0, 0, -1):
+        if (path := ROOT.joinpath(*parts[:many]).with_suffix(".py")).is_file():
+            return path
+    return None
+
+
+def arrows() -> Arrows:
+    """Which rooms each room imports from."""
+    found: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for path in modules(package):
+            if path.name == "__init__.py":
+                continue
+            others = {room(other) for name in imports(path) if (other := module_of(name)) is not None}
+            found.setdefault(room(path), set()).update(others - {room(path)})
+    return {name: frozenset(others) for name, others in sorted(found.items())}
+
+
+def drawn(every: Arrows) -> Iterator[tuple[str, str]]:
+    """The arrows of the picture: between folders alone, without those that a way of other arrows stands for."""
+    folders = {name: {other for other in others if other.count("/") > 0} for name, others in every.items()}
+    folders = {
+        name: {other for other in others if (ROOT / other).is_dir()}
+        for name, others in folders.items()
+        if (ROOT / name).is_dir()
+    }
+    reach: dict[str, set[str]] = {}
+
+    def reached(name: str) -> set[str]:
+        if name not in reach:
+            reach[name] = folders[name].union(*(reached(other) for other in folders[name]))
+        return reach[name]
+
+    for name, others in folders.items():
+        for other in sorted(others):
+            if not any(other in reached(between) for between in others - {other}):
+                yield name, other
+
+
+def render() -> str:
+    """The picture in Mermaid, between its marks."""
+    every = arrows()
+    lines = ["```mermaid", "flowchart BT"]
+    for package in PACKAGES:
+        lines.append(f"  subgraph {package}")
+        names = [name for name in every if name.startswith(f"{package}/") and (ROOT / name).is_dir()]
+        lines += [f"    {_key(name)}[{name.removeprefix(package + '/')}]" for name in names]
+        lines.append("  end")
+    lines += [f"  {_key(name)} --> {_key(other)}" for name, other in drawn(every)]
+    return BEGIN + "\n".join([*lines, "```"]) + "\n" + END
+
+
+def insert(page: str) -> str:
+    """The page with the picture as it is now."""
+    before, _, rest = page.partition(BEGIN)
+    return before + render() + rest.partition(END)[2]
+
+
+def _key(name: str) -> str:
+    return name.replace("/", "_")
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs" / "architecture.md"
+    page.write_text(insert(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What a report says of a sweep, as plain values."""

@@ -1,0 +1,141 @@
+"""How a page writes what is no amount of privacy: settings, shares, times, names, one spelling for each.
+
+Amounts of privacy are written by `accounting.notation`, on pages as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+
+VOWELS = frozenset("aeiouy")
+MINUS = "\N{MINUS SIGN}"
+SPELLED = {
+    "dpnadam": "DP-NAdam",
+    "dpadamwosm": "DP-AdamWOSM",
+    "auto_s": "AUTO-S",
+    "adadp": "ADADP",
+    "output_perturbation": "output perturbation",
+    "projected_dpsgd": "projected DP-SGD",
+    "clipped_sgd": "clipped SGD",
+    "normalized_sgd": "normalized SGD",
+}
+"""Methods whose names follow no rule."""
+ACCURACY = "accuracy"
+METRICS = {"balanced_accuracy": "balanced accuracy", "f1": "F1", "auroc": "AUROC"}
+"""Metrics that are not called as they are typed."""
+
+
+def number(value: object) -> str:
+    """A setting as somebody would type it.
+
+    >>> number(0.1), number(1e-05), number(60000), number(True), number(None)
+    ('0.1', '1e-5', '60000', 'true', 'null')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isfinite(value):
+        return _plain_exponent(f"{value:.6g}")
+    return str(value)
+
+
+def percent(share: float) -> str:
+    """A share of one in percent, to one decimal.
+
+    >>> percent(0.9137)
+    '91.4'
+    """
+    return f"{100 * share:.1f}"
+
+
+def interval(low: float, high: float) -> str:
+    """An interval of shares in percent, rounded outwards.
+
+    >>> interval(0.9012, 0.9247)
+    '90.1 to 92.5'
+    """
+    return f"{_tenths(low, ROUND_FLOOR)} to {_tenths(high, ROUND_CEILING)}"
+
+
+def half_width(low: float, high: float) -> str:
+    """Half the width of an interval of shares, in percent, rounded up."""
+    return f"±{_tenths((high - low) / 2, ROUND_CEILING)}"
+
+
+def duration(seconds: float) -> str:
+    """A stretch of time in its two largest units.
+
+    >>> duration(4.26), duration(125), duration(7322)
+    ('4.3 s', '2 min 5 s', '2 h 2 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def count(how_many: int, noun: str) -> str:
+    """A number of things.
+
+    >>> count(1, "point"), count(2, "point")
+    ('1 point', '2 points')
+    """
+    return f"{how_many} {noun}" if how_many == 1 else f"{how_many} {noun}s"
+
+
+def method_label(method: str) -> str:
+    """A method's name for readers: a leading `dp` set apart, acronyms (no vowel) in capitals.
+
+    >>> [method_label(name) for name in ("dpsgd", "dpnsgd", "dpadam", "dpnadam", "adadp")]
+    ['DP-SGD', 'DP-NSGD', 'DP-Adam', 'DP-NAdam', 'ADADP']
+    """
+    if method in SPELLED:
+        return SPELLED[method]
+    private, rest = ("DP-", method[2:]) if method.startswith("dp") and len(method) > 2 else ("", method)
+    return private + (rest.capitalize() if VOWELS & set(rest.lower()) else rest.upper())
+
+
+def metric_label(metric: str) -> str:
+    """How a score's metric is called.
+
+    >>> [metric_label(name) for name in ("accuracy", "balanced_accuracy", "auroc", "sensitivity")]
+    ['accuracy', 'balanced accuracy', 'AUROC', 'sensitivity']
+    """
+    return METRICS.get(metric, metric)
+
+
+def axis_label(key: str) -> str:
+    """The last part of a dotted key: the quantity's one name.
+
+    >>> axis_label("trainer.clip_norm")
+    'clip_norm'
+    """
+    return key.rpartition(".")[2]
+
+
+def listed(parts: list[str]) -> str:
+    """Parts of a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1] if parts else "") if part)
+
+
+def shortened(text: str, length: int) -> str:
+    """At most `length` characters, the cut marked."""
+    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _tenths(share: float, rounding: str) -> str:
+    steady = (Decimal(repr(float(share))) * 100).quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN)
+    return f"{steady.quantize(Decimal('0.1'), rounding=rounding):f}"
+
+
+def _plain_exponent(text: str) -> str:
+    mantissa, letter, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if letter else text

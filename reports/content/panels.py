@@ -1,0 +1,267 @@
+"""Points arranged into panels: which key goes across, which goes down, which makes a panel of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from accounting.notation import epsilon_up
+from reports.content.formatting import axis_label, method_label, number
+from reports.content.sweep_table import State, Sweep
+
+REPEAT, RUNS = "repeat", "runs"
+"""The key of a repetition in a plan, and the column of how many runs a point had."""
+
+FAR_OUT = 3.0
+"""Interquartile ranges below the lower quartile from which a score is off the colour scale. *Source*: Tukey 1977."""
+
+
+class Mark(IntEnum):
+    """How a cell stands out: the best ones, those not told apart from the best of all, those below the scale."""
+
+    NONE = 0
+    BELOW = 1
+    AS_GOOD = 2
+    BEST_OF_METHOD = 3
+    BEST = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One point in its place: its only run, or the mean of its `runs`; None where nothing was scored."""
+
+    state: State
+    accuracy: float | None
+    low: float | None
+    high: float | None
+    mark: Mark
+    runs: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A swept key with the grid's own steps; a key of None is an axis that the method does not have."""
+
+    key: str | None
+    values: tuple[object, ...]
+
+    @property
+    def label(self) -> str:
+        """The quantity's name."""
+        return "" if self.key is None else axis_label(self.key)
+
+    @property
+    def ticks(self) -> tuple[str, ...]:
+        """The steps as they were typed."""
+        return ("",) if self.key is None else tuple(number(value) for value in self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapPanel:
+    """One map: a method at one noise multiplier. `cells` maps (row, column) to what was planned there."""
+
+    method: str
+    facet: tuple[str, ...]
+    across: Axis
+    down: Axis
+    cells: Mapping[tuple[int, int], Cell]
+
+    @property
+    def label(self) -> str:
+        """The method's name for readers."""
+        return method_label(self.method)
+
+    @property
+    def name(self) -> str:
+        """Method and facet in one line."""
+        return ", ".join((self.label, *self.facet))
+
+
+def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[MapPanel, ...]:
+    """One panel per method, noise multiplier and further key; lr lies across wherever it varies.
+
+    Points that were run several times, as repetitions or because a sampler likes them, show the mean of their runs.
+    """
+    keys_of_points = [key for key in axes if key != REPEAT]
+    folded = _folded(table, keys_of_points)
+    best = Sweep.best_of(folded)
+    panels: list[MapPanel] = []
+    for _, rows in folded.groupby("method", sort=False):
+        keys = [key for key in keys_of_points if rows[key].notna().any()]
+        across, down, facets = _roles(rows, keys)
+        shared = {"across": _axis(rows, across), "down": _axis(rows, down)}
+        marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
+        for chosen in _facets(rows, facets):
+            panels.append(_panel(chosen, facets, marks, **shared))
+    return _as_good_marked(panels)
+
+
+def _folded(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """One row for every point, in the order of first runs: the mean of those that finished, and how many did."""
+    points: dict[str, list[dict[Hashable, Any]]] = {}
+    for row in table.to_dict("records"):
+        points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
+    rows = [_mean(runs) for runs in points.values()]
+    return pd.DataFrame(rows, dtype=object) if rows else table
+
+
+def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
+    """A point's runs as one: their mean, within the interval that follows from theirs as independent ones."""
+    scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
+    if len(scored) < 2:
+        return {**(scored or runs)[0], RUNS: len(scored or runs)}
+    mean = sum(run["accuracy"] for run in scored) / len(scored)
+    row = {**scored[0], "accuracy": mean, RUNS: len(scored)}
+    for name, sign in (("accuracy_low", -1), ("accuracy_high", 1)):
+        if all(run[name] is not None for run in scored):
+            row[name] = mean + sign * math.hypot(*(run["accuracy"] - run[name] for run in scored)) / len(scored)
+    return row
+
+
+def scale(panels: Iterable[MapPanel]) -> tuple[float, float]:
+    """The ends of the colour scale of all panels: the highest score, and the lowest that is not far out below the rest.
+
+    They are one point apart at least.
+    """
+    scores = sorted(cell.accuracy for cell in _finished(panels) if cell.accuracy is not None)
+    if not scores:
+        return 0.0, 1.0
+    lower, upper = np.quantile(scores, (0.25, 0.75))
+    fence = float(lower - FAR_OUT * (upper - lower)) - 1e-12
+    low, high = next(score for score in scores if score >= fence), scores[-1]
+    spare = max(0.0, 0.01 - (high - low)) / 2
+    return max(0.0, low - spare), min(1.0, high + spare)
+
+
+def _finished(panels: Iterable[MapPanel]) -> list[Cell]:
+    return [cell for panel in panels for cell in panel.cells.values() if cell.state is State.FINISHED]
+
+
+def clipped(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
+    """The panels with the cells marked whose scores are below the scale that all of them have in common."""
+    low, _ = scale(panels)
+    return _marked(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
+
+
+def _as_good_marked(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
+    best = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
+    return tuple(panels) if best is None else _marked(panels, Mark.AS_GOOD, lambda cell: _as_good(cell, best))
+
+
+def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
+    """The panels with this mark on the finished cells to which it applies, and that have none."""
+
+    def marked(cell: Cell) -> Cell:
+        free = cell.mark is Mark.NONE and cell.state is State.FINISHED
+        return replace(cell, mark=mark) if free and applies(cell) else cell
+
+    return tuple(replace(panel, cells={place: marked(cell) for place, cell in panel.cells.items()}) for panel in panels)
+
+
+def _as_good(cell: Cell, best: Cell) -> bool:
+    """Whether 0 is within the 95 % interval of the difference of two scores, as independent ones."""
+    ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
+    if any(end is None for end in ends):
+        return False
+    score, low, high, top, top_low, top_high = (float(end) for end in ends if end is not None)
+    return top - score <= math.hypot((high - low) / 2, (top_high - top_low) / 2)
+
+
+def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """(across, down, facets): varying keys, then lr, then numbers before names and long before short."""
+    steps = {key: _steps(rows[key]) for key in keys if not _follows_noise(rows, key)}
+    ranked = sorted(
+        steps,
+        key=lambda key: (
+            len(steps[key]) < 2,
+            axis_label(key) != "lr",
+            not _numeric(steps[key]),
+            -len(steps[key]),
+        ),
+    )
+    across, down, *rest = [*ranked, None, None][: max(2, len(ranked))]
+    facets = tuple(key for key in rest if key is not None and len(steps[key]) > 1)
+    return across, down, ("noise_multiplier", *facets)
+
+
+def _follows_noise(rows: pd.DataFrame, key: str) -> bool:
+    """Whether a privacy setting says nothing that the noise multiplier has not said."""
+    if not key.startswith("privacy."):
+        return False
+    return all(len(_steps(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
+
+
+def _facets(rows: pd.DataFrame, facets: Sequence[str]) -> list[pd.DataFrame]:
+    groups = [rows]
+    for key in facets:
+        groups = [
+            group[[_equal(value, step) for value in group[key]]] for group in groups for step in _steps(group[key])
+        ]
+    return groups
+
+
+def _panel(
+    rows: pd.DataFrame, facets: Sequence[str], marks: Mapping[int | None, Mark], *, across: Axis, down: Axis
+) -> MapPanel:
+    first = rows.iloc[0]
+    cells: dict[tuple[int, int], Cell] = {}
+    for index, row in rows.iterrows():
+        cells[_position(row, down), _position(row, across)] = Cell(
+            state=State(row["state"]),
+            accuracy=row["accuracy"],
+            low=row["accuracy_low"],
+            high=row["accuracy_high"],
+            mark=marks.get(int(str(index)), Mark.NONE),
+            runs=row[RUNS],
+        )
+    return MapPanel(
+        method=str(first["method"]),
+        facet=(
+            *(f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None),
+            *_alone(rows),
+        ),
+        across=across,
+        down=down,
+        cells=cells,
+    )
+
+
+def _alone(rows: pd.DataFrame) -> tuple[str, ...]:
+    """The papers' name for a panel: the epsilon of one of its runs, which is not the price of the search."""
+    epsilons = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
+    (epsilon,) = epsilons if len(epsilons) == 1 else (None,)
+    return () if epsilon is None else (f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(epsilon)}",)
+
+
+def _position(row: pd.Series, axis: Axis) -> int:
+    if axis.key is None:
+        return 0
+    return next(place for place, value in enumerate(axis.values) if _equal(value, row[axis.key]))
+
+
+def _axis(rows: pd.DataFrame, key: str | None) -> Axis:
+    return Axis(key=key, values=(None,) if key is None else tuple(_steps(rows[key])))
+
+
+def _steps(column: pd.Series) -> list[object]:
+    """The distinct values: numbers in ascending order, names as they came."""
+    steps: list[object] = []
+    for value in column:
+        if not any(_equal(value, step) for step in steps):
+            steps.append(value)
+    return sorted(steps, key=float) if _numeric(steps) else steps  # type: ignore[arg-type]
+
+
+def _numeric(steps: Iterable[object]) -> bool:
+    return all(isinstance(step, (int, float)) and not isinstance(step, bool) for step in steps)
+
+
+def _equal(left: object, right: object) -> bool:
+    """Equality under which true is not 1."""
+    return left == right and isinstance(left, bool) == isinstance(right, bool)

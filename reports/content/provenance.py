@@ -1,0 +1,73 @@
+"""How a sweep came about: the command that makes it again, the versions it ran with, and when."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from accounting.errors import DpsweepError
+from accounting.ledger.ledger import Ledger
+from accounting.records.folder_audit import verify_folder
+from reports.content.sweep_table import Sweep
+
+COMMAND_FILE = "multirun.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What somebody needs to run a sweep again and to find its charge; for the curator's page."""
+
+    command: str
+    folder: str
+    plan: str
+    ledger_head: str
+    verified: str
+    versions: tuple[tuple[str, str], ...]
+    devices: tuple[str, ...]
+    began: str
+    ended: str
+
+
+def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
+    """Collects it from Hydra's own record, the plan, the ledger and the results."""
+    results = sweep.results.values()
+    versions: dict[str, dict[str, None]] = {}
+    for result in results:
+        for name, version in result.versions.items():
+            versions.setdefault(name, {})[version] = None
+    return Origin(
+        command=read_command(sweep),
+        folder=shlex.quote(str(sweep.folder.absolute())),
+        plan=sweep.plan_id,
+        ledger_head=sweep.account.entries[-1].digest,
+        verified=verified(sweep, ledger),
+        versions=tuple((name, ", ".join(seen)) for name, seen in versions.items()),
+        devices=tuple(dict.fromkeys(result.device for result in results)),
+        began=min((result.started for result in results), default=""),
+        ended=max((result.ended for result in results), default=""),
+    )
+
+
+def verified(sweep: Sweep, ledger: Ledger) -> str:
+    """What `dpsweep verify` says of the folder, or what speaks against it."""
+    try:
+        return verify_folder(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")
+    except DpsweepError as error:
+        return str(error)
+
+
+def read_command(sweep: Sweep) -> str:
+    """The command line, empty where Hydra left no record of it."""
+    try:
+        record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
+        return ""
+    node: object = record
+    for key in ("hydra", "overrides", "task"):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if not isinstance(node, list) or not all(isinstance(override, str) for override in node):
+        return ""
+    return shlex.join(["python", "-m", "sweeper", *node])

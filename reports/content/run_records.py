@@ -1,0 +1,127 @@
+"""What a sweep folder holds of the runs that its plan allows: every point once, what was proposed, or secret tries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounting.errors import BadInput
+from accounting.ledger.account import Statement
+from accounting.records.execution import (
+    DRAW_FILE,
+    OUTCOME_FILE,
+    Execution,
+    SearchOutcome,
+    execution_of,
+    read_draw,
+    read_tries,
+)
+from accounting.records.plan import Plan, Trial
+from accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
+from accounting.records.trial_result import TrialResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A point, a proposal or a try with what came back of it, and how many attempts at it were charged and started.
+
+    A try is charged with its search, once.
+    """
+
+    trial: Trial
+    result: TrialResult | None
+    charged: int
+    started: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """All runs in order, and what they are. `untried` are the points of which no run was proposed.
+
+    Of the tries of a secret draw `winner` is the one that was written down as their winner, None where there is none,
+    and `over` says whether the search has ended; else the scores tell.
+    """
+
+    rows: tuple[RunRecord, ...]
+    execution: Execution
+    untried: tuple[Trial, ...] = ()
+    winner: str | None = None
+    over: bool = True
+
+    @property
+    def drawn(self) -> bool:
+        """Whether they are tries of a secret draw."""
+        return self.execution is Execution.DRAWN_TRIES
+
+    @property
+    def noun(self) -> str:
+        """What one of them is called."""
+        return _NOUNS[self.execution][0]
+
+    @property
+    def nouns(self) -> str:
+        """What several of them are called."""
+        return _NOUNS[self.execution][1]
+
+
+def read_runs(folder: Path, plan: Plan, account: Statement) -> Runs:
+    """The runs of a plan that was charged to this account; raises `BadInput` where the folder contradicts itself."""
+    return _READERS[execution_of(plan)](folder, plan, account)
+
+
+def _points(folder: Path, plan: Plan, account: Statement) -> Runs:
+    return Runs(rows=_rows(folder, plan, plan.trials, account), execution=Execution.EVERY_POINT)
+
+
+def _proposed(folder: Path, plan: Plan, account: Statement) -> Runs:
+    proposals = read_proposals(plan, folder / PROPOSALS_FILE)
+    return Runs(
+        rows=_rows(folder, plan, runs_of(plan, proposals), account),
+        execution=Execution.PROPOSED,
+        untried=tuple(trial for point, trial in enumerate(plan.trials) if point not in proposals),
+    )
+
+
+def _rows(folder: Path, plan: Plan, trials: Sequence[Trial], account: Statement) -> tuple[RunRecord, ...]:
+    attempts = account.attempts(plan.id)
+    paid = attempts.spares >= 0
+    return tuple(
+        RunRecord(
+            trial=trial,
+            result=TrialResult.read(folder / "trials" / trial.id),
+            charged=max(attempts.covered[trial.id], attempts.started[trial.id] if paid else 0),
+            started=attempts.started[trial.id],
+        )
+        for trial in trials
+    )
+
+
+def _tries(folder: Path, plan: Plan, account: Statement) -> Runs:
+    stored, outcome = read_draw(plan, folder / DRAW_FILE), SearchOutcome.read(folder / OUTCOME_FILE)
+    if stored is None:
+        return Runs(rows=(), execution=Execution.DRAWN_TRIES, over=False)
+    tries = read_tries(plan, stored, folder)
+    charged = int(stored.attempt <= min(account.covered(plan.id, plan.id), account.started(plan.id, plan.id)))
+    rows = tuple(
+        RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun)) for one in tries
+    )
+    if outcome is None or outcome.attempt != stored.attempt:
+        return Runs(rows=rows, execution=Execution.DRAWN_TRIES, over=False)
+    if outcome.winner is not None and tries[outcome.winner].score is None:
+        raise BadInput(f"Expected {folder} to hold the result of the try that won.")
+    winner = None if outcome.winner is None else rows[outcome.winner].trial.id
+    return Runs(rows=rows, execution=Execution.DRAWN_TRIES, winner=winner)
+
+
+_READERS: Mapping[Execution, Callable[[Path, Plan, Statement], Runs]] = {
+    Execution.EVERY_POINT: _points,
+    Execution.PROPOSED: _proposed,
+    Execution.DRAWN_TRIES: _tries,
+}
+
+_NOUNS: Mapping[Execution, tuple[str, str]] = {
+    Execution.EVERY_POINT: ("point", "points"),
+    Execution.PROPOSED: ("run", "runs"),
+    Execution.DRAWN_TRIES: ("try", "tries"),
+}

@@ -1,0 +1,301 @@
+"""A sweep folder and its ledger, read once into one frozen value that owns everything a page needs.
+
+The plan says what was declared, the result files what came back, the ledger what was charged and started.
+Nothing is taken from one of them that another one owns: prices come from the ledger alone, settings from the
+plan alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.errors import BadInput, UnsupportedEvent
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.guarantee import Adjacency
+from accounting.ledger.account import Statement
+from accounting.ledger.ledger import Ledger
+from accounting.pricing.panel import Panel
+from accounting.records.plan import Plan, Trial
+from accounting.records.step_log import is_charged, steps_priced
+from accounting.records.trial_result import Status, TrialResult
+from accounting.selection.interface import SelectionRule, rule_from_config
+from reports.content.formatting import ACCURACY, metric_label
+from reports.content.run_records import RunRecord, Runs, read_runs
+
+_SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
+_RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
+
+
+class State(StrEnum):
+    """What became of a point."""
+
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    KILLED = "killed"
+    NOT_RUN = "not run"
+    NOT_TRIED = "not tried"
+    NO_RESULT = "no result"
+
+
+class Conduct(StrEnum):
+    """What ran, against what was declared and charged."""
+
+    AS_DECLARED = "as declared"
+    STOPPED_EARLY = "stopped early, within what was declared"
+    UNKNOWN = "ended before it could say"
+    NOTHING = "no result"
+    OTHERWISE = "not as declared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One sweep as it stands.
+
+    `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
+    verified chain. `table` is tidy: one row per run in the order of the plan, the proposals or the draw, one column per
+    swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run,
+    seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`.
+    """
+
+    folder: Path
+    plan: Plan
+    plan_id: str
+    rule: SelectionRule
+    account: Statement
+    entries: int
+    runs: Runs
+    table: pd.DataFrame
+
+    @property
+    def results(self) -> dict[str, TrialResult]:
+        """What came back, by trial."""
+        return {run.trial.id: run.result for run in self.runs.rows if run.result is not None}
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The swept keys, in order of appearance."""
+        return tuple(dict.fromkeys(key for trial in self.plan.trials for key in trial.axes))
+
+    @property
+    def cells(self) -> pd.DataFrame:
+        """What a map of the grid is made of: the table, and a row for each point that was not tried, as planned."""
+        if not self.runs.untried:
+            return self.table
+        untried = tuple(RunRecord(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
+        never = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
+        order = {self._point(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
+        rows = pd.concat([self.table, never], ignore_index=True)
+        places = [order[self._point(str(row["method"]), row)] for _, row in rows.iterrows()]
+        return rows.iloc[sorted(range(len(rows)), key=places.__getitem__)].reset_index(drop=True)
+
+    def _point(self, method: str, values: Mapping[str, Any] | pd.Series[Any]) -> str:
+        return repr((method, *(values.get(key) for key in self.axes)))
+
+    @property
+    def winner(self) -> str | None:
+        """The finished point with the best score, the first among equals; None where nothing finished.
+
+        Of a secret draw, the try that was written down as its winner when the search was over.
+        """
+        if self.runs.drawn:
+            return self.runs.winner
+        best = self.best_of(self.table)
+        return None if best is None else str(self.table.loc[best, "trial"])
+
+    @property
+    def winners(self) -> dict[str, str]:
+        """The best point of each method that finished one."""
+        found = {str(method): self.best_of(rows) for method, rows in self.table.groupby("method", sort=False)}
+        return {str(method): str(self.table.loc[row, "trial"]) for method, row in found.items() if row is not None}
+
+    @staticmethod
+    def best_of(rows: pd.DataFrame) -> int | None:
+        """Index of the best finished row."""
+        finished = rows.loc[rows["state"] == State.FINISHED, "accuracy"].dropna()
+        return None if finished.empty else int(str(finished.astype(float).idxmax()))
+
+    @property
+    def scored_privately(self) -> bool:
+        """Whether scores are noisy counts of private records, charged like training."""
+        return any(trial.event.validation is not None for trial in self.plan.trials)
+
+    @property
+    def metric(self) -> str:
+        """What a score is, as `score.metric` names it."""
+        return str(self.plan.trials[0].config.get("score", {}).get("metric", ACCURACY))
+
+    @property
+    def quality(self) -> str:
+        """What a score is called: its metric, or what it is the mean of, over records."""
+        config = self.plan.trials[0].config
+        if self.metric != ACCURACY:
+            return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive)
+        loss = config.get("loss", {})
+        return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
+
+    @property
+    def positive(self) -> str:
+        """Of which class a sensitivity is, of two classes; else nothing."""
+        config = self.plan.trials[0].config
+        dataset, place = config.get("dataset", {}), config.get("score", {}).get("positive", 1)
+        if dataset.get("classes") != 2:
+            return ""
+        labels = dataset.get("labels")
+        return f" of {labels[place]!r}" if isinstance(labels, list) and place < len(labels) else f" of class {place}"
+
+    def exported(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the table for others to read: scores have the name of their metric, `f1`, `f1_low`, `f1_high` say."""
+        return rows.rename(columns={name: name.replace(ACCURACY, self.metric, 1) for name in _SCORES})
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether a result's noise can be computed again by whoever knows the seed."""
+        seeded = any(trial.config.get("seed") is not None for trial in self.plan.trials)
+        return seeded or any(result.randomness != "secret" for result in self.results.values())
+
+    def row(self, trial: str) -> Mapping[str, Any]:
+        """The table's row of a point."""
+        row = self.table.loc[self.table["trial"] == trial].iloc[0]
+        return {str(name): value for name, value in row.items()}
+
+
+def read(folder: Path, ledger: Ledger) -> Sweep:
+    """Reads a sweep folder against the ledger that charged it.
+
+    Raises `BadInput` where the folder holds no plan or the ledger no charge of it, `LedgerDamaged` where its
+    chain does not verify.
+    """
+    if not (folder / "plan.json").is_file():
+        raise BadInput(f"Expected output={folder} to be the folder of a sweep, with a plan.json.")
+    plan = Plan.read(folder / "plan.json")
+    plan_id, rule = plan.id, rule_from_config(plan.rule)
+    entries = ledger.verify()
+    account = ledger.statement(plan.account)
+    if not any(entry.plan == plan_id for entry in account.charges):
+        raise BadInput(
+            f"Expected the ledger to hold a charge of plan {plan_id} on {plan.account}; point "
+            "DPSWEEP_LEDGER to the one that this sweep was charged to."
+        )
+    runs = read_runs(folder, plan, account)
+    return Sweep(
+        folder=folder,
+        plan=plan,
+        plan_id=plan_id,
+        rule=rule,
+        account=account,
+        entries=entries,
+        runs=runs,
+        table=_table(plan, runs),
+    )
+
+
+def noise_multiplier(trial: Trial) -> float | None:
+    """The noise multiplier that a trial's Gaussian steps begin with: a bound that falls makes it grow. Else None.
+
+    Read off its event, or where that is one that protects nobody, and so tells of no noise, off its configuration.
+    """
+    if events.same(trial.event.training, events.repeat(events.non_private(), steps_priced(trial))):
+        noise: float = trial.config["privacy"]["noise_multiplier"]
+        return noise
+    steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(trial.event.training)]
+    return min((step[1] for step in steps if step), default=None) if all(steps) else None
+
+
+def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
+    axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
+    alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
+    columns: dict[str, Callable[[RunRecord], object]] = {
+        "trial": lambda run: run.trial.id,
+        "method": lambda run: run.trial.method,
+        **{key: partial(_axis, key) for key in axes},
+        "noise_multiplier": lambda run: noise_multiplier(run.trial),
+        "state": lambda run: _state(run.result, run.started),
+        **{name: partial(_score, key) for name, key in _SCORES.items()},
+        **{name: partial(_returned, field) for name, field in _RETURNED.items()},
+        "attempts_charged": lambda run: run.charged,
+        "attempts_started": lambda run: run.started,
+        "epsilon_alone": lambda run: alone.epsilon(run.trial),
+        "conduct": lambda run: _conduct(run.trial, run.result),
+        "folder": lambda run: f"trials/{run.trial.id}",
+    }
+    table = pd.DataFrame(
+        {name: pd.Series([value(run) for run in runs.rows], dtype=object) for name, value in columns.items()}
+    )
+    best = Sweep.best_of(table)
+    top = None if best is None else float(str(table.loc[best, "accuracy"]))
+    gaps = [
+        None if top is None or accuracy is None or state != State.FINISHED else top - accuracy
+        for state, accuracy in zip(table["state"], table["accuracy"], strict=True)
+    ]
+    table.insert(list(table.columns).index("accuracy_high") + 1, "gap", pd.Series(gaps, dtype=object))
+    return table
+
+
+def _axis(key: str, run: RunRecord) -> object:
+    return run.trial.axes.get(key)
+
+
+def _score(key: str, run: RunRecord) -> float | None:
+    return None if run.result is None or run.result.score is None else run.result.score.get(key)
+
+
+def _returned(field: str, run: RunRecord) -> object:
+    """What the result file says, None where there is none."""
+    return None if run.result is None else getattr(run.result, field)
+
+
+def _state(result: TrialResult | None, started: int) -> State:
+    """A result speaks for its own attempt; a later attempt without one was killed, or still runs."""
+    if result is None or result.attempt < started:
+        return State.KILLED if started else State.NOT_RUN
+    return {Status.FINISHED: State.FINISHED, Status.DIVERGED: State.DIVERGED, Status.FAILED: State.FAILED}[
+        result.status
+    ]
+
+
+def _conduct(trial: Trial, result: TrialResult | None) -> Conduct:
+    if result is None:
+        return Conduct.NOTHING
+    if result.event is None:
+        broken = (result.error or "").startswith("ContractBroken")
+        return Conduct.OTHERWISE if broken or result.status is not Status.FAILED else Conduct.UNKNOWN
+    realised, declared = events.from_json(dict(result.event)), trial.event.training
+    if is_charged(realised, declared, least=trial.config["steps"]):
+        return Conduct.AS_DECLARED
+    if result.status is not Status.FINISHED and is_charged(realised, declared, least=0):
+        return Conduct.STOPPED_EARLY
+    return Conduct.OTHERWISE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """What one run would be quoted at by itself, computed once per distinct event."""
+
+    delta: float
+    adjacency: Adjacency
+    quoted: dict[str, float | None]
+
+    def epsilon(self, trial: Trial) -> float | None:
+        """None where no accountant has a proven bound."""
+        key = json.dumps([events.to_json(part) for part in trial.event.parts.values()], sort_keys=True)
+        if key not in self.quoted:
+            self.quoted[key] = self._quote(trial.event)
+        return self.quoted[key]
+
+    def _quote(self, event: PlanEvent) -> float | None:
+        try:
+            return Panel(claimants=(Pld(), Rdp())).quote(event, self.delta, self.adjacency).epsilon
+        except UnsupportedEvent:
+            return None

@@ -1,0 +1,149 @@
+"""A sweep's numbers as tables of written texts, each with what it is sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from accounting.notation import delta_up, epsilon_up
+from reports.content import formatting as notation
+from reports.content.charges import Bill
+from reports.content.formatting import axis_label, method_label, number
+from reports.content.panels import Cell, MapPanel, Mark
+from reports.content.sweep_table import State, Sweep
+
+TITLES = {
+    "state": "outcome",
+    "interval": "95 % interval",
+    "gap": "below best",
+    "steps_run": "steps",
+    "seconds": "time",
+    "attempts_charged": "charged",
+    "share": "share of the bill",
+    "trial": "folder in trials/",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One cell of a sheet: what it says, and what it is sorted by."""
+
+    text: str
+    key: float | str | None = None
+    marked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table: its caption, its columns, its rows; the first item of a row names it."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Item, ...], ...]
+
+    def plain(self) -> list[dict[str, float | str]]:
+        """The rows by column: what an item is sorted by, or what it says."""
+        return [
+            {name: item.text if item.key is None else item.key for name, item in zip(self.columns, row, strict=True)}
+            for row in self.rows
+        ]
+
+
+def charges(bill: Bill) -> Sheet:
+    """What was taken out of the account for this sweep, charge by charge."""
+    accountants = list(dict.fromkeys(name for charge in bill.charges for name in charge.bounds))
+    reasons = {"plan": "the plan", "repeat": "a repeat"}
+    rows = []
+    for charge in bill.charges:
+        said = [charge.bounds.get(name) for name in accountants]
+        rows.append(
+            (
+                Item(text=reasons.get(charge.reason, charge.reason)),
+                Item(text=str(charge.runs), key=charge.runs),
+                Item(text=epsilon_up(charge.epsilon), key=charge.epsilon),
+                Item(text=delta_up(charge.delta), key=charge.delta),
+                Item(text=charge.claimed_by),
+                *(Item(text="" if bound is None else epsilon_up(bound), key=bound) for bound in said),
+            )
+        )
+    columns = (
+        "Charge for",
+        "runs",
+        "epsilon",
+        "delta",
+        "claimed by",
+        *(f"by {name}" for name in accountants),
+    )
+    return Sheet(caption="Charges of this sweep", columns=columns, rows=tuple(rows))
+
+
+def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
+    """One row per run in the order of the sweep's table: swept keys, and the asked-for columns."""
+    titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
+    rows = [
+        (
+            Item(text=str(place), key=place, marked=row["trial"] == sweep.winner),
+            Item(text=method_label(str(row["method"]))),
+            *(_value(row[key]) for key in sweep.axes),
+            *(_item(name, row) for name in columns),
+        )
+        for place, (_, row) in enumerate(sweep.table.iterrows(), start=1)
+    ]
+    return Sheet(
+        caption=f"All {sweep.runs.nouns}",
+        columns=(sweep.runs.noun, "method", *(axis_label(key) for key in sweep.axes), *titles),
+        rows=tuple(rows),
+    )
+
+
+def panel_sheet(panel: MapPanel) -> Sheet:
+    """A panel's numbers in the places they have in the picture."""
+    down = panel.down.label or panel.label
+    rows = [
+        (
+            Item(text=panel.down.ticks[row]),
+            *(_cell(panel.cells.get((row, column))) for column in range(len(panel.across.values))),
+        )
+        for row in reversed(range(len(panel.down.values)))
+    ]
+    across = [f"{panel.across.label} {tick}".strip() for tick in panel.across.ticks]
+    return Sheet(caption=panel.name, columns=(down, *across), rows=tuple(rows))
+
+
+def _item(name: str, row: pd.Series[Any]) -> Item:
+    if name == "interval":
+        low, high = row["accuracy_low"], row["accuracy_high"]
+        known = low is not None and high is not None and row["state"] == State.FINISHED
+        return Item(text=notation.interval(low, high), key=low) if known else Item(text="")
+    value = row[name]
+    if value is None:
+        return Item(text="")
+    if name in ("accuracy", "gap"):
+        return Item(text=notation.percent(value), key=value)
+    if name == "share":
+        return Item(text=f"{value:.1%}", key=value)
+    if name == "seconds":
+        return Item(text=notation.duration(value), key=value)
+    return _value(value)
+
+
+def _value(value: object) -> Item:
+    key = value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return Item(text="" if value is None else number(value), key=key)
+
+
+def _cell(cell: Cell | None) -> Item:
+    if cell is None:
+        return Item(text="not in the grid")
+    if cell.state is not State.FINISHED or cell.accuracy is None:
+        return Item(text=cell.state.value)
+    text = notation.percent(cell.accuracy)
+    if cell.low is not None and cell.high is not None:
+        text += f" ({notation.interval(cell.low, cell.high)})"
+    if cell.runs > 1:
+        text += f", mean of {cell.runs} runs"
+    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", as good"}
+    return Item(text=text + words.get(cell.mark, ""), marked=cell.mark is Mark.BEST)

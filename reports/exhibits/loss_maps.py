@@ -1,0 +1,195 @@
+"""Maps besides that of the scores: their losses on a logarithmic scale, and which points are how often the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from reports.content.facts import RESULTS
+from reports.content.panels import REPEAT, MapPanel, arrange
+from reports.content.sweep_table import State, Sweep
+from reports.content.tables import Item, Sheet
+from reports.exhibits.exhibit import Exhibit
+from reports.figures import charts
+from reports.figures.charts import Map
+
+LEAST = 5
+"""Finished points of a map that is more than its table."""
+
+WHITE = 0.01
+"""The share of the lowest losses that is drawn white. *Source*: Mohapatra et al. 2022, Figures 2 to 5."""
+
+SMALLEST = 1e-9
+TRAINING_LOSS, MEAN_FACTOR, SHORTENED = "training_loss", "mean_factor", "shortened"
+
+
+def log_losses(sweep: Sweep) -> Exhibit | None:
+    """What the scores lack to a perfect one, on a log scale; None where too few finished."""
+    cap = float(sweep.plan.trials[0].config.get("loss", {}).get("cap", 1.0))
+    name = "squared error" if cap != 1 or "squared" in sweep.quality else "1 - score"
+    losses = sweep.table["accuracy"].map(lambda score: None if score is None else cap * (1 - score))
+    return _loss_maps(sweep, losses, key="losses", title="Losses", measure=f"log10 of {name}", records="scored records")
+
+
+def training_losses(sweep: Sweep) -> Exhibit | None:
+    """The last training loss of every run that was looked at, of data declared public; None where there is none."""
+    return _loss_maps(
+        sweep,
+        _last_seen(sweep, TRAINING_LOSS),
+        key="training-losses",
+        title="Training losses",
+        measure="log10 of training loss",
+        records="training records, which were declared public",
+    )
+
+
+def bounding(sweep: Sweep) -> Exhibit | None:
+    """What is left of gradients at the last look at data declared public, and the rate that they meet with it."""
+    factors, shares = _last_seen(sweep, MEAN_FACTOR), _last_seen(sweep, SHORTENED)
+    if factors.notna().sum() < LEAST:
+        return None
+    steps = (rate and factor and rate * factor for rate, factor in zip(_rates(sweep), factors, strict=True))
+    columns = {
+        "log10 of mean factor": map(_log, factors),
+        "share of gradients shortened": shares,
+        "log10 of lr x mean factor": map(_log, steps),
+    }
+    maps = {
+        measure: arrange(_with(sweep.table, pd.Series(list(column), dtype=object)), sweep.axes)
+        for measure, column in columns.items()
+    }
+    return Exhibit(
+        key="bounding",
+        title="How gradients are bounded",
+        note="At the last look: by what a gradient is multiplied on average before noise is added, how many become "
+        "shorter by it, and the step size that is left for the raw gradient of a method without momentum. Of "
+        "training records that were declared public.",
+        source=RESULTS,
+        drawings=tuple(
+            charts.maps(f"bounding-{place}", f"{measure} over the grid.", measure, [_map(panel) for panel in panels])
+            for place, (measure, panels) in enumerate(maps.items(), start=1)
+        ),
+        sheets=tuple(
+            replace(_sheet(panel, "{:.4g}"), caption=f"{measure}: {panel.name}")
+            for measure, panels in maps.items()
+            for panel in panels
+        ),
+    )
+
+
+def _last_seen(sweep: Sweep, name: str) -> pd.Series[Any]:
+    """What each run showed of this at its last look, None where it was not looked at."""
+    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results.items()}
+    last = {trial: seen[-1].get(name) for trial, seen in curves.items() if seen}
+    return pd.Series([last.get(trial) for trial in sweep.table["trial"]], dtype=object)
+
+
+def _rates(sweep: Sweep) -> list[float | None]:
+    trainers = {run.trial.id: run.trial.config.get("trainer", {}) for run in sweep.runs.rows}
+    return [trainers[trial].get("lr") for trial in sweep.table["trial"]]
+
+
+def _log(value: float | None) -> float | None:
+    return math.log10(value) if value else None
+
+
+def how_often_best(sweep: Sweep) -> Exhibit | None:
+    """In how many of the repetitions each point has its method's best score; None where nothing was repeated."""
+    table = sweep.table
+    if REPEAT not in table or table[REPEAT].nunique() < 2:
+        return None
+    finished = table[(table["state"] == State.FINISHED) & table["accuracy"].notna()]
+    if finished.empty:
+        return None
+    shares = pd.Series(0.0, index=table.index)  # who did not finish did not win
+    for _, rows in finished.groupby(["method", "noise_multiplier", REPEAT], sort=False, dropna=False):
+        top = rows["accuracy"] == rows["accuracy"].max()
+        shares[rows.index] = top / top.sum()
+    panels = arrange(_with(table, shares.astype(object)).assign(state=State.FINISHED), sweep.axes)
+    return Exhibit(
+        key="how-often-best",
+        title="How often the best",
+        note="In what share of the repetitions a point has the best score of its method at its noise; equals share. "
+        "A point that is best once by chance is seldom so again.",
+        source=RESULTS,
+        drawings=(
+            charts.maps(
+                "how-often-best",
+                "How often each point is the best.",
+                "share of repetitions, %",
+                [_map(panel, factor=100) for panel in panels],
+            ),
+        ),
+        sheets=tuple(_sheet(panel, "{:.0%}") for panel in panels),
+    )
+
+
+def _loss_maps(sweep: Sweep, losses: pd.Series, *, key: str, title: str, measure: str, records: str) -> Exhibit | None:
+    """Maps of the finished runs' losses; None where too few have one."""
+    logs = losses.where(sweep.table["state"] == State.FINISHED).map(
+        lambda loss: None if loss is None or pd.isna(loss) else math.log10(max(loss, SMALLEST))
+    )
+    logs = logs.astype(object).where(logs.notna(), None)
+    known = logs.dropna().astype(float)
+    if len(known) < LEAST:
+        return None
+    limit = float(known.quantile(WHITE, interpolation="lower"))
+    panels = arrange(_with(sweep.table, logs), sweep.axes)
+    return Exhibit(
+        key=key,
+        title=title,
+        note=f"Of {records}; on a log scale differences show where all scores are good, or all bad. White: the lowest "
+        f"{WHITE:.0%}, at least one.",
+        source=RESULTS,
+        drawings=(charts.maps(key, f"{measure} over the grid.", measure, [_map(panel, limit) for panel in panels]),),
+        sheets=tuple(_sheet(panel, "{:.3f}") for panel in panels),
+    )
+
+
+def _with(table: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
+    """The table with these in place of the scores, and no intervals."""
+    return table.assign(accuracy=values.where(values.notna(), None), accuracy_low=None, accuracy_high=None)
+
+
+def _value(panel: MapPanel, row: int, column: int) -> float:
+    cell = panel.cells.get((row, column))
+    known = cell is not None and cell.state is State.FINISHED and cell.accuracy is not None
+    return float(cell.accuracy) if known and cell is not None and cell.accuracy is not None else math.nan
+
+
+def _values(panel: MapPanel) -> Sequence[Sequence[float]]:
+    columns = range(len(panel.across.values))
+    return [[_value(panel, row, column) for column in columns] for row in range(len(panel.down.values))]
+
+
+def _map(panel: MapPanel, limit: float = -math.inf, factor: float = 1) -> Map:
+    """A panel as a map; white where a value is at most `limit`."""
+    values = _values(panel)
+    return Map(
+        title=panel.name,
+        x_label=panel.across.label,
+        y_label=panel.down.label,
+        columns=panel.across.ticks,
+        rows=panel.down.ticks,
+        values=tuple(tuple(factor * value for value in line) for line in values),
+        white=frozenset(
+            (row, column) for row, line in enumerate(values) for column, value in enumerate(line) if value <= limit
+        ),
+    )
+
+
+def _sheet(panel: MapPanel, form: str) -> Sheet:
+    """A panel's numbers in the places they have in the picture."""
+    rows = [
+        (
+            Item(text=panel.down.ticks[row] or panel.label),
+            *(Item(text="") if math.isnan(value) else Item(text=form.format(value), key=value) for value in line),
+        )
+        for row, line in reversed(list(enumerate(_values(panel))))
+    ]
+    across = [f"{panel.across.label} {tick}".strip() for tick in panel.across.ticks]
+    return Sheet(caption=panel.name, columns=(panel.down.label or panel.label, *across), rows=tuple(rows))

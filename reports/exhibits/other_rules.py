@@ -1,0 +1,138 @@
+"""What another way of charging would have cost: the price of so many tries of this sweep's runs under every rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.errors import DpsweepError
+from accounting.notation import epsilon_up
+from accounting.pricing.panel import Panel
+from accounting.pricing.rule_prices import BEST_SHARE
+from accounting.records.plan import Plan
+from accounting.selection.composition import Composition
+from accounting.selection.interface import SelectionRule
+from accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from accounting.selection.random_stopping import RandomStopping
+from reports.content.formatting import percent
+from reports.content.sweep_table import Alone
+from reports.content.tables import Item, Sheet
+from reports.exhibits.exhibit import Exhibit
+from reports.figures import charts
+from reports.figures.charts import Chart, Curve
+
+PANEL = Panel(claimants=(Pld(), Rdp()))
+FEWEST = 5
+"""Points of a search that is worth the comparison: fewer, and nothing is cheaper than to pay for all."""
+
+TRIES = (1, 2, 5, 10, 30, 100)
+MANY = 1000
+"""Points of a grid so fine that all tries are of different ones, under composition too."""
+
+SOURCE = "priced by the accountants from the events in plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What so many tries cost, on average so many, and the chance that one of them is one of the best points."""
+
+    tries: float
+    luck: float
+    epsilon: float
+
+
+def rivals(plan: Plan, room: float) -> Exhibit | None:
+    """By the number of tries and by luck; None where runs are few or share batches, or nothing bounds them.
+
+    `room` is the epsilon that the account had for this sweep, infinity where there is no limit.
+    """
+    if plan.shared or len(plan.trials) < FEWEST:
+        return None
+    found = {label: own for label, rule in _rules(plan).items() if (own := prices(plan, rule))}
+    if not found:
+        return None
+    return Exhibit(
+        key="rivals",
+        title="What another way of charging would have cost",
+        note="Epsilon at this sweep's delta and noise, every run as dear as its dearest. Composition pays for every "
+        "try and shows all of them; the other rules pay for a secret, random number of tries and show the winner. "
+        "Left at equal numbers of tries, right at an equal chance of having tried one of the best "
+        f"{BEST_SHARE:.0%} of the points. The dashed level is what the account had for this sweep.",
+        source=SOURCE,
+        drawings=(_draw(found, room),),
+        sheets=(_sheet(found),),
+    )
+
+
+def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...]:
+    """Of each number of tries that an accountant bounds, in ascending order."""
+    alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
+    dearest = max(plan.trials, key=lambda trial: alone.epsilon(trial) or 0.0).event
+    found = []
+    for tries in TRIES:
+        priced = rule(tries)
+        composed = isinstance(priced, Composition)
+        try:
+            epsilon = PANEL.epsilon(priced.event([dearest] * (tries if composed else 1)), plan.delta, plan.adjacency)
+        except DpsweepError:
+            continue
+        if math.isfinite(epsilon):
+            luck = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_best(MANY, BEST_SHARE)
+            found.append(Price(tries=priced.expected_tries(tries), luck=luck, epsilon=epsilon))
+    return tuple(found)
+
+
+def _rules(plan: Plan) -> Mapping[str, Callable[[int], SelectionRule]]:
+    return {
+        "composition": lambda _: Composition(),
+        "random stopping": lambda tries: RandomStopping(gamma=1 / tries, delta=plan.delta),
+        "private selection": lambda tries: PrivateSelection(mean=tries),
+        "Poisson selection": lambda tries: PoissonSelection(mean=tries),
+    }
+
+
+def _draw(found: Mapping[str, tuple[Price, ...]], room: float) -> charts.Drawing:
+    levels = (room,) if math.isfinite(room) else ()
+
+    def curves(x: Callable[[Price], float]) -> tuple[Curve, ...]:
+        return tuple(
+            Curve(label=label, x=tuple(map(x, own)), y=tuple(one.epsilon for one in own))
+            for label, own in found.items()
+        )
+
+    by_tries = Chart(
+        title="At equal numbers of tries",
+        x_label="tries, on average",
+        y_label="epsilon",
+        curves=curves(lambda one: one.tries),
+        log_x=True,
+        log_y=True,
+        levels=levels,
+    )
+    by_luck = Chart(
+        title="At equal luck",
+        x_label=f"chance to have tried one of the best {BEST_SHARE:.0%}, %",
+        y_label="epsilon",
+        curves=curves(lambda one: 100 * one.luck),
+        log_y=True,
+        levels=levels,
+    )
+    alt = "Epsilon of this sweep's runs by the number of tries, and by luck, under four rules."
+    return charts.charts("rivals", alt, (by_tries, by_luck))
+
+
+def _sheet(found: Mapping[str, tuple[Price, ...]]) -> Sheet:
+    rows = tuple(
+        (
+            Item(text=label),
+            Item(text=f"{one.tries:.3g}", key=one.tries),
+            Item(text=f"{percent(one.luck)} %", key=one.luck),
+            Item(text=epsilon_up(one.epsilon), key=one.epsilon),
+        )
+        for label, own in found.items()
+        for one in own
+    )
+    return Sheet(caption="Prices by rule", columns=("rule", "tries", "luck", "epsilon"), rows=rows)

@@ -1,0 +1,173 @@
+"""How easy a search was: what share of the points did nearly as well as the best, and what a few of them would find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from reports.content.facts import RESULTS
+from reports.content.formatting import method_label, number, percent
+from reports.content.sweep_table import State
+from reports.content.tables import Item, Sheet
+from reports.exhibits.exhibit import Exhibit
+from reports.figures import charts
+from reports.figures.charts import Boxes, Chart, Curve
+from reports.figures.ridge import CLIP, LR, exponent
+
+NEAR = (0.01, 0.02)
+"""Distances from the best score that are counted, as shares."""
+
+FEW = 4
+TAILS = (0.025, 0.975)
+FEWEST_CLIPS = 3
+"""Clip norms that show how the best learning rate moves with them."""
+
+LEAST = 5
+"""Finished points that a method needs for its scores to be a distribution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset:
+    """The best score of `size` points drawn at random: its mean, and its central 95 %."""
+
+    size: int
+    mean: float
+    low: float
+    high: float
+
+
+def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
+    """Of every method that finished enough points; None where none did. `measure` is what a score is."""
+    scores = {
+        str(method): _scores(rows)
+        for method, rows in table.groupby("method", sort=False)
+        if len(_scores(rows)) >= LEAST
+    }
+    if not scores:
+        return None
+    best = max(own[0] for own in scores.values())
+    found = {method: [*subsets(own)] for method, own in scores.items()}
+    return Exhibit(
+        key="ease",
+        title="How easy to tune",
+        note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best of "
+        "so many points drawn at random from those that ran, its mean and the range of 95 of 100 draws.",
+        source=RESULTS,
+        said=tuple(_ridges(table)),
+        drawings=(_draw(scores, found, measure),),
+        sheets=(_sheet(scores, found, best),),
+    )
+
+
+def subsets(scores: Sequence[float]) -> Iterator[Subset]:
+    """For every number of points, exactly: by counting the subsets whose best is each of the scores.
+
+    `scores` in descending order. *Source*: the maximum of a sample without replacement has its rank's distribution
+    C(i, k) / C(n, k).
+
+    >>> [round(one.mean, 3) for one in subsets([1.0, 0.5, 0.0])]
+    [0.5, 0.833, 1.0]
+    """
+    ranked = np.sort(np.asarray(scores, dtype=float))
+    for size in range(1, len(ranked) + 1):
+        below = _share_below(len(ranked), size)
+        chance = np.diff(below, prepend=0.0)
+        low, high = (ranked[int(np.searchsorted(below, tail - 1e-12))] for tail in TAILS)
+        yield Subset(size=size, mean=float(chance @ ranked), low=float(low), high=float(high))
+
+
+def _share_below(points: int, size: int) -> NDArray[np.float64]:
+    """For each rank from below: the share of the subsets of this size that hold nothing better [points]."""
+    ways = math.comb(points, size)
+    return np.array([math.comb(rank, size) / ways for rank in range(1, points + 1)])
+
+
+def _ridges(table: pd.DataFrame) -> Iterator[str]:
+    """How the best learning rate of each method moves with its clip norm, at each noise."""
+    if not {LR, CLIP} <= set(table.columns):
+        return
+    for (method, noise), rows in table.groupby(["method", "noise_multiplier"], sort=False, dropna=False):
+        power, clips = exponent(rows) if rows[[LR, CLIP]].notna().all(axis=None) else (math.nan, 0)
+        if clips >= FEWEST_CLIPS:
+            at = "" if noise is None else f" at noise multiplier {number(noise)}"
+            yield (
+                f"{method_label(str(method))}{at}: the best lr goes like clip_norm to the power of {power:.2f}, over "
+                f"{clips} clip norms whose best lr is inside the grid. At -1 only their product counts; at 0 each can "
+                "be tuned alone."
+            )
+
+
+def _scores(rows: pd.DataFrame) -> list[float]:
+    finished = rows.loc[rows["state"] == State.FINISHED, "accuracy"].dropna()
+    return sorted((float(score) for score in finished), reverse=True)
+
+
+def _draw(scores: dict[str, list[float]], found: dict[str, list[Subset]], measure: str) -> charts.Drawing:
+    label = f"{measure}, %"
+    ranked = Chart(
+        title="All points, best first",
+        x_label="share of the points, %",
+        y_label=label,
+        curves=tuple(
+            Curve(
+                label=method_label(method),
+                x=tuple(100 * (place + 1) / len(own) for place in range(len(own))),
+                y=tuple(100 * score for score in own),
+            )
+            for method, own in scores.items()
+        ),
+    )
+    spread = Boxes(
+        title="Spread",
+        y_label=label,
+        groups=tuple((method_label(method), tuple(100 * score for score in own)) for method, own in scores.items()),
+    )
+    few = Chart(
+        title="Best of a few at random",
+        x_label="points drawn",
+        y_label=label,
+        curves=tuple(
+            Curve(
+                label=method_label(method),
+                x=tuple(one.size for one in own),
+                y=tuple(100 * one.mean for one in own),
+                band=tuple((100 * one.low, 100 * one.high) for one in own),
+            )
+            for method, own in found.items()
+        ),
+    )
+    alt = "Scores of all finished points in descending order, their quartiles, and the best of a random few, by method."
+    return charts.charts("ease", alt, (ranked, spread, few))
+
+
+def _sheet(scores: dict[str, list[float]], found: dict[str, list[Subset]], best: float) -> Sheet:
+    def row(method: str) -> Iterator[Item]:
+        own = scores[method]
+        few = found[method][min(FEW, len(own)) - 1]
+        yield Item(text=method_label(method))
+        yield Item(text=str(len(own)), key=len(own))
+        for score in (own[0], float(np.median(own)), own[-1]):
+            yield Item(text=percent(score), key=score)
+        for near in NEAR:
+            share = sum(best - score <= near + 1e-12 for score in own) / len(own)
+            yield Item(text=f"{share:.0%}", key=share)
+        yield Item(text=f"{percent(few.mean)} ({percent(few.low)} to {percent(few.high)})", key=few.mean)
+
+    return Sheet(
+        caption="Scores of the finished points, in percent",
+        columns=(
+            "method",
+            "points",
+            "best",
+            "median",
+            "worst",
+            *(f"within {100 * near:g} of the best of all" for near in NEAR),
+            f"best of {FEW} at random, mean and 95 % of draws",
+        ),
+        rows=tuple(tuple(row(method)) for method in scores),
+    )

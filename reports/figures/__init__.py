@@ -1,0 +1,1 @@
+"""Charts and heatmaps, as PNG and SVG."""

@@ -1,0 +1,237 @@
+"""Charts: curves, boxes and maps side by side, drawn without pyplot and without any global style."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from reports.figures import cell_marks as marks
+
+PNG_DPI = 200
+WIDTH, HEIGHT = 4.3, 3.6
+IN_A_ROW = 3
+MARGINS = (0.62, 0.85, 0.16, 0.32)
+"""Inches about each chart, left, below, right and above: room for its labels without a search for it."""
+
+LINES, LEGEND_LINE = 2, 0.17
+"""Lines of a legend that there is room for, and the inches that each further one takes."""
+
+MARKERS = ("o", "s", "^", "+", "D", "v", "P")
+_STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A drawn picture: what it shows in words, PNG bytes, and SVG text."""
+
+    name: str
+    alt: str
+    png: bytes
+    svg: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Points that belong together, and their name; `band` is a range about each, lowest and highest."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    lined: bool = True
+    dashed: bool = False
+    band: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Curves over common axes; `at` are values of x, `levels` of y, that a dashed line marks."""
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    log_x: bool = False
+    log_y: bool = False
+    at: tuple[float, ...] = ()
+    levels: tuple[float, ...] = ()
+    ticks: tuple[str, ...] = ()
+    """Names for x = 0, 1, 2, ..., where x is no number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes:
+    """Named groups of values: a box from quartile to quartile with its median, whiskers to the extremes."""
+
+    title: str
+    y_label: str
+    groups: tuple[tuple[str, tuple[float, ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map:
+    """Values by row (from below) and column; nan where there is none, and cells to be drawn white."""
+
+    title: str
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    white: frozenset[tuple[int, int]] = frozenset()
+
+
+def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
+    """The maps side by side, so many in a row, on one colour scale; grey where there is no value."""
+    known = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
+    norm = Normalize(min(known, default=0.0), max(known, default=1.0))
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+        rows = math.ceil(len(panels) / IN_A_ROW)
+        columns = math.ceil(len(panels) / rows)
+        drawn = Figure(figsize=(WIDTH * columns + 0.6, HEIGHT * rows + 0.4), layout="constrained")
+        FigureCanvasAgg(drawn)
+        places = [drawn.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
+        for axes, panel in zip(places, panels, strict=True):
+            _draw_map(axes, panel, norm)
+        bar = drawn.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)
+        bar.set_label(measure, fontsize=8, color=marks.INK)
+        bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
+        bar.outline.set_edgecolor(marks.MUTED)
+        return finish(drawn, name, alt)
+
+
+def _draw_map(axes: Axes, panel: Map, norm: Normalize) -> None:
+    axes.set_facecolor(marks.BLANK)
+    axes.imshow(panel.values, cmap="viridis", norm=norm, origin="lower", aspect="auto", interpolation="none")
+    for row, column in panel.white:
+        axes.add_patch(
+            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", edgecolor=marks.INK, linewidth=0.4)
+        )
+    for axis, labels in ((axes.xaxis, panel.columns), (axes.yaxis, panel.rows)):
+        every = math.ceil(len(labels) / 10)
+        axis.set_ticks(range(0, len(labels), every), labels=list(labels[::every]))
+    style(axes, panel.title, panel.x_label, panel.y_label)
+    axes.grid(visible=False)
+    axes.tick_params(axis="x", rotation=45)
+
+
+def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
+    """The charts side by side, each with its own legend below."""
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+        width = WIDTH * len(panels)
+        left, bottom, right, top = MARGINS
+        lines = max((len(panel.curves) / _columns(panel) for panel in panels if isinstance(panel, Chart)), default=1)
+        bottom, height = (length + LEGEND_LINE * max(0, math.ceil(lines) - LINES) for length in (bottom, HEIGHT))
+        drawn = Figure(figsize=(width, height))
+        FigureCanvasAgg(drawn)
+        for place, panel in enumerate(panels):
+            room = ((place * WIDTH + left) / width, bottom / height)
+            axes = drawn.add_axes((*room, (WIDTH - left - right) / width, (height - bottom - top) / height))
+            _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
+        return finish(drawn, name, alt)
+
+
+def finish(drawn: Figure, name: str, alt: str) -> Drawing:
+    """The figure as bytes that are the same whenever the numbers are."""
+    png, svg = io.BytesIO(), io.StringIO()
+    drawn.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        drawn.savefig(svg, format="svg", transparent=True, metadata=nothing)
+    drawn.clear()
+    return Drawing(name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue())
+
+
+def _draw(axes: Axes, chart: Chart) -> None:
+    for place, curve in enumerate(chart.curves):
+        axes.plot(
+            curve.x,
+            curve.y,
+            label=curve.label,
+            color=_colour(place),
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=4 if len(curve.x) < 30 else 2,
+            linewidth=1.2,
+            linestyle=("dashed" if curve.dashed else "solid") if curve.lined else "none",
+        )
+        if curve.band:
+            low, high = zip(*curve.band, strict=True)
+            axes.fill_between(curve.x, low, high, color=_colour(place), alpha=0.15, linewidth=0)
+    for where in chart.at:
+        axes.axvline(where, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
+    for level in chart.levels:
+        axes.axhline(level, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
+    if chart.log_x:
+        axes.set_xscale("log")
+        _plain_steps(axes.xaxis, *axes.get_xlim())
+    if chart.log_y:
+        axes.set_yscale("log")
+        _plain_steps(axes.yaxis, *axes.get_ylim())
+    if chart.ticks:
+        axes.set_xticks(range(len(chart.ticks)), labels=list(chart.ticks))
+        axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
+    style(axes, chart.title, chart.x_label, chart.y_label)
+    if len(chart.curves) > 1:
+        ncols, below = _columns(chart), (0.5, -0.17)
+        below_the_axes: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": below, "ncols": ncols}
+        axes.legend(frameon=False, fontsize=7.5, labelcolor=marks.INK, **below_the_axes)
+
+
+def _columns(chart: Chart) -> int:
+    """All curves' names in a line where they are short, else two."""
+    return max(1, len(chart.curves)) if sum(len(curve.label) for curve in chart.curves) < 45 else 2
+
+
+def _colour(place: int) -> str:
+    return marks.SERIES[place % len(marks.SERIES)]
+
+
+def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
+    line = {"color": marks.INK, "linewidth": 1.0}
+    drawn = axes.boxplot(
+        [list(values) for _, values in boxes.groups],
+        tick_labels=[name for name, _ in boxes.groups],
+        whis=(0, 100),
+        widths=0.5,
+        patch_artist=True,
+        medianprops=line | {"linewidth": 1.6},
+        whiskerprops=line,
+        capprops=line,
+    )
+    for place, box in enumerate(drawn["boxes"]):
+        box.set(facecolor=to_rgba(_colour(place), 0.25), edgecolor=_colour(place))
+    style(axes, boxes.title, "", boxes.y_label)
+
+
+def _plain_steps(axis: Axis, low: float, high: float) -> None:
+    """Decades on a logarithmic axis, and 2 and 5 between them where there are few, as plain numbers."""
+    few = math.log10(high / low) < 2.5
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\N{THIN SPACE}")))
+
+
+def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Titles, labels and grid lines as on every chart."""
+    axes.set_title(title, fontsize=9.5, loc="left", color=marks.INK, fontweight="bold")
+    axes.set_xlabel(x_label, fontsize=8, color=marks.INK)
+    axes.set_ylabel(y_label, fontsize=8, color=marks.INK)
+    axes.tick_params(labelsize=7.5, colors=marks.INK)
+    axes.grid(visible=True, which="major", color=marks.GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(marks.MUTED)

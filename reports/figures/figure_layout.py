@@ -1,0 +1,242 @@
+"""Where the parts of a figure lie, in inches: computed from counts and label lengths before drawing."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from reports.content.formatting import shortened
+from reports.content.panels import MapPanel, Mark
+from reports.content.sweep_table import State
+
+CELL = (0.60, 0.42)
+LARGEST_PLOT = (7.4, 7.4)
+SMALLEST_ANNOTATED = (0.44, 0.30)
+CELL_FONT, SMALL_FONT, TICK_FONT = 8.0, 5.8, 7.5
+MARGIN = 0.12
+GAP = 0.32
+LONGEST_TICK = 18
+WIDEST_FIGURE = 15.0
+SCALE = (1.9, 0.13)
+KEY_LINE = 0.26
+_EM = 0.66 / 72
+"""A letter's width per point of font size, in inches: wider than the average of the fonts used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One panel: its cells' rectangle and the texts around it, in inches from the figure's lower left."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    annotated: bool
+    turned: bool
+    across_ticks: tuple[str, ...]
+    down_ticks: tuple[str, ...]
+    shown_across: tuple[int, ...]
+    shown_down: tuple[int, ...]
+    across_label: str
+    down_label: str
+    label_x: float
+    label_y: float
+    title_lines: tuple[str, ...]
+    facet_lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A figure: its size, its panels in order, the colour scale, and the key of the marks that occur."""
+
+    width: float
+    height: float
+    places: tuple[Place, ...]
+    has_scale: bool
+    scale_place: tuple[float, float, float, float]
+    key: tuple[State | Mark, ...]
+    key_places: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Slot:
+    """The space that one panel needs."""
+
+    panel: MapPanel
+    cell: tuple[float, float]
+    left: float
+    bottom: float
+    turned: bool
+    across_ticks: tuple[str, ...]
+    down_ticks: tuple[str, ...]
+    title_lines: tuple[str, ...]
+    facet_lines: tuple[str, ...]
+
+    @property
+    def plot(self) -> tuple[float, float]:
+        return self.cell[0] * len(self.panel.across.values), self.cell[1] * len(self.panel.down.values)
+
+    @property
+    def top(self) -> float:
+        return 0.14 + 0.18 * len(self.title_lines) + 0.15 * len(self.facet_lines)
+
+    @property
+    def width(self) -> float:
+        texts = [text_width(line, 9.5, bold=1.1) for line in self.title_lines]
+        texts += [text_width(line, TICK_FONT) for line in self.facet_lines]
+        texts += [(self.plot[0] + text_width(shortened(self.panel.across.label, LONGEST_TICK), 8)) / 2]
+        return self.left + max(self.plot[0], *texts)
+
+
+def text_width(text: str, points: float, bold: float = 1.0) -> float:
+    """An upper estimate of a text's width."""
+    return len(text) * points * _EM * bold
+
+
+def lay_out(panels: Sequence[MapPanel]) -> Layout:
+    """Rows of panels, methods below one another where one has several, above the scale and the key."""
+    slots = [_slot(panel) for panel in panels]
+    rows = _rows(slots)
+    key = _key(panels)
+    has_scale = any(cell.state is State.FINISHED for panel in panels for cell in panel.cells.values())
+    widest = max(sum(slot.width for slot in row) + GAP * (len(row) - 1) for row in rows)
+    width = _grid(max(widest + 2 * MARGIN, 3.6))
+    key_rows = _key_rows(key, width - 2 * MARGIN)
+    footer = MARGIN + KEY_LINE * len(key_rows) + (0.42 if has_scale else 0) + 0.08
+    heights = [_row_height(row) for row in rows]
+    height = _grid(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
+    places: list[Place] = []
+    top = height - MARGIN
+    for row, used in zip(rows, heights, strict=True):
+        places.extend(_place_row(row, top))
+        top -= used + GAP / 2
+    scale_y = footer - 0.08 - SCALE[1]
+    return Layout(
+        width=width,
+        height=height,
+        places=tuple(places),
+        has_scale=has_scale,
+        scale_place=(MARGIN, scale_y, *SCALE),
+        key=key,
+        key_places=tuple(
+            (x, MARGIN + KEY_LINE * (len(key_rows) - 1 - line)) for line, xs in enumerate(key_rows) for x in xs
+        ),
+    )
+
+
+def _slot(panel: MapPanel) -> _Slot:
+    columns, rows = len(panel.across.values), len(panel.down.values)
+    down_label = shortened(panel.down.label, LONGEST_TICK)
+    cell = (
+        min(CELL[0], LARGEST_PLOT[0] / columns),
+        min(max(CELL[1], text_width(down_label, 8) / rows), LARGEST_PLOT[1] / rows),
+    )
+    across = tuple(shortened(tick, LONGEST_TICK) for tick in panel.across.ticks)
+    down = tuple(shortened(tick, LONGEST_TICK) for tick in panel.down.ticks)
+    longest = max(text_width(tick, TICK_FONT) for tick in across)
+    turned = longest > 0.97 * cell[0]
+    wrap = max(24, int(cell[0] * columns / (TICK_FONT * _EM)))
+    return _Slot(
+        panel=panel,
+        cell=cell,
+        left=max(text_width(tick, TICK_FONT) for tick in down) + (0.08 + 0.2 if panel.down.key else 0.0),
+        bottom=(longest if turned else 0.13) + 0.06 + (0.18 if panel.across.key else 0.0),
+        turned=turned,
+        across_ticks=across,
+        down_ticks=down,
+        title_lines=tuple(textwrap.wrap(shortened(panel.label, 60), wrap)) or ("",),
+        facet_lines=tuple(shortened(line, 34) for line in panel.facet),
+    )
+
+
+def _rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
+    """A row per method, or one for all where each has one panel; rows too long are broken evenly."""
+    methods = [list(own) for _, own in groupby(slots, key=lambda slot: slot.panel.method)]
+    if all(len(own) == 1 for own in methods):
+        methods = [list(slots)]
+    rows: list[list[_Slot]] = []
+    for own in methods:
+        fit = max(1, int((WIDEST_FIGURE + GAP) / (max(slot.width for slot in own) + GAP)))
+        length = math.ceil(len(own) / math.ceil(len(own) / fit))
+        rows.extend(own[start : start + length] for start in range(0, len(own), length))
+    return rows
+
+
+def _row_height(row: Sequence[_Slot]) -> float:
+    return max(slot.top for slot in row) + max(slot.plot[1] + slot.bottom for slot in row)
+
+
+def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
+    places = []
+    x, y = MARGIN, top - max(slot.top for slot in row)
+    for slot in row:
+        width, height = slot.plot
+        places.append(
+            Place(
+                x=x + slot.left,
+                y=y - height,
+                width=width,
+                height=height,
+                annotated=slot.cell[0] >= SMALLEST_ANNOTATED[0] and slot.cell[1] >= SMALLEST_ANNOTATED[1],
+                turned=slot.turned,
+                across_ticks=slot.across_ticks,
+                down_ticks=slot.down_ticks,
+                shown_across=_shown(len(slot.across_ticks), slot.cell[0]),
+                shown_down=_shown(len(slot.down_ticks), slot.cell[1]),
+                across_label=shortened(slot.panel.across.label, LONGEST_TICK),
+                down_label=shortened(slot.panel.down.label, LONGEST_TICK),
+                label_x=x,
+                label_y=y - height - slot.bottom + 0.07,
+                title_lines=slot.title_lines,
+                facet_lines=slot.facet_lines,
+            )
+        )
+        x += slot.width + GAP
+    return places
+
+
+def _shown(steps: int, room: float) -> tuple[int, ...]:
+    """The ticks that get a label: all, or every n-th where lines of text would touch."""
+    return tuple(range(0, steps, math.ceil(0.14 / room)))
+
+
+def meaning(entry: State | Mark) -> str:
+    """What a mark in the key says."""
+    words = {
+        Mark.NONE: "",
+        Mark.BEST: "best of all",
+        Mark.BEST_OF_METHOD: "best of its method",
+        Mark.AS_GOOD: "not told apart from the best",
+        Mark.BELOW: "below the scale",
+    }
+    return words[entry] if isinstance(entry, Mark) else entry.value
+
+
+def _key(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
+    """The marks that occur, best first, then states in their own order."""
+    cells = [cell for panel in panels for cell in panel.cells.values()]
+    marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]
+    states = [state for state in State if state is not State.FINISHED and any(cell.state is state for cell in cells)]
+    return (*marks, *states)
+
+
+def _key_rows(key: Sequence[State | Mark], room: float) -> list[list[float]]:
+    """Positions of the key's entries, broken into lines."""
+    rows: list[list[float]] = []
+    x = math.inf
+    for entry in key:
+        needed = 0.29 + text_width(meaning(entry), TICK_FONT) + 0.1
+        if x + needed > room + MARGIN:
+            rows.append([])
+            x = MARGIN
+        rows[-1].append(x)
+        x += needed
+    return rows
+
+
+def _grid(inches: float) -> float:
+    """Up to the next twentieth of an inch, so that pixels are whole."""
+    return math.ceil(inches * 20) / 20

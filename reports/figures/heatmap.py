@@ -1,0 +1,271 @@
+"""Maps of scores over a grid: the only door to seaborn and matplotlib.
+
+Sizes are counted in inches from the number of cells and the length of the labels, so that nothing overlaps
+whatever the grid; drawing touches neither pyplot's figures nor any global style. A state is told by hatch and
+word, the best cell by frame and star, never by colour alone.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Colormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from reports.content.formatting import count, half_width, percent
+from reports.content.panels import Cell, MapPanel, Mark, clipped, scale
+from reports.content.sweep_table import State
+from reports.figures import cell_marks as marks
+from reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
+
+PNG_DPI = 200
+COLOURS = "viridis"
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "hatch.linewidth": 0.6,
+    "font.family": ["DejaVu Sans"],
+    "path.simplify": True,
+    "axes.unicode_minus": True,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, and SVG text."""
+
+    name: str
+    alt: str
+    panels: tuple[MapPanel, ...]
+    width: int
+    height: int
+    png: bytes
+    svg: str
+
+
+def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
+    """The whole sweep in one figure, then a figure per method, all on one colour scale.
+
+    `measure` is what a cell's number is, as the scale names it.
+    """
+    panels, limits = clipped(panels), scale(panels)
+    whole = _picture("heatmap", panels, limits, measure)
+    methods = [
+        _picture(f"heatmap-{_file_name(method)}", tuple(own), limits, measure)
+        for method, own in groupby(panels, key=lambda panel: panel.method)
+    ]
+    return (whole, *methods)
+
+
+def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
+    """The panels as an Agg figure unknown to pyplot; `limits` are the colour scale's ends, as shares."""
+    layout = lay_out(panels)
+    colours, norm = mpl.colormaps[COLOURS], Normalize(100 * limits[0], 100 * limits[1])
+    drawn = Figure(figsize=(layout.width, layout.height))
+    FigureCanvasAgg(drawn)
+    sheet = _sheet(drawn, layout)
+    for panel, place in zip(panels, layout.places, strict=True):
+        _draw_panel(drawn, sheet, layout, panel, place, colours, norm)
+    _draw_scale(drawn, sheet, layout, colours, norm, measure)
+    for (x, y), entry in zip(layout.key_places, layout.key, strict=True):
+        _draw_key_entry(sheet, x, y, entry)
+    return drawn
+
+
+def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Picture:
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+        drawn = figure(panels, limits, measure)
+        png, svg = io.BytesIO(), io.StringIO()
+        drawn.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        drawn.savefig(svg, format="svg", transparent=True, metadata=nothing)
+        width, height = (round(inches * PNG_DPI) for inches in drawn.get_size_inches())
+        drawn.clear()
+    return Picture(
+        name=name,
+        alt=_alt(panels),
+        panels=tuple(panels),
+        width=width,
+        height=height,
+        png=png.getvalue(),
+        svg=svg.getvalue(),
+    )
+
+
+def _sheet(drawn: Figure, layout: Layout) -> Axes:
+    """Invisible axes over the whole figure whose unit is the inch."""
+    sheet = drawn.add_axes((0, 0, 1, 1), label="sheet", zorder=-1)
+    sheet.set(xlim=(0, layout.width), ylim=(0, layout.height))
+    sheet.axis("off")
+    return sheet
+
+
+def _draw_panel(
+    drawn: Figure, sheet: Axes, layout: Layout, panel: MapPanel, place: Place, colours: Colormap, norm: Normalize
+) -> None:
+    rows, columns = len(panel.down.values), len(panel.across.values)
+    axes = drawn.add_axes(
+        (
+            place.x / layout.width,
+            place.y / layout.height,
+            place.width / layout.width,
+            place.height / layout.height,
+        )
+    )
+    frame = pd.DataFrame(math.nan, index=range(rows), columns=range(columns))
+    for (row, column), cell in panel.cells.items():
+        if cell.state is State.FINISHED and cell.accuracy is not None:
+            frame.loc[rows - 1 - row, column] = 100 * cell.accuracy
+    sns.heatmap(
+        frame,
+        ax=axes,
+        cmap=colours,
+        vmin=norm.vmin,
+        vmax=norm.vmax,
+        cbar=False,
+        xticklabels=False,
+        yticklabels=False,
+        linewidths=0.8 if place.annotated else 0,
+        linecolor=marks.PAPER,
+    )
+    axes.set(xlabel="", ylabel="")
+    _draw_ticks(axes, place, rows)
+    for (row, column), cell in sorted(panel.cells.items(), key=lambda item: item[1].mark):
+        _draw_cell(axes, column, rows - 1 - row, cell, place, colours, norm)
+    _draw_titles(sheet, panel, place)
+
+
+def _draw_ticks(axes: Axes, place: Place, rows: int) -> None:
+    style: dict[str, Any] = {"fontsize": TICK_FONT, "color": marks.INK, "parse_math": False}
+    across, down = place.shown_across, place.shown_down
+    axes.set_xticks(
+        [index + 0.5 for index in across],
+        labels=[place.across_ticks[index] for index in across],
+        rotation=90 if place.turned else 0,
+        **style,
+    )
+    axes.set_yticks(
+        [rows - index - 0.5 for index in down],
+        labels=[place.down_ticks[index] for index in down],
+        rotation=0,
+        va="center",
+        **style,
+    )
+    axes.tick_params(length=0, pad=3)
+
+
+def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
+    style: dict[str, Any] = {"parse_math": False, "va": "baseline"}
+    y = place.y + place.height + 0.09
+    for line in reversed(place.facet_lines):
+        sheet.text(place.x, y, line, fontsize=TICK_FONT, color=marks.MUTED, **style)
+        y += 0.15
+    for line in reversed(place.title_lines):
+        sheet.text(place.x, y + 0.02, line, fontsize=9.5, color=marks.INK, fontweight="bold", **style)
+        y += 0.18
+    middle = place.x + place.width / 2
+    if panel.across.key is not None:
+        sheet.text(middle, place.label_y, place.across_label, fontsize=8, color=marks.INK, ha="center", **style)
+    if panel.down.key is not None:
+        sheet.text(
+            place.label_x,
+            place.y + place.height / 2,
+            place.down_label,
+            fontsize=8,
+            color=marks.INK,
+            rotation=90,
+            ha="left",
+            va="center",
+            parse_math=False,
+        )
+
+
+def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Colormap, norm: Normalize) -> None:
+    ink = marks.ON_BLANK
+    if cell.state is State.FINISHED and cell.accuracy is not None:
+        ink = marks.legible(colours(norm(100 * cell.accuracy)))
+        if place.annotated:
+            sure = cell.low is not None and cell.high is not None
+            marks.write(axes, x + 0.5, y + (0.42 if sure else 0.5), percent(cell.accuracy), CELL_FONT, ink)
+            if cell.low is not None and cell.high is not None:
+                marks.write(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
+    else:
+        marks.blank(axes, x, y, 1, 1, cell.state)
+        if place.annotated:
+            word = marks.write(axes, x + 0.5, y + 0.5, cell.state.value, SMALL_FONT, marks.word_ink(cell.state))
+            if cell.state in marks.HATCHES:
+                word.set_bbox({"facecolor": marks.BLANK, "edgecolor": "none", "pad": 0.8})
+    if cell.runs > 1 and place.annotated:
+        marks.write(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
+    if cell.mark is Mark.BELOW:
+        marks.below(axes, x + 0.87, y + 0.2, ink)
+    elif cell.mark is not Mark.NONE:
+        marks.frame(axes, x, y, 1, 1, cell.mark)
+    if cell.mark is Mark.BEST and place.annotated:
+        marks.star(axes, x + 0.87, y + 0.2, ink)
+
+
+def _draw_scale(drawn: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str) -> None:
+    """The colour scale, with its ends and its middle."""
+    if not layout.has_scale:
+        return
+    x, y, width, height = layout.scale_place
+    bar = drawn.add_axes((x / layout.width, y / layout.height, width / layout.width, height / layout.height))
+    bar.imshow([[step / 255 for step in range(256)]], cmap=colours, aspect="auto", extent=(0, 1, 0, 1))
+    bar.set_axis_off()
+    low, high = float(norm.vmin or 0), float(norm.vmax or 0)
+    for place, align in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
+        text = percent((low + place * (high - low)) / 100)
+        sheet.text(x + place * width, y - 0.05, text, fontsize=TICK_FONT, color=marks.INK, ha=align, va="top")
+    sheet.text(
+        x + width + 0.12,
+        y + height / 2,
+        measure,
+        fontsize=TICK_FONT,
+        color=marks.INK,
+        va="center",
+        parse_math=False,
+    )
+
+
+def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:
+    """A swatch of .22 x .16 inches and its meaning."""
+    if isinstance(entry, Mark):
+        sheet.add_patch(Rectangle((x, y), 0.22, 0.16, facecolor=marks.BLANK, edgecolor="none"))
+        if entry is Mark.BELOW:
+            marks.below(sheet, x + 0.11, y + 0.08, marks.ON_BLANK)
+        else:
+            marks.frame(sheet, x, y, 0.22, 0.16, entry)
+        if entry is Mark.BEST:
+            marks.star(sheet, x + 0.11, y + 0.08, marks.ON_BLANK)
+    else:
+        marks.blank(sheet, x, y, 0.22, 0.16, entry)
+    sheet.text(x + 0.29, y + 0.08, meaning(entry), fontsize=TICK_FONT, color=marks.INK, va="center")
+
+
+def _alt(panels: Sequence[MapPanel]) -> str:
+    def parts() -> Iterator[str]:
+        for panel in panels:
+            over = " and ".join(axis.label for axis in (panel.across, panel.down) if axis.key is not None)
+            finished = [cell for cell in panel.cells.values() if cell.state is State.FINISHED]
+            scores = [cell.accuracy for cell in finished if cell.accuracy is not None]
+            span = f", scores from {percent(min(scores))} to {percent(max(scores))} percent" if scores else ""
+            points = f"{count(len(panel.cells), 'point')}, {len(finished)} finished"
+            yield f"{panel.name} over {over or 'nothing'}: {points}{span}"
+
+    return f"Map of scores. {'. '.join(parts())}. The numbers are in the table below."
+
+
+def _file_name(method: str) -> str:
+    """Letters and digits of a method's name, so that no name leaves the folder."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in method)

@@ -1,0 +1,45 @@
+"""The ridge of a map: how the best learning rate moves with the clip norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.content.sweep_table import State
+
+LR, CLIP = "trainer.lr", "trainer.clip_norm"
+
+
+def scores(rows: pd.DataFrame) -> pd.Series[float]:
+    """The rows' scores; what gave none, because it diverged say, scores 0."""
+    finished = rows["state"] == State.FINISHED
+    return rows["accuracy"].where(finished, 0.0).astype(float).fillna(0.0)
+
+
+def best_row(rows: pd.DataFrame) -> pd.Series[Any]:
+    """The row with the best score, the first among equals."""
+    return rows.iloc[int(scores(rows).to_numpy().argmax())]
+
+
+def by(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
+    """The rows by ascending value of a numeric column."""
+    values = sorted({float(value) for value in table[key].dropna()})
+    return [(value, table[table[key].astype(float) == value]) for value in values]
+
+
+def exponent(rows: pd.DataFrame) -> tuple[float, int]:
+    """The e of best lr ~ clip_norm^e by least squares, and over how many clip norms.
+
+    Clip norms whose best learning rate is the least or the largest are left out: theirs may lie beyond. Nan for fewer
+    than two.
+    """
+    edges = (rows[LR].min(), rows[LR].max())
+    rates = {float(clip): best_row(own)[LR] for clip, own in by(rows, CLIP)}
+    inside = {clip: float(lr) for clip, lr in rates.items() if lr not in edges}
+    if len(inside) < 2:
+        return math.nan, len(inside)
+    slope, _ = np.polyfit(np.log(list(inside)), np.log(list(inside.values())), 1)
+    return float(slope), len(inside)

@@ -1,0 +1,59 @@
+"""A figure's SVG file made into a fragment that lives in a page: its ids its own, its inks the page's."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from markupsafe import Markup, escape
+
+from reports.figures.cell_marks import GRID, INK, MUTED, PAPER, SERIES
+
+CSS_PIXELS_PER_POINT = 96 / 72
+_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)", GRID: "var(--line)"} | {
+    colour: f"var(--series{place})" for place, colour in enumerate(SERIES)
+}
+
+
+class InlineDrawing(Protocol):
+    """A figure: the name of its file, what it shows in words, its SVG text."""
+
+    @property
+    def name(self) -> str:
+        """Letters, digits and dashes."""
+        ...
+
+    @property
+    def alt(self) -> str:
+        """For readers who cannot see it."""
+        ...
+
+    @property
+    def svg(self) -> str:
+        """As matplotlib writes it, its texts escaped."""
+        ...
+
+
+def fragment(picture: InlineDrawing) -> Markup:
+    """The picture without outside addresses or global styles, named for readers who cannot see it.
+
+    *Guarantee*: texts were escaped when the SVG was written, and the name is escaped here.
+    """
+    svg = picture.svg[picture.svg.index("<svg") :]
+    svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href=", "href=")
+    svg = re.sub(r'\bid="', f'id="{picture.name}-', svg)
+    svg = svg.replace("url(#", f"url(#{picture.name}-").replace('href="#', f'href="#{picture.name}-')
+    svg = svg.replace("font-family: 'DejaVu Sans'; ", "")
+    for drawn, themed in _PAGE_COLOURS.items():
+        svg = svg.replace(drawn, themed)
+    return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
+
+
+def _opening(tag: str, picture: InlineDrawing) -> str:
+    (view,) = re.findall(r'viewBox="([^"]*)"', tag)
+    width = round(float(view.split()[2]) * CSS_PIXELS_PER_POINT)
+    return (
+        f'<svg viewBox="{view}" width="{width}" style="min-width:{round(0.85 * width)}px" role="img" '
+        f'aria-label="{escape(picture.alt)}">'
+    )

@@ -1,0 +1,1 @@
+"""Pages, releases, exports and the model card."""

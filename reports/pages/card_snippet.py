@@ -1,0 +1,192 @@
+"""The code of a model card: from a raw row to a label, in torch and the files that lie beside the card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accounting.errors import BadInput
+from accounting.names.stored_classes import fields_of, home_of, name_of
+from accounting.names.tags import tag_of
+from accounting.validation import whole
+from reports.pages.model_code import FILE as MODEL_CODE
+from reports.pages.preprocessing import FILE as PREPROCESSING
+
+_FEW = 16
+"""Columns of a row that is written out."""
+
+_NUMBERS = '''
+def inputs(row):
+    """A row, with a value by the name of each column, as the model's inputs."""
+    numbers = []
+    for column in declared["columns"]:
+        low, high, number = column["low"], column["high"], float(row[column["name"]])
+        if not math.isfinite(number):
+            raise ValueError(f"Expected {column['name']}={number} to be finite.")
+        numbers.append((min(max(number, low), high) - low) / (high - low))
+    return torch.tensor([numbers])
+'''
+_COLUMNS = '''
+def inputs(row):
+    """A row, with a value by the name of each column, as the model's inputs."""
+    numbers = []
+    for column in declared["columns"]:
+        value = str(row[column["name"]]).strip()
+        if "values" in column:
+            place = column["values"].index(value)
+            numbers += [float(place == each) for each in range(len(column["values"]))]
+        else:
+            low, high, number = column["low"], column["high"], float(value)
+            if not math.isfinite(number):
+                raise ValueError(f"Expected {column['name']}={value} to be a finite number.")
+            numbers.append((min(max(number, low), high) - low) / (high - low))
+    return torch.tensor([numbers])
+'''
+_ARRAY = '''
+def inputs(row):
+    """The numbers of one record, of shape {shape}, as the model's inputs."""
+    numbers = torch.as_tensor(row, dtype=torch.float64).reshape(1, *declared["raw_shape"])
+    {steps}
+    return numbers.float()
+'''
+_WORDS = '''
+def inputs(row):
+    """A text, read as {encoding}, as the model's inputs: how often it has words of each bucket."""
+    counts = torch.zeros(1, declared["buckets"])
+    key, size = declared["key"].encode(), declared["digest_bytes"]
+    for word in re.findall(declared["pattern"], row.lower()):
+        digest = blake2b(word.encode("utf-8", "surrogateescape"), digest_size=size, key=key).digest()
+        counts[0, int.from_bytes(digest, "big") % declared["buckets"]] += 1
+    return counts.clamp(max=declared["most"]) / declared["most"]
+'''
+_TOKENS = '''
+def inputs(row):
+    """The numbers of a text's words in the declared vocabulary, its marks of begin and end among them, as inputs."""
+    longest = declared["length"]
+    kept = row if len(row) <= longest else [*row[: longest - 1], row[-1]]
+    numbers = torch.full((1, longest), float(declared["padding"]))
+    numbers[0, : len(kept)] = torch.tensor(kept)
+    return numbers
+'''
+_UNKNOWN = '''
+def inputs(row):
+    """One input of the model as your own data set gives it, of shape {shape}."""
+    return torch.as_tensor(row, dtype=torch.float32).reshape(1, *{shape})
+'''
+_IMPORTS = {
+    "columns": "import json\nimport math\n\n",
+    "array": "import json\n\n",
+    "words": "import json\nimport re\nfrom hashlib import blake2b\n\n",
+    "tokens": "import json\n\n",
+}
+
+
+def snippet(config: Mapping[str, Any], dataset: Mapping[str, Any], form: Mapping[str, Any] | None, weights: str) -> str:
+    """The code for a winner's configuration, the declaration of its data set, and the preprocessing that is declared.
+
+    Raises `BadInput` where a configuration holds what is no argument of a function.
+    """
+    source, call = _model(config["model"], dataset)
+    kind = None if form is None else str(form["kind"])
+    parts = [
+        _head(kind, source),
+        _inputs(form, dataset).strip("\n"),
+        f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
+        _answer(form, dataset),
+        f"row = {_example(form, dataset)}  # put your own here\nprint({_verb(dataset)}(row))",
+    ]
+    return "\n\n\n".join(parts)
+
+
+def is_own(model: Mapping[str, Any]) -> bool:
+    """Whether a model is one of ours, whose code lies beside the card."""
+    return tag_of(name_of(model)) is not None
+
+
+def _head(kind: str | None, source: str) -> str:
+    if kind is None:
+        return f"import torch\nfrom safetensors.torch import load_file\n\n{source}"
+    opened = f'with open("{PREPROCESSING}") as stream:\n    declared = json.load(stream)'
+    return f"{_IMPORTS[kind]}import torch\nfrom safetensors.torch import load_file\n\n{source}\n\n{opened}"
+
+
+def _model(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[str, str]:
+    """The line that imports what makes the model, and the call of it."""
+    module, _, factory = home_of(model).rpartition(".")
+    given = fields_of(model)
+    if strange := [key for key in given if not key.isidentifier()]:
+        raise BadInput(f"Expected model.{strange[0]} to be the name of an argument.")
+    arguments = [
+        str(tuple(whole("dataset.shape", length) for length in dataset["shape"])),
+        str(whole("dataset.classes", dataset["classes"])),
+        *(f"{key}={value!r}" for key, value in given.items()),
+    ]
+    if is_own(model):
+        source = f"from {MODEL_CODE.removesuffix('.py')} import {factory}  # {MODEL_CODE} lies beside this card"
+    else:
+        source = f"from {module} import {factory}  # your own class: it must be importable"
+    return source, f"{factory}({', '.join(arguments)})"
+
+
+def _inputs(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    shape = tuple(whole("dataset.shape", length) for length in dataset["shape"])
+    if form is None:
+        return _UNKNOWN.format(shape=shape)
+    if form["kind"] == "array":
+        steps = "\n    ".join(_steps(form))
+        code = _ARRAY.replace("{shape}", str(tuple(form["raw_shape"]))).replace("{steps}", steps)
+        return code if steps else code.replace("    \n", "")
+    if form["kind"] == "words":
+        return _WORDS.replace("{encoding}", str(form["encoding"]))
+    if form["kind"] == "tokens":
+        return _TOKENS
+    return _COLUMNS if any("values" in column for column in form["columns"]) else _NUMBERS
+
+
+def _steps(form: Mapping[str, Any]) -> Sequence[str]:
+    """What an array of numbers goes through; nothing that changes nothing."""
+    steps = []
+    if form["bounds"] is not None:
+        steps.append('numbers = numbers.clamp(*declared["bounds"])')
+    if form["pool"] > 1:
+        steps.append('numbers = torch.nn.functional.avg_pool2d(numbers, declared["pool"])')
+    if (form["scale"], form["mean"], form["std"]) != (1.0, 0.0, 1.0):
+        steps.append('numbers = (numbers / declared["scale"] - declared["mean"]) / declared["std"]')
+    return steps
+
+
+def _verb(dataset: Mapping[str, Any]) -> str:
+    return "number" if dataset["classes"] == 1 else "label"
+
+
+def _answer(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    verb = _verb(dataset)
+    named = form is not None and form["labels"] is not None
+    answer = {
+        "number": "float(outputs[0])",
+        "label": 'declared["labels"][int(outputs.argmax())]' if named else "int(outputs.argmax())",
+    }[verb]
+    return (
+        f'def {verb}(row):\n    """What the model says of one row."""\n    with torch.no_grad():\n'
+        f"        outputs = model(inputs(row))[0]\n    return {answer}"
+    )
+
+
+def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    """A row that nobody has: the middle of every bound."""
+    if form is None or form["kind"] == "array":
+        return f"torch.zeros({str(list(form['raw_shape'] if form else dataset['shape']))[1:-1]})"
+    if form["kind"] == "words":
+        return '"a text of your own"'
+    if form["kind"] == "tokens":
+        return str([whole("padding", form["padding"])])
+    columns = form["columns"]
+    if len(columns) > _FEW:
+        return '{column["name"]: column.get("low", 0) for column in declared["columns"]}'
+    cells = [f"    {json.dumps(column['name'])}: {json.dumps(_middle(column))}," for column in columns]
+    return "\n".join(["{", *cells, "}"])
+
+
+def _middle(column: Mapping[str, Any]) -> object:
+    return column["values"][0] if "values" in column else (column["low"] + column["high"]) / 2

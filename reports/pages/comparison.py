@@ -1,0 +1,133 @@
+"""Several sweeps side by side, as the papers show methods in rows and noises in columns, and what they cost together.
+
+For the curator only. The maps have one colour scale, and every sweep its own best cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from accounting.json_files import in_words, write_json
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.private_store import close_to_others
+from accounting.notation import delta_up, epsilon_up
+from accounting.validation import as_written
+from reports.content import sweep_table as table
+from reports.content.audience import Audience
+from reports.content.charges import Bill, exact_sum, read_bill
+from reports.content.formatting import ACCURACY, interval, listed, method_label, percent
+from reports.content.panels import arrange
+from reports.content.sweep_table import Sweep
+from reports.content.tables import Item, Sheet
+from reports.figures.heatmap import Picture, pictures
+from reports.pages.curator_page import Figure, figures, measure
+from reports.pages.templates import fill, store
+from reports.statement.statement import cautions_of
+
+FILE = "beside.html"
+EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """The page: what every sweep cost and found, and their maps. `together` says what each account paid for all."""
+
+    audience: Audience
+    title: str
+    together: tuple[str, ...]
+    sweeps: Sheet
+    figures: tuple[Figure, ...]
+    measure: str
+
+
+def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
+    """Writes the page of these sweeps with its pictures into `target`, and returns the page's path.
+
+    Raises `BadInput` where a folder is no sweep or the ledger did not charge it.
+    """
+    with as_written("these sweeps"):
+        sweeps = [table.read(folder, ledger) for folder in folders]
+        bills = [read_bill(sweep) for sweep in sweeps]
+    drawn = _pictures(sweeps, bills)
+    page = Beside(
+        audience=Audience.CURATOR,
+        title=" beside ".join(dict.fromkeys(sweep.plan.account for sweep in sweeps)),
+        together=tuple(_together(sweeps, bills)),
+        sweeps=_sheet(sweeps, bills),
+        figures=figures(drawn),
+        measure=listed([*dict.fromkeys(measure(sweep) for sweep in sweeps)]),
+    )
+    target.mkdir(parents=True, exist_ok=True)
+    for picture in drawn:
+        store(target / f"{picture.name}.png", picture.png)
+        store(target / f"{picture.name}.svg", picture.svg.encode())
+    write_json(target / "beside.json", in_words({"sweeps": page.sweeps.plain(), "together": list(page.together)}))
+    store(target / FILE, fill("beside.html.j2", page=page).encode())
+    close_to_others(target)
+    return target / FILE
+
+
+def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, ...]:
+    """A row for each method, a column for each sweep; none of a secret draw, whose tries are no map."""
+    panels = [
+        replace(
+            panel,
+            facet=(
+                f"{sweep.plan.account}, search {EPSILON} {epsilon_up(bill.epsilon)}",
+                *panel.facet,
+            ),
+        )
+        for sweep, bill in zip(sweeps, bills, strict=True)
+        if not sweep.runs.drawn
+        for panel in arrange(sweep.cells, sweep.axes)
+    ]
+    methods = list(dict.fromkeys(panel.method for panel in panels))
+    ordered = sorted(panels, key=lambda panel: methods.index(panel.method))
+    scores = listed([*dict.fromkeys(measure(sweep) for sweep in sweeps)])
+    return pictures(ordered, f"{scores}, %") if ordered else ()
+
+
+def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
+    """What each account paid for these sweeps, by basic composition; data in two accounts pay both."""
+    for account in dict.fromkeys(sweep.plan.account for sweep in sweeps):
+        own = {sweep.plan_id: bill for sweep, bill in zip(sweeps, bills, strict=True) if sweep.plan.account == account}
+        epsilon = exact_sum(bill.epsilon for bill in own.values())
+        delta = exact_sum(bill.delta for bill in own.values())
+        what = "this sweep" if len(own) == 1 else f"these {len(own)} sweeps together"
+        if math.isinf(epsilon):
+            yield f"{account} was declared public: nobody in it is protected."
+            continue
+        yield f"{account} paid epsilon {epsilon_up(epsilon)} at delta {delta_up(delta)} for {what}."
+        plan = next(sweep.plan for sweep in sweeps if sweep.plan.account == account)
+        charges = tuple(charge for bill in own.values() for charge in bill.charges)
+        last = next(reversed(own.values()))
+        yield from cautions_of(plan, replace(last, epsilon=epsilon, delta=delta, charges=charges))
+
+
+def _sheet(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Sheet:
+    return Sheet(
+        caption="The sweeps",
+        columns=("plan", "data", "methods", "points", "rule", "epsilon", "delta", "best", "of", "95 % interval"),
+        rows=tuple(_row(sweep, bill) for sweep, bill in zip(sweeps, bills, strict=True)),
+    )
+
+
+def _row(sweep: Sweep, bill: Bill) -> tuple[Item, ...]:
+    methods = dict.fromkeys(trial.method for trial in sweep.plan.trials)
+    best = None if sweep.winner is None else sweep.row(sweep.winner)
+    unit = "%" if sweep.metric == ACCURACY else f"% {sweep.quality}"
+    return (
+        Item(text=sweep.plan_id),
+        Item(text=sweep.plan.account),
+        Item(text=listed([method_label(method) for method in methods])),
+        Item(text=str(len(sweep.plan.trials)), key=len(sweep.plan.trials)),
+        Item(text=sweep.rule.name),
+        Item(text=epsilon_up(bill.epsilon), key=bill.epsilon),
+        Item(text=delta_up(bill.delta), key=bill.delta),
+        Item(text="none") if best is None else Item(text=f"{percent(best['accuracy'])} {unit}", key=best["accuracy"]),
+        Item(text="" if best is None else method_label(str(best["method"]))),
+        Item(text="" if best is None else interval(best["accuracy_low"], best["accuracy_high"])),
+    )

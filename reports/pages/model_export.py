@@ -1,0 +1,70 @@
+"""The winner for others to use, in `export/`: weights, code, configuration, declared preprocessing and a model card.
+
+All of it is taken from the page and the files of a release, and from what the winner's point declares: a card never
+says more than the rule discloses.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markupsafe import Markup
+
+from accounting.errors import BadInput
+from accounting.ledger.ledger import Ledger
+from accounting.names.stored_classes import home_of
+from accounting.records.released_winner import CONFIG_FILE
+from accounting.records.trial_result import MODEL_FILE
+from accounting.validation import as_written, refuse_link
+from reports.content import sweep_table as table
+from reports.pages import card_snippet as snippet
+from reports.pages import model_code, preprocessing
+from reports.pages.curator_page import Page
+from reports.pages.release import compose, write_release
+from reports.pages.templates import fill
+
+FOLDER = "export"
+CARD = "README.md"
+
+
+def write_export(folder: Path, ledger: Ledger) -> Path:
+    """Makes the release of a sweep folder anew, and `export/` of it, and returns the model card's path.
+
+    Raises `BadInput`, and leaves what is there, where nothing may be released, and where the rule names no winner.
+    """
+    target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
+    release = write_release(folder, ledger).parent
+    sweep = table.read(folder, ledger)
+    page = compose(sweep)
+    if not page.best or not (release / MODEL_FILE).exists():
+        raise BadInput(f"Expected {folder} to have a winner that may be shown, and its model.")
+    config = yaml.safe_load((release / CONFIG_FILE).read_text())
+    with as_written(f"the sweep in {folder}"):
+        dataset = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner).config["dataset"]
+        form = preprocessing.declared(dataset)
+        own = snippet.is_own(config["model"])
+        code = snippet.snippet(config, dataset, form, MODEL_FILE)
+        card = render_card(page, code, own=own, form=form)
+        source = model_code.code_of(home_of(config["model"]).rpartition(".")[0]) if own else None
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
+        shutil.copyfile(release / name, partial / name)
+    if source is not None:
+        (partial / model_code.FILE).write_text(source)
+    (partial / CARD).write_text(card)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target / CARD
+
+
+def render_card(page: Page, code: str, *, own: bool, form: Mapping[str, Any] | None) -> str:
+    """The card in Markdown, for a released page and the code that goes from a raw row to a label.
+
+    `own` says that the model is one of ours, and `form` what makes a raw row into its inputs, as far as that is known.
+    """
+    return fill("card.md.j2", page=page, winner=page.best[0], code=Markup(code), own=own, form=form)

@@ -1,0 +1,167 @@
+"""The only writer of `release/`: a page and the winner's model, nothing but what the selection rule discloses.
+
+What always holds: a number goes in only if the sweep's price covers it. So there are no times, no lengths of
+runs, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest but that of the winner; and where
+the rule hides losers, nothing that depends on them or on how many there were. The winner's salted digest is in the
+ledger before the release is in its place, and a charge has one winner. Points carry their place in the plan as names.
+Rules for changing this file: add to the lists below by name, never by removing from the curator's page; a new
+disclosure gets a test that tries to leak the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from accounting.errors import BadInput
+from accounting.json_files import write_json
+from accounting.ledger.ledger import Ledger
+from accounting.records.folder_audit import charge_and_secret, verify_results
+from accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
+from accounting.records.trial_result import MODEL_FILE
+from accounting.selection.interface import Disclosure
+from accounting.validation import as_written, refuse_link, within
+from reports.content import facts as numbers
+from reports.content import sections
+from reports.content import sweep_table as table
+from reports.content import tables as sheets
+from reports.content.audience import Audience
+from reports.content.charges import read_bill
+from reports.content.sections import Best
+from reports.content.sweep_table import State, Sweep
+from reports.pages import curator_page as pages
+from reports.pages import preprocessing
+from reports.pages.curator_page import Page
+from reports.statement.public_data import statement_of
+from reports.statement.statement import cautions_of
+from reports.statement.statement_line import Context, violations
+
+FOLDER = "release"
+DECLARED = (
+    "honest_epsilon",
+    "honest_delta",
+    "alone_epsilon",
+    "points",
+    "sample_rate",
+    "batches",
+    "epochs",
+    "noise_multiplier",
+    "steps",
+    "lost_steps",
+    "counts_std",
+    "minimised_noise",
+)
+COLUMNS = ("state", "accuracy", "interval", "gap")
+RECORDS = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high", "gap")
+
+
+def write_release(folder: Path, ledger: Ledger) -> Path:
+    """Makes `release/` of a sweep folder anew and returns its page.
+
+    Raises `BadInput`, and leaves what is there, where the records speak against the claim: reproducible
+    noise, a run that differs from what was declared or was never charged; where no run finished, unless the
+    price covers that too; and where a secret draw has tries to come, since fewer tries are another search.
+    """
+    target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
+    with as_written(f"the sweep in {folder}"):
+        sweep = table.read(folder, ledger)
+        page = compose(sweep)
+        verify_results(sweep.plan, folder, ledger)
+        shutil.rmtree(partial, ignore_errors=True)
+        pages.write(page, partial)
+        _write_winner(sweep, partial)
+    _record_winner(sweep, partial, ledger)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target / pages.FILE
+
+
+def _write_winner(sweep: Sweep, target: Path) -> None:
+    """The winner's configuration as its point in the plan has it, its declared preprocessing, and its model.
+
+    Not at which turn it came.
+    """
+    if Disclosure.WINNER not in sweep.rule.discloses or sweep.winner is None:
+        return
+    winner = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner)
+    point = sweep.plan.trials[0].config.keys() & winner.config.keys()
+    config = {key: value for key, value in winner.config.items() if key in point}
+    config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
+    (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
+    if (form := preprocessing.declared(winner.config["dataset"])) is not None:
+        write_json(target / preprocessing.FILE, form)
+    model = sweep.folder / "trials" / winner.id / MODEL_FILE
+    if model.exists() or model.is_symlink():
+        shutil.copyfile(within(model, sweep.folder), target / MODEL_FILE)
+
+
+def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
+    """Writes a salted digest of the winner into the ledger, before anything leaves, and its salt into the release."""
+    charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+    winner = ReleasedWinner.of(secret, charge)
+    ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.digest(target))
+    winner.write(target)
+
+
+def compose(sweep: Sweep) -> Page:
+    """The page that may leave, or the reason why none may."""
+    bill, disclosed = read_bill(sweep), sweep.rule.discloses
+    found = numbers.read_facts(sweep, bill)
+    statement = statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.PUBLIC))
+    for line in violations(statement):
+        raise BadInput(f"Expected a private sweep to release, got: {line.text}")
+    if not sweep.runs.over:
+        raise BadInput(
+            f"Expected the search in {sweep.folder} to be over: one that was cut short is not what was paid for. The "
+            "command that began it goes on with it."
+        )
+    if sweep.winner is None and not sweep.runs.drawn:
+        raise BadInput("Expected a finished run to release, got none.")
+    page = Page(
+        audience=Audience.PUBLIC,
+        title=sweep.plan.account,
+        headline=sections.headline(sweep, found),
+        unit=sweep.plan.unit,
+        measure=pages.measure(sweep),
+        nobody=pages.nobody(sweep),
+        facts={name: found[name] for name in DECLARED if name in found},
+        statement=statement,
+        cautions=cautions_of(sweep.plan, bill),
+        best=_best(sweep),
+        outcome=sections.outcome(sweep),
+        terms=pages.terms(sweep, bill),
+    )
+    return _with_all_scores(page, _without_reasons(sweep)) if Disclosure.ALL_SCORES in disclosed else page
+
+
+def _best(sweep: Sweep) -> tuple[Best, ...]:
+    """The winner where it may be named; each method's best only where every score may be shown."""
+    disclosed = sweep.rule.discloses
+    if Disclosure.WINNER not in disclosed or sweep.winner is None:
+        return ()
+    shown = tuple(sweep.winners.values()) if Disclosure.ALL_SCORES in disclosed else (sweep.winner,)
+    return sections.best(sweep, trials=shown, with_score=Disclosure.WINNER_SCORE in disclosed)
+
+
+def _with_all_scores(page: Page, sweep: Sweep) -> Page:
+    records = sweep.table[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
+    records.insert(0, sweep.runs.noun, range(1, len(records) + 1))
+    return replace(
+        page,
+        pictures=pages.draw(sweep),
+        trials=sheets.trials(sweep, COLUMNS),
+        records=sweep.exported(records),
+        runs=sweep.runs.nouns,
+        findings=pages.findings(sweep),
+    )
+
+
+def _without_reasons(sweep: Sweep) -> Sweep:
+    """The sweep as outsiders see it: why a run brought no result depends on the machine, not on the price."""
+    shown = (State.FINISHED, State.DIVERGED)
+    states = [state if state in shown else State.NO_RESULT for state in sweep.table["state"]]
+    return replace(sweep, table=sweep.table.assign(state=pd.Series(states, dtype=object)))

@@ -1,0 +1,36 @@
+"""A normalized method beside the clipped one, as heatmaps of a sweep."""
+
+from __future__ import annotations
+
+from reports.content.formatting import method_label
+from reports.content.sweep_table import Sweep
+from reports.figures.charts import Drawing
+from reports.pages.curator_page import draw
+from reports.reproduction import claims
+from reports.reproduction.finding import Reproduction
+from reports.reproduction.training import ACCOUNT, costs
+
+
+def heatmaps(sweep: Sweep) -> Drawing:
+    """One map per method and noise multiplier, as on the sweep's own page."""
+    whole = draw(sweep)[0]
+    return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg)
+
+
+def make(sweep: Sweep, *, normalized: str, clipped: str, source: str, note: str) -> Reproduction:
+    """Both maps on texts, and whether the normalized method is the one that is easier to tune."""
+    one, other = method_label(normalized), method_label(clipped)
+    return Reproduction(
+        title=f"{one} and {other} on sentences",
+        source=source,
+        drawings=(heatmaps(sweep),),
+        findings=(
+            claims.easier(sweep.table, normalized, clipped),
+            claims.flat_in_regularizer(sweep.table, normalized, clipped),
+            claims.close(
+                sweep.table, (normalized, clipped), f"At their best, {one} and {other} reach about the same accuracy."
+            ),
+        ),
+        sheets=(costs(sweep),),
+        notes=(note, ACCOUNT),
+    )

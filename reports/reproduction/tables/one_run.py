@@ -1,0 +1,187 @@
+"""What one run costs, and what papers said it costs: accountants, samplers, and the lecture's noise.
+
+The setting is that of Yang, Zhang, Chen, Liu 2022 (Normalized/Clipped SGD with Perturbation for DP Non-Convex
+Optimization): 50000 records, batches of 1000, 100 epochs, delta 1e-5, noise multipliers 3.6, 2.0 and 1.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from accounting.accountants.classical import Classical, lecture_noise
+from accounting.accountants.gaussian_limit import gaussian_limit, proposition_e3
+from accounting.accountants.interface import Accountant
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Conversion, Rdp
+from accounting.events.build import (
+    DpEvent,
+    poisson_gaussian,
+    repeat,
+    shuffled_gaussian,
+    truncated_poisson_gaussian,
+    without_replacement_gaussian,
+)
+from accounting.guarantee import Adjacency
+from accounting.lower_bounds.lower_bound import lower_bound
+
+RECORDS, BATCH, EPOCHS, DELTA = 50_000, 1000, 100, 1e-5
+RATE, STEPS = BATCH / RECORDS, EPOCHS * RECORDS // BATCH
+GRID = 35
+"""Cells of the paper's heatmaps: all of them were trained on the same records."""
+
+PRINTED = {3.6: 2.0, 2.0: 4.0, 1.2: 8.0}
+"""The epsilon that the paper prints for each noise multiplier."""
+
+CAPS = (1.05, 1.10, 1.15)
+"""Largest batches of truncated Poisson sampling, relative to the expected one."""
+
+ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseRow:
+    """Epsilon of one run at a noise multiplier, Poisson sampling, add or remove one; `limit` is no bound.
+
+    `mironov` and `improved` are the two conversions of the Moments Accountant; `grid` is the price of all 35 runs.
+    """
+
+    noise_multiplier: float
+    printed: float
+    mironov: float
+    improved: float
+    distribution: float
+    classical: float
+    limit: float
+    grid: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerRow:
+    """Epsilon of one run with a sampler at the noise multipliers 3.6, 2.0, 1.2; only a `proven` row is a bound.
+
+    `forced` is what an explicit attack forces: no accountant may say less.
+    """
+
+    sampler: str
+    method: str
+    adjacency: Adjacency
+    epsilons: tuple[float, ...]
+    forced: tuple[float, ...]
+    proven: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LectureRow:
+    """The lecture's theorem at a million single-record steps: what it promises, and what the noise really costs.
+
+    `forced` is what an explicit attack forces; `neighbours` the cost of the worst known neighbours (one record
+    replaced, all others pulling its old way); `bound` what is proven of all of them.
+    """
+
+    noise_multiplier: float
+    promised: float
+    forced: float
+    neighbours: float
+    bound: float
+
+
+def noise_table() -> tuple[NoiseRow, ...]:
+    """The paper's three noise multipliers under every accountant."""
+    return tuple(_noise_row(noise, printed) for noise, printed in PRINTED.items())
+
+
+def sampler_table() -> tuple[SamplerRow, ...]:
+    """The same run with every sampler: the one that runs must be the one that is charged."""
+    return (
+        _row("Poisson", Pld(), ADD, _poisson),
+        _row("Poisson", Pld(), REPLACE, _poisson),
+        _row("fixed size without replacement", Pld(), REPLACE, _fixed_size),
+        _row("fixed size without replacement", Rdp(), REPLACE, _fixed_size),
+        SamplerRow(
+            sampler="fixed size without replacement",
+            method="the paper's Proposition E.3",
+            adjacency=REPLACE,
+            epsilons=tuple(
+                proposition_e3(sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA) for noise in PRINTED
+            ),
+            forced=_forced(_fixed_size, REPLACE),
+            proven=False,
+        ),
+        _row("shuffling, no amplification", Pld(), ADD, _shuffled),
+    )
+
+
+def truncation_table() -> tuple[SamplerRow, ...]:
+    """Poisson sampling that keeps no more than a part above the expected batch: what bounded memory costs."""
+    return tuple(_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated(cap)) for cap in CAPS)
+
+
+def lecture() -> LectureRow:
+    """1000 records, 10^6 steps, epsilon 1, delta 1e-5, and the noise that the theorem asks for."""
+    records, steps, epsilon = 1000, 10**6, 1.0
+    noise = lecture_noise(records=records, steps=steps, epsilon=epsilon, delta=DELTA)
+    # From one end of the ball to the other: the sensitivity is 2, hence half the noise.
+    pair = poisson_gaussian(sample_rate=1 / records, noise_multiplier=noise / 2)
+    step = without_replacement_gaussian(records=records, batch_size=1, noise_multiplier=noise)
+    return LectureRow(
+        noise_multiplier=noise,
+        promised=epsilon,
+        forced=lower_bound(repeat(step, steps), DELTA, REPLACE),
+        neighbours=Pld().epsilon(repeat(pair, steps), DELTA, ADD),
+        bound=Pld().epsilon(repeat(step, steps), DELTA, REPLACE),
+    )
+
+
+def _noise_row(noise: float, printed: float) -> NoiseRow:
+    run = _poisson(noise)
+    return NoiseRow(
+        noise_multiplier=noise,
+        printed=printed,
+        mironov=Rdp(conversion=Conversion.MIRONOV).epsilon(run, DELTA, ADD),
+        improved=Rdp().epsilon(run, DELTA, ADD),
+        distribution=Pld().epsilon(run, DELTA, ADD),
+        classical=Classical().epsilon(run, DELTA, ADD),
+        limit=gaussian_limit(sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA),
+        grid=Pld().epsilon(repeat(run, GRID), DELTA, ADD),
+    )
+
+
+def _row(sampler: str, accountant: Accountant, adjacency: Adjacency, run: Callable[[float], DpEvent]) -> SamplerRow:
+    return SamplerRow(
+        sampler=sampler,
+        method=accountant.name,
+        adjacency=adjacency,
+        epsilons=tuple(accountant.epsilon(run(noise), DELTA, adjacency) for noise in PRINTED),
+        forced=_forced(run, adjacency),
+    )
+
+
+def _forced(run: Callable[[float], DpEvent], adjacency: Adjacency) -> tuple[float, ...]:
+    return tuple(lower_bound(run(noise), DELTA, adjacency) for noise in PRINTED)
+
+
+def _poisson(noise: float) -> DpEvent:
+    return repeat(poisson_gaussian(sample_rate=RATE, noise_multiplier=noise), STEPS)
+
+
+def _fixed_size(noise: float) -> DpEvent:
+    step = without_replacement_gaussian(records=RECORDS, batch_size=BATCH, noise_multiplier=noise)
+    return repeat(step, STEPS)
+
+
+def _shuffled(noise: float) -> DpEvent:
+    return shuffled_gaussian(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
+
+
+def _truncated(cap: float) -> Callable[[float], DpEvent]:
+    largest = math.floor(cap * BATCH)
+
+    def run(noise: float) -> DpEvent:
+        step = truncated_poisson_gaussian(
+            records=RECORDS, sample_rate=RATE, largest_batch=largest, noise_multiplier=noise
+        )
+        return repeat(step, STEPS)
+
+    return run

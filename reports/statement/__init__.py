@@ -1,0 +1,1 @@
+"""The privacy statement, line by line."""

@@ -1,0 +1,275 @@
+"""The privacy statement: what a sweep's number claims, what it rests on, and what it does not cover.
+
+Each line says how it stands: *checked* against the records of the sweep, *assumed* because no program can
+check it, *stated* where it is a definition, *violated* where the records speak against it. A page with a
+violated line is no private release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accounting.cautions import cautions, epsilon_in_words
+from accounting.guarantee import Adjacency
+from accounting.names.stored_classes import class_name, name_of
+from accounting.names.tags import tag_of
+from accounting.notation import delta_up, epsilon_down, epsilon_up
+from accounting.records.plan import Plan
+from reports.content import formatting as notation
+from reports.content.audience import Audience
+from reports.content.charges import Bill
+from reports.content.formatting import axis_label, count, listed, method_label
+from reports.statement.floating_point import floating_point
+from reports.statement.statement_line import Context, EvidenceLevel, Line
+from reports.statement.what_ran import charged, randomness, sampling
+
+_FORCED = (
+    "No accountant could say less than {epsilon}: an explicit attack on this search (an aligned canary among records "
+    "that contribute nothing, the worst possible score) forces that much."
+)
+
+PUBLISHED = "bert"
+"""The model of ours that starts from weights which somebody else trained."""
+
+LUCK = "Intervals are of one score each; the best of many is a lucky one, and a fresh score tends to be lower."
+
+
+def write_statement(context: Context) -> tuple[Line, ...]:
+    """All lines, the claim first."""
+    return (
+        _claim(context),
+        *_size(context),
+        _unit(context),
+        charged(context),
+        sampling(context),
+        _accountants(context),
+        _scores(context),
+        randomness(context),
+        floating_point(context),
+        _covered(context),
+        _not_covered(context),
+        _trust(context),
+    )
+
+
+def _claim(context: Context) -> Line:
+    facts, unit = context.facts, context.sweep.plan.unit
+    charges = [
+        f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {delta_up(charge.delta)} for "
+        f"{'the search' if context.drawn else count(charge.runs, 'run')}, by {charge.claimed_by}."
+        for charge in context.bill.charges
+    ]
+    return Line(
+        topic="Claim",
+        text=(
+            f"What this search may release satisfies ({facts['honest_epsilon'].text}, "
+            f"{facts['honest_delta'].text})-differential privacy for each {unit}. "
+            "The choice of the best configuration is included."
+        ),
+        standing=EvidenceLevel.CHECKED,
+        evidence=(*context.curator(*charges), "Charges add up (Dwork and Roth 2014, Theorem 3.16)."),
+    )
+
+
+def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
+    """What is to be said of a large epsilon or delta; nothing of others, and nothing of data declared public."""
+    if plan.public:
+        return ()
+    if bill.units is None:
+        return tuple(filter(None, (epsilon_in_words(bill.epsilon, plan.unit),)))
+    return cautions(bill.epsilon, bill.delta, bill.units, plan.unit, bill.accepted_delta)
+
+
+def _size(context: Context) -> tuple[Line, ...]:
+    """What the claim's numbers mean where they are large."""
+    said = cautions_of(context.sweep.plan, context.bill)
+    return (Line(topic="Meaning", text=" ".join(said), standing=EvidenceLevel.STATED),) if said else ()
+
+
+def _unit(context: Context) -> Line:
+    unit = context.sweep.plan.unit
+    neighbours = {
+        Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
+        Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
+    }[context.sweep.plan.adjacency]
+    return Line(
+        topic="Unit and neighbours",
+        text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
+        standing=EvidenceLevel.STATED,
+        evidence=(
+            (f"A person behind several {unit}s is protected less.",)
+            if unit == "record"
+            else (f"A {unit} takes part with at most the declared number of records; all are protected together.",)
+        ),
+    )
+
+
+def _accountants(context: Context) -> Line:
+    charges = context.bill.charges
+    names = [name for name in charges[0].bounds if all(name in charge.bounds for charge in charges)]
+    totals = {name: sum(charge.bounds[name] for charge in charges) for name in names}
+    refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.refusals.items()]
+    claimants = listed(sorted({charge.claimed_by for charge in charges}))
+    attack = max(charge.attack for charge in charges)
+    forced = [_FORCED.format(epsilon=epsilon_down(attack))] if attack > 0 else []
+    if len(totals) < 2:
+        return Line(
+            topic="Accountants",
+            text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
+            standing=EvidenceLevel.ASSUMED,
+            evidence=(*forced, *dict.fromkeys(refusals)),
+        )
+    said = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
+    spread = max(totals.values()) - min(totals.values())
+    return Line(
+        topic="Accountants",
+        text=f"Upper bounds: {listed(said)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
+        standing=EvidenceLevel.CHECKED,
+        evidence=(
+            "All are upper bounds, so the smallest one holds. RDP keeps a curve of moments and loses some epsilon in "
+            "the conversion; PLD and PRV keep the whole distribution of the privacy loss.",
+            *forced,
+            *dict.fromkeys(refusals),
+        ),
+    )
+
+
+def _scores(context: Context) -> Line:
+    unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.quality
+    plain = quality == notation.ACCURACY
+    scores = "Accuracies" if plain else f"Scores, means of {quality} or of 0 where that is less,"
+    sums = "counts of right and wrong answers" if plain else "sums of that and of what is missing to 1"
+    if context.sweep.metric != notation.ACCURACY:
+        scores, sums = f"Scores, each the {quality},", _counted(context.sweep.plan.trials[0].config)
+    if not context.sweep.scored_privately:
+        return Line(
+            topic="Scores",
+            text=f"{scores} are exact, on a test set declared public: not charged, its records not covered.",
+            standing=EvidenceLevel.ASSUMED,
+            evidence=(
+                "Intervals are at 95 % and cover the finite number of test records.",
+                LUCK,
+            ),
+        )
+    parts = {
+        name: sum(charge.parts.get(name, 0.0) for charge in context.bill.charges)
+        for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.parts)
+    }
+    shares = [f"Price of the {name} {unit}s: epsilon {epsilon_up(share)}." for name, share in parts.items()]
+    std = facts["counts_std"].text if "counts_std" in facts else "the declared"
+    return Line(
+        topic="Scores",
+        text=(
+            f"{scores} come from noisy {sums} on held-out private {unit}s, "
+            f"each with Gaussian noise of standard deviation {std}, and are charged. Intervals are at 95 %."
+        ),
+        standing=EvidenceLevel.CHECKED,
+        evidence=(
+            f"Training and held-out {unit}s are disjoint: the price is the larger, not the sum.",
+            *shares,
+            LUCK,
+        ),
+    )
+
+
+def _counted(config: Mapping[str, Any]) -> str:
+    """What is counted for a metric."""
+    if config["score"]["metric"] == "auroc":
+        bins = config["score"].get("bins", 20)
+        return f"counts of both classes in {bins} bins of the predicted probability, whose width the interval covers,"
+    return "confusion counts"
+
+
+def _covered(context: Context) -> Line:
+    sweep = context.sweep
+    methods = [method_label(method) for method in dict.fromkeys(trial.method for trial in sweep.plan.trials)]
+    keys = list(dict.fromkeys(axis_label(key) for key in sweep.axes))
+    over = f" over {listed(keys)}" if keys else ""
+    return Line(
+        topic="Covered",
+        text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
+        standing=EvidenceLevel.STATED,
+        evidence=(
+            "Runs that failed, diverged or were killed are paid for like the others.",
+            "A crash shows a part of what was paid for: steps taken twice are paid for twice, with new noise.",
+            *(
+                ("How many tries were made, of which points, and how all but the winner did is secret.",)
+                if context.drawn
+                else ()
+            ),
+            *_proposed(context),
+        ),
+    )
+
+
+def _proposed(context: Context) -> tuple[str, ...]:
+    """Who chose which points were run, and from what."""
+    proposed = context.sweep.plan.proposed
+    if proposed is None:
+        return ()
+    dearest = "the dearest point of its phase would be" if proposed.phases else "the dearest point would be"
+    scores = "noisy scores" if context.sweep.scored_privately else "scores on public records"
+    return (
+        f"{proposed.sampler_name} proposed which points were run, from the {scores} of the runs before. Their number, "
+        f"{proposed.trials}, was fixed beforehand, and each is paid for as {dearest} (adaptive "
+        "composition, Mironov 2017, Proposition 1; Zhu, Dong, Wang 2022, Theorem 10).",
+        "Where a point was run several times, maps show the mean of its runs.",
+    )
+
+
+def _not_covered(context: Context) -> Line:
+    others = context.bill.others
+    elsewhere = "Other sweeps of the same data: each has its own price, and prices add up."
+    if context.audience is Audience.CURATOR and others[0] > 0:
+        elsewhere = (
+            f"Other sweeps on this account, which took epsilon {epsilon_up(others[0])} at delta "
+            f"{delta_up(others[1])} besides; the account as a whole is at "
+            f"{epsilon_up(context.bill.reserved[0])}."
+        )
+    models = list(dict.fromkeys(_last(trial.config, "model") for trial in context.sweep.plan.trials))
+    return Line(
+        topic="Not covered",
+        text=(
+            "The choice of the architecture and of the grid, preprocessing, other looks at the same data, and timing."
+        ),
+        standing=EvidenceLevel.ASSUMED,
+        evidence=(
+            f"The architecture ({listed(models)}) and the grid, if chosen after looking at the data.",
+            "Preprocessing by constants that were taken from the data.",
+            *_started_from(context),
+            elsewhere,
+            "How long runs take, and whether they fail, is taken to depend on no record.",
+            *(
+                ("A try that was killed scores worst; it is taken that this may befall every try alike.",)
+                if context.drawn
+                else ()
+            ),
+        ),
+    )
+
+
+def _started_from(context: Context) -> tuple[str, ...]:
+    """Which models start from weights of their own: trained or frozen, these are taken for public."""
+    models = (trial.config.get("model", {}) for trial in context.sweep.plan.trials)
+    given = [class_name(model) for model in models if tag_of(name_of(model)) is None or name_of(model) == PUBLISHED]
+    if not any(given):
+        return ()
+    return (
+        f"The weights that {listed(list(dict.fromkeys(given)))} starts from, frozen ones among them, are taken for "
+        "public: no guarantee covers what they were trained on.",
+    )
+
+
+def _trust(context: Context) -> Line:
+    return Line(
+        topic="Trust",
+        text="The curator holds the data and the sweep's folder and is trusted with both; readers are not.",
+        standing=EvidenceLevel.ASSUMED,
+    )
+
+
+def _last(config: Mapping[str, object], group: str) -> str:
+    """What the class of a group is called."""
+    part = config.get(group)
+    return class_name(part) if isinstance(part, Mapping) else str(part)

@@ -1,0 +1,219 @@
+"""An account as a person reads it: what was charged for what, what is reserved and left, and what still fits.
+
+Said are *reserved* and *left*, each amount as the account's policy counts it. "Spent so far" would be another claim,
+which needs another theorem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from accounting.accountants.pld import Pld
+from accounting.accountants.rdp import Rdp
+from accounting.chain.entries import Entry, Kind
+from accounting.errors import DpsweepError
+from accounting.events import build as events
+from accounting.events.build import PlanEvent
+from accounting.json_files import in_words
+from accounting.ledger.account import Statement, limit_of
+from accounting.ledger.composition_policy import DELTA, EPSILON, exact, policy_to_json
+from accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
+from accounting.pricing.calibration import LARGEST_COUNT
+from accounting.pricing.panel import Panel
+from reports.content.formatting import count
+from sweeper.planning.remaining_budget import RemainingBudget
+
+SEARCH = "search"
+
+PANEL = Panel(claimants=(Pld(), Rdp()))
+"""Who says what more runs would cost: the tighter of two, as `accountant=auto` has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherRuns:
+    """How many more of what the last charge was for would still be admitted, and of which plan's kind they are."""
+
+    number: int
+    what: str
+    plan: str
+
+    def __str__(self) -> str:
+        how_many = "any number of" if self.number >= LARGEST_COUNT else str(self.number or "no")
+        ending = "" if self.number == 1 else "es" if self.what == SEARCH else "s"
+        return f"{how_many} more {self.what}{ending} like plan {self.plan}'s"
+
+
+def still_fits(statement: Statement) -> FurtherRuns | None:
+    """What would still be admitted of the last charge's kind; None where there is none, or nobody can price it.
+
+    Runs are counted as one more plan of them, at the same delta; where their costs differ, in the same mixture. A
+    search that tells of no runs is counted as a whole.
+    """
+    if statement.budget.vacuous:
+        return None
+    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and entry.body["event"]]
+    if not charges:
+        return None
+    last = charges[-1]
+    if _is_search(last):
+        return FurtherRuns(number=_charges_like(last, statement), what=SEARCH, plan=last.plan)
+    room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=last.body["delta"])
+    event, runs = _event(last), _runs(last)
+    try:
+        return FurtherRuns(number=_most(room, lambda more: _part(event, more, runs)), what="run", plan=last.plan)
+    except DpsweepError:
+        return None
+
+
+def show(statement: Statement) -> None:
+    """Prints an account: a row for every charge, then its amounts, then what still fits."""
+    console = Console(highlight=False, soft_wrap=True)
+    closed = " (closed: nothing more is charged on it)" if statement.balance.closed else ""
+    console.print(f"{statement.account}: {statement.budget}{closed}", style="bold")
+    if statement.charges:
+        console.print(_charges(statement))
+    console.print(_reserved_and_left(statement))
+    console.print(statement.policy.sharing(statement.budget))
+    if (fits := still_fits(statement)) is not None:
+        console.print(f"Still fits: {fits}.")
+
+
+def to_json(statement: Statement) -> dict[str, Any]:
+    """The same facts as plain values."""
+    budget, amounts, fits = statement.budget, _amounts(statement), still_fits(statement)
+    form: dict[str, Any] = in_words(
+        {
+            "account": statement.account,
+            "adjacency": budget.adjacency.value,
+            "unit": budget.unit,
+            "closed": statement.balance.closed,
+            "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
+            "policy": policy_to_json(statement.policy) | {"name": statement.policy.name},
+            "sharing": statement.policy.sharing(budget),
+            "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
+            "left": {name: float(left) for name, (_, left, _) in amounts.items()},
+            "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
+            "fits": None if fits is None else {"number": fits.number, "what": fits.what, "plan": fits.plan},
+            "charges": [_charge(entry) for entry in statement.charges],
+        }
+    )
+    return form
+
+
+def what_for(entry: Entry) -> str:
+    """What a charge pays for: how many runs, a search that does not tell, or what was noted."""
+    body = entry.body
+    if entry.kind in (Kind.OUTSIDE, Kind.RESTORED):
+        return str(body["note"])
+    if _is_search(entry):
+        return "1 search"
+    spares = body.get("spares", 0)
+    if not body["trials"]:
+        return f"{count(spares, 'run')} of points to be proposed"
+    runs = count(len(body["trials"]), "run")
+    words = f"{runs} and {count(spares, 'spare attempt')}" if spares else runs
+    return words if body["reason"] == "plan" else f"{words} again"
+
+
+def _charges(statement: Statement) -> Table:
+    """A row for every charge: its own claim, and what it takes of amounts that are no claim."""
+    table = Table()
+    others = [name for name in statement.policy.limits(statement.budget) if name not in (EPSILON, DELTA)]
+    for column in ("plan", "what for"):
+        table.add_column(column)
+    for column in (EPSILON, DELTA, *others):
+        table.add_column(column, justify="right")
+    for column in ("when", "who"):
+        table.add_column(column)
+    for entry in statement.charges:
+        takes = entry.body["takes"]
+        table.add_row(
+            entry.plan or entry.kind,
+            what_for(entry),
+            epsilon_up(float(entry.body[EPSILON])),
+            delta_up(entry.body[DELTA]),
+            *(epsilon_up(float(takes[name])) if name in takes else "none" for name in others),
+            entry.at,
+            entry.who,
+        )
+    return table
+
+
+def _reserved_and_left(statement: Statement) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "reserved", "left", "of"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, (reserved, left, limit) in _amounts(statement).items():
+        up, down = (delta_up, delta_down) if name == DELTA else (epsilon_up, epsilon_down)
+        table.add_row(name, up(reserved), down(left), limit_of(name, limit))
+    return table
+
+
+def _charge(entry: Entry) -> dict[str, Any]:
+    body = entry.body
+    return {
+        "kind": entry.kind,
+        "plan": entry.plan,
+        "for": what_for(entry),
+        "reason": body["reason"],
+        "runs": len(body["trials"]),
+        "spares": body.get("spares", 0),
+        "epsilon": body["epsilon"],
+        "delta": body["delta"],
+        "takes": dict(body["takes"]),
+        "at": entry.at,
+        "who": entry.who,
+    }
+
+
+def _amounts(statement: Statement) -> dict[str, tuple[Decimal, Decimal, Decimal]]:
+    """(reserved, left, limit) of every amount that the policy counts."""
+    balance = statement.balance
+    room = RemainingBudget(balance=balance, panel=PANEL, delta=0.0)
+    return {
+        name: (balance.reserved.get(name, Decimal(0)), room.left.get(name, Decimal(0)), limit)
+        for name, limit in balance.policy.limits(balance.budget).items()
+    }
+
+
+def _is_search(entry: Entry) -> bool:
+    return list(entry.body["trials"]) == [entry.plan]
+
+
+def _runs(entry: Entry) -> int:
+    """How many attempts the charge pays for."""
+    return len(entry.body["trials"]) + int(entry.body.get("spares", 0))
+
+
+def _event(entry: Entry) -> PlanEvent:
+    return PlanEvent(**{name: events.from_json(part) for name, part in entry.body["event"].items()})
+
+
+def _most(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
+    """The largest count that is admitted, looked for from where Renyi curves alone, which are cheap, are sure of it."""
+    sure = replace(room, panel=Panel(claimants=(Rdp(),))).most(event_of, LARGEST_COUNT)
+    return sure + room.most(lambda more: event_of(sure + more), LARGEST_COUNT - sure)
+
+
+def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
+    """What `more` of such `runs` do; every access is rounded up."""
+    return PlanEvent(
+        **{
+            name: events.compose(events.repeat(leaf, -(-times * more // runs)) for leaf, times in events.flatten(part))
+            for name, part in event.parts.items()
+        }
+    )
+
+
+def _charges_like(entry: Entry, statement: Statement) -> int:
+    """How often the very same charge would still be admitted."""
+    takes: Mapping[str, float] = entry.body["takes"]
+    left = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).left
+    counts = [left.get(name, Decimal(0)) // exact(more) for name, more in takes.items() if more > 0]
+    return min(LARGEST_COUNT, *map(int, counts)) if counts else LARGEST_COUNT

@@ -1,0 +1,206 @@
+"""`dpsweep budget ...`: accounts shown, opened, raised, closed, charged, verified, restored; all on the record.
+
+What changes an account names its data set, by the name that `dataset=` takes or by the account's own; what cannot be
+read as a whole changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from accounting.errors import BadInput, LedgerDamaged
+from accounting.guarantee import Guarantee
+from accounting.ledger.account import Statement
+from accounting.ledger.composition_policy import Policy, policy_from_config
+from accounting.ledger.ledger import Ledger
+from accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
+from accounting.validation import as_written
+from sweeper.commands.hydra_app import CONF
+from sweeper.commands.restore import restore_ledger
+from sweeper.planning.limits import amount, require_no_typo
+from sweeper.planning.plan_builder import read_budget
+
+JSON = "--json"
+NAMES = ("dataset", "dataset.name")
+AMOUNTS = ("budget.epsilon", "budget.delta")
+
+
+def budget(arguments: Sequence[str]) -> None:
+    """`dpsweep budget [VERB] ...`; without a verb, shows."""
+    if {"-h", "--help"} & set(arguments):
+        print("\n".join(str(verb.__doc__) for verb in VERBS.values()))
+        return
+    first = arguments[0] if arguments else ""
+    verb = "show" if not first or "=" in first or first.startswith("-") else first
+    if verb not in VERBS:
+        raise BadInput(f"Expected `dpsweep budget {verb}` to be one of {', '.join(VERBS)}.")
+    VERBS[verb](arguments[1:] if first == verb else arguments)
+
+
+def show(arguments: Sequence[str]) -> None:
+    """`dpsweep budget [show] [dataset=NAME] [--json]`: what is reserved, left, and still fits."""
+    ledger, words = Ledger(Ledger.locate()), [word for word in arguments if word != JSON]
+    names = [_account(_read(words, NAMES), ledger)] if words else ledger.accounts()
+    _print([ledger.statement(name) for name in names], arguments)
+    if not names and JSON not in arguments:
+        print(f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one.")
+
+
+def open_account(arguments: Sequence[str]) -> None:
+    """`dpsweep budget open dataset=NAME budget.epsilon=E budget.delta=D [policy=renyi policy.order=...]`: a new one."""
+    words = [word for word in arguments if word != JSON]
+    _require_name(words)
+    config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
+    ledger = Ledger(Ledger.locate())
+    _print([ledger.open(str(config.dataset.name), _claim(read_budget, config), _policy(config))], arguments)
+
+
+def raise_budget(arguments: Sequence[str]) -> None:
+    """`dpsweep budget raise dataset=NAME budget.epsilon=E budget.delta=D`: a higher one; what is left out stays."""
+    given = _read([word for word in arguments if word != JSON], (*NAMES, *AMOUNTS))
+    ledger = Ledger(Ledger.locate())
+    account = _account(given, ledger)
+    asked = {key.partition(".")[2]: amount(key, _number(key, given[key])) for key in AMOUNTS if key in given}
+    higher = _claim(replace, ledger.statement(account).budget, **asked)
+    _print([ledger.raise_budget(account, higher)], arguments)
+
+
+def close(arguments: Sequence[str]) -> None:
+    """`dpsweep budget close dataset=NAME`: nothing more is charged on it, ever."""
+    ledger = Ledger(Ledger.locate())
+    account = _account(_read([word for word in arguments if word != JSON], NAMES), ledger)
+    _print([ledger.close(account)], arguments)
+
+
+def charge(arguments: Sequence[str]) -> None:
+    """`dpsweep budget charge dataset=NAME --epsilon E --delta D --note TEXT`: what was spent outside this tool."""
+    spent, words = _spent([word for word in arguments if word != JSON])
+    require_no_typo("budget.epsilon", spent["epsilon"], "--epsilon")
+    ledger = Ledger(Ledger.locate())
+    account = _account(_read(words, NAMES), ledger)
+    cost = _claim(replace, ledger.statement(account).budget, epsilon=spent["epsilon"], delta=spent["delta"])
+    statement = ledger.record_outside(account, cost, spent["note"].strip())
+    _print([statement], arguments)
+    limits = statement.policy.limits(statement.budget)
+    if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
+        print(
+            f"More {' and '.join(over)} is reserved on {account} now than its budget allows; it is recorded all the "
+            "same, since it happened.",
+            file=sys.stderr,
+        )
+
+
+def verify(arguments: Sequence[str]) -> None:
+    """`dpsweep budget verify [FOLDER...]`: the ledger's chain, and sweep folders against it."""
+    ledger, folders = Ledger(Ledger.locate()), list(map(Path, arguments))
+    ends = [end for folder in folders for end in remembered_ends(folder)]
+    entries = ledger.verify(ends)
+    for folder in folders:
+        if not (folder / "plan.json").is_file():
+            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
+    if not entries:
+        raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
+    print(f"{ledger.name}: {entries} entries, the chain is whole.")
+    for folder in folders:
+        print(verify_folder(folder, ledger))
+    verify_copies(folders)
+
+
+VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "show": show,
+    "open": open_account,
+    "raise": raise_budget,
+    "close": close,
+    "charge": charge,
+    "verify": verify,
+    "restore": restore_ledger,
+}
+
+
+def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
+    from sweeper.commands import account_statement as passbook
+
+    if JSON in arguments:
+        with as_written("the ledger", LedgerDamaged):
+            print(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
+        return
+    with as_written("the ledger", LedgerDamaged):
+        for statement in statements:
+            passbook.show(statement)
+
+
+def _spent(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """What a charge from outside says by its flags, and the words beside them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--epsilon", type=float)
+    parser.add_argument("--delta", type=float)
+    parser.add_argument("--note")
+    try:
+        found, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as cause:
+        raise BadInput(f"Expected --epsilon and --delta to be numbers: {cause}.") from cause
+    if found.epsilon is None or found.delta is None or not (found.note or "").strip():
+        raise BadInput("Expected --epsilon, --delta and --note: what was spent on these data elsewhere, and for what.")
+    return vars(found), rest
+
+
+def _read(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    """The values of `key=value` words, the data set's name among them; any other word is refused."""
+    given = dict(word.partition("=")[::2] for word in words)
+    for key in given:
+        if key not in keys:
+            raise BadInput(f"Expected {key} to be one of {', '.join(keys)}.")
+    _require_name(words)
+    return given
+
+
+def _require_name(words: Sequence[str]) -> None:
+    """The default data set is nobody's wish where an account is meant."""
+    if not any(word.partition("=")[0] in NAMES and word.partition("=")[2] for word in words):
+        raise BadInput("Expected dataset=NAME: which account is meant.")
+
+
+def _account(given: Mapping[str, str], ledger: Ledger) -> str:
+    """The account that is meant: by its own name, or by the data set whose it is."""
+    name = given.get("dataset.name") or given["dataset"]
+    if name in ledger.accounts():
+        return name
+    return str(_config([f"{key}={given[key]}" for key in NAMES if key in given]).dataset.name)
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"Expected {key}={text!r} to be a number.") from None
+
+
+def _claim(make: Callable[..., Guarantee], *arguments: Any, **numbers: Any) -> Guarantee:
+    """What `make` makes of numbers that a user typed; what is wrong with them is one sentence."""
+    try:
+        return make(*arguments, **numbers)
+    except (ValueError, TypeError) as cause:
+        raise BadInput(str(cause)) from cause
+
+
+def _policy(config: DictConfig) -> Policy:
+    if missing := sorted(OmegaConf.missing_keys(config.policy)):
+        raise BadInput(
+            f"Expected policy.{', policy.'.join(missing)} to be given: they are fixed when an account is opened."
+        )
+    form: Any = OmegaConf.to_container(config.policy, resolve=True)
+    return policy_from_config(form)
+
+
+def _config(overrides: Sequence[str]) -> DictConfig:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides))

@@ -1,0 +1,104 @@
+"""`dpsweep VERB ...`: a thin shell over the library, with Hydra overrides behind the verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from accounting.errors import BadInput, ExitCode
+from accounting.ledger.ledger import Ledger
+from sweeper.commands import budget
+from sweeper.commands import hydra_app as app
+
+
+def main() -> None:
+    """The console script."""
+    verbs: dict[str, tuple[Callable[[list[str]], None], str]] = {
+        "sweep": (
+            app.main,
+            "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
+        ),
+        "plan": (plan, "print what a sweep would cost and how long it would take; changes nothing"),
+        "budget": (budget.budget, f"show accounts [dataset=NAME] [--json]; or {', '.join(budget.VERBS)}: --help"),
+        "verify": (budget.verify, "check the ledger's chain, and sweep folders against it"),
+        "report": (report, "render a sweep folder's curator/report.html again"),
+        "release": (release, "write a sweep folder's release/: only what the rule lets out"),
+        "export": (export, "write a sweep folder's export/: the winner's weights, configuration and model card"),
+    }
+    parser = argparse.ArgumentParser(
+        prog="dpsweep",
+        description="Hyperparameter sweeps over private training, priced as a whole.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="verbs:\n"
+        + "\n".join(f"  {verb:8} {text}" for verb, (_, text) in verbs.items())
+        + "\n\nexit codes:\n"
+        + "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode),
+    )
+    parser.add_argument("verb", choices=verbs, metavar="verb")
+    if sys.argv[1:2] == ["-sc"]:
+        _complete(sys.argv[1:], tuple(verbs))
+        return
+    known, rest = parser.parse_known_args(sys.argv[1:2])
+    with app.one_sentence():
+        verbs[known.verb][0](rest + sys.argv[2:])
+
+
+def _complete(arguments: list[str], verbs: Sequence[str]) -> None:
+    """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then what Hydra knows."""
+    program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
+    verb, space, overrides = line.lstrip().partition(" ")
+    if "install" not in " ".join(arguments) and not space:
+        print(*(known for known in verbs if known.startswith(verb)))
+        return
+    if verb == "budget":
+        within, space, after = overrides.lstrip().partition(" ")
+        if not space and "=" not in within:
+            print(*(known for known in budget.VERBS if known.startswith(within)))
+        overrides = after if within in budget.VERBS else overrides
+    os.environ["COMP_LINE"] = f"{program} {overrides}"
+    app.main(arguments)
+
+
+def plan(arguments: list[str]) -> None:
+    """`dpsweep plan OVERRIDES`."""
+    app.main([*arguments, "hydra.sweeper.verb=plan"])
+
+
+def report(arguments: list[str]) -> None:
+    """`dpsweep report FOLDER...`."""
+    from reports.pages.curator_page import write_report
+
+    for folder in _folders(arguments):
+        print(write_report(folder, Ledger(Ledger.locate())))
+
+
+def release(arguments: list[str]) -> None:
+    """`dpsweep release FOLDER...`."""
+    from reports.pages.release import write_release
+
+    for folder in _folders(arguments):
+        print(write_release(folder, Ledger(Ledger.locate())))
+
+
+def export(arguments: list[str]) -> None:
+    """`dpsweep export FOLDER...`."""
+    from reports.pages.model_export import write_export
+
+    for folder in _folders(arguments):
+        print(write_export(folder, Ledger(Ledger.locate())))
+
+
+def _folders(arguments: Sequence[str]) -> list[Path]:
+    if not arguments:
+        raise BadInput("Expected a sweep folder, as the last line of a sweep names it (sweeps/DATASET/PLAN).")
+    for folder in map(Path, arguments):
+        if not (folder / "plan.json").is_file():
+            raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
+    return [Path(folder) for folder in arguments]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The Hydra application, and its errors in one sentence with an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from accounting.errors import BadInput, DpsweepError, ExitCode
+from sweeper.commands.experiment_scale import scaled
+from sweeper.commands.hydra_door import refuse_job, refuse_words
+from sweeper.coordinator.signals import AGAIN, REPEAT_ALL, same_command
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
+    words = [REPEAT_ALL if word == AGAIN else word for word in scaled(arguments)]
+    if not any(word.startswith(("-", "hydra.mode")) for word in words):
+        words.append("--multirun")  # without it Hydra, where a choice is wrong, complains about the lists instead
+    sys.argv = [sys.argv[0], *words]
+    _refuse_spaces(arguments)
+    refuse_words(arguments)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
+
+
+class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
+    """Turns an exception that leaves the block into one sentence on stderr and its exit code.
+
+    `HYDRA_FULL_ERROR=1` shows the traceback too.
+    """
+
+    def __enter__(self) -> None:
+        self._full = bool(os.environ.get("HYDRA_FULL_ERROR"))
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra hands exceptions over instead of printing them
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is written: Ctrl-C while Python shuts down just ends it
+        if error is None:
+            return
+        if isinstance(error, SystemExit):
+            if isinstance(error.code, ExitCode):
+                _say(error.code)
+            if not isinstance(error.code, DpsweepError):
+                return
+            error = error.code
+        sentence, code = _explain(error)
+        if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
+            traceback.print_exception(error)
+        print(sentence, file=sys.stderr)
+        _say(code)
+        sys.exit(code)
+
+
+def _say(code: ExitCode) -> None:
+    print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
+
+
+def _explain(error: BaseException) -> tuple[str, ExitCode]:
+    """The sentence and the exit code of an exception."""
+    if isinstance(error, DpsweepError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return (
+            f"Stopped at once. What had started stays charged; the same command goes on: {same_command()}",
+            ExitCode.STOPPED,
+        )
+    if isinstance(error, (HydraException, OmegaConfBaseException)):
+        return _first_sentence(str(error)), ExitCode.BAD_INPUT
+    if isinstance(error, OSError):
+        return (
+            f"A file cannot be written or read: {error}. Once that is mended, the same command goes on: "
+            f"{same_command()}",
+            ExitCode.DISK_FAILED,
+        )
+    return f"{type(error).__name__}: {error}", ExitCode.BUG
+
+
+def _first_sentence(message: str) -> str:
+    """Hydra's message in one line, without the positions and hints that it prints below."""
+    head, _, _ = message.partition("Config search path:")
+    lines = [line.strip() for line in head.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
+    return " ".join(" ".join(kept).split())
+
+
+def _refuse_spaces(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if argument.endswith(",") and "=" in argument:
+            raise BadInput(
+                f"Expected {argument} to go on after its comma: write values without spaces, as in lr=0.1,0.2."
+            )

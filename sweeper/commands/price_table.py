@@ -1,0 +1,219 @@
+"""What a plan costs, under its own rule and under every other, printed before anything is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from accounting.cautions import cautions, is_large
+from accounting.ledger.account import Statement
+from accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
+from accounting.pricing.rule_prices import Offer, cheapest
+from accounting.records.step_log import steps_priced
+from accounting.selection.interface import Disclosure
+from sweeper.planning.alternatives import RequiredNoise, admits, what_fits
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.planning.remaining_budget import RemainingBudget
+from sweeper.planning.subsample_alternative import alternative
+from sweeper.trial.spec import declare
+from trainers.declarations.scores import metric_of_score
+
+_WORDS = {
+    Disclosure.ALL_SCORES: "everything",
+    Disclosure.WINNER_SCORE: "the winner and its score",
+    Disclosure.WINNER: "which point won",
+}
+_UNPROTECTED = (("the whole search", "PROTECTS NOBODY: you declared these data public (dataset.public=true)"),)
+_SHORT = {
+    "everything": "all",
+    "the winner and its score": "winner",
+    "which point won": "its index",
+    "nothing": "nothing",
+}
+
+
+def show_offers(
+    priced: PricedPlan,
+    offers: Sequence[Offer],
+    room: RemainingBudget,
+    fits: Mapping[str, RequiredNoise | None],
+    wanted: str,
+) -> None:
+    """Prints what the search would cost under each rule, the cheapest first; `fits` holds the noise that each needs."""
+    console = Console(highlight=False, soft_wrap=True)
+    best = cheapest(offers, wanted)
+    title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
+    table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("rule", no_wrap=True)
+    for column in ("tries", "luck", "epsilon"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("shows", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    for column in ("needs", "alone") if fits else ():
+        table.add_column(column, justify="right", no_wrap=True)
+    for offer in sorted(offers, key=lambda offer: offer.epsilon):
+        taken = offer.rule == priced.rule
+        table.add_row(
+            f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}{'' if offer.runs else '-'}".rstrip(),
+            f"{offer.expected_tries:.4g}",
+            f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
+            "none" if offer.quote is None else epsilon_up(offer.epsilon),
+            _SHORT[shown(offer.rule.discloses)],
+            "yes" if admits(priced, offer, room) else "no",
+            *(_fit(fits[offer.label]) if fits else ()),
+            style="bold" if taken else None,
+        )
+    console.print(table)
+    console.print("tries: expected runs; luck: the chance to have tried one of the best 10 % of the points")
+    if fits:
+        console.print(
+            "needs: the noise multiplier at which the search fits what is left; alone: what one run costs then"
+        )
+    console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={wanted})")
+    if not all(offer.runs for offer in offers):
+        console.print("- is priced here, but not run by this version")
+    for offer in offers:
+        if offer.quote is None:
+            console.print(f"{offer.label}: {offer.refusal}")
+
+
+def show(priced: PricedPlan, statement: Statement | None, seconds: float | None, device: str) -> None:
+    """Prints the plan's own price: the whole search first, what others would have quoted last."""
+    plan = priced.plan
+    console = Console(highlight=False)
+    table = Table(title=f"Plan {plan.id} on {plan.account}", show_header=False, title_justify="left", pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    methods = sorted({trial.method for trial in plan.trials})
+    count = {method: sum(trial.method == method for trial in plan.trials) for method in methods}
+    table.add_row("points", f"{len(plan.trials)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
+    if plan.proposed is not None:
+        chosen = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
+        table.add_row("runs", f"{plan.proposed.trials}, {chosen}")
+    if plan.spares:
+        table.add_row("spare attempts", f"{plan.spares}, paid for like the dearest run, for what is killed")
+    steps = sorted({trial.config["steps"] for trial in plan.trials})
+    lost = sorted({steps_priced(trial) - trial.config["steps"] for trial in plan.trials} - {0})
+    again = f", and {' or '.join(map(str, lost))} that a crash may make run twice" if lost else ""
+    table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
+    table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
+    for name, said in _UNPROTECTED if plan.public else _price(priced):
+        table.add_row(name, said)
+    noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
+    other = alternative(priced)
+    table.add_row("noise multiplier", ", ".join(map(noise_down, noises)) + (f"; {other}" if other else ""))
+    if plan.shared:
+        table.add_row("subsamples", "the same for all runs at every step, and priced as that")
+    table.add_row("scores", _scores(priced))
+    table.add_row("budget", _budget(priced, statement))
+    if not plan.public:
+        table.add_row(
+            "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
+        )
+    table.add_row("time", f"about {duration(seconds)} on {device}" if seconds is not None else "unknown")
+    console.print(table)
+    for note in plan.notes:
+        console.print(note)
+    for sentence in () if plan.public else _cautions(priced):
+        console.print(sentence)
+
+
+def show_what_fits(
+    priced: PricedPlan, offers: Sequence[Offer], room: RemainingBudget, fits: Mapping[str, RequiredNoise | None]
+) -> None:
+    """Prints what would fit instead, where the plan itself does not."""
+    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    if room.open(takes) and not room.balance.admits(takes):
+        own = next((fits.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
+        Console(highlight=False).print(what_fits(priced, priced.plan.trials, room, offers, own))
+
+
+def shown(discloses: frozenset[Disclosure]) -> str:
+    """In a word, what a rule lets out."""
+    return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that a person would use."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
+    """What the search costs, who says so, and what it costs at least."""
+    plan, quote = priced.plan, priced.quote
+    what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
+    yield "the whole search", what
+    yield "accountants", "; ".join(_voices(priced))
+    if quote.lower > 0:
+        yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
+
+
+def _cautions(priced: PricedPlan) -> Iterator[str]:
+    """What a large epsilon or delta of the search means, and a large delta of its account."""
+    plan, units = priced.plan, priced.units
+    yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
+    if is_large(plan.budget.delta, units):
+        yield (
+            f"The account's own delta, {delta_up(plan.budget.delta)}, is 1 / {units} or more: all sweeps on it "
+            f"together may promise no single {plan.unit} anything."
+        )
+
+
+def _voices(priced: PricedPlan) -> list[str]:
+    bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
+    said = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
+    apart = [f"{epsilon_up(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
+    return said + apart + [f"{name} gives no bound" for name in priced.quote.refusals]
+
+
+def _scores(priced: PricedPlan) -> str:
+    score = declare(priced.plan.trials[0].config).score
+    if priced.plan.public:
+        return score.statement
+    metric = metric_of_score(score)
+    name = "" if metric is None else f"{metric.label}, "
+    if priced.plan.event.validation is None:
+        return f"{name}exact, on a test set declared public; not charged"
+    return (
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, "
+        f"epsilon {epsilon_up(priced.quote.parts['validation'])}; they are not trained on, so the larger part counts"
+    )
+
+
+def _budget(priced: PricedPlan, statement: Statement | None) -> str:
+    public = priced.plan.public
+    if statement is not None and statement.budget.vacuous != public:
+        promise = "private" if public else "declared public"
+        return f"REFUSED: the account was opened for data {promise}"
+    if public:
+        return "an account of its own for data declared public: nothing runs out"
+    room = RemainingBudget.of(priced, statement)
+    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    if statement is None:
+        budget = priced.plan.budget
+        fits = _fits(room.balance.admits(takes))
+        return f"the account opens with epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}: {fits}"
+    left = _left(room, takes)
+    if any(entry.plan == priced.plan.id for entry in statement.charges):
+        return f"already charged; {left}"
+    return f"{left}: {_fits(room.balance.admits(takes))}"
+
+
+def _left(room: RemainingBudget, takes: Mapping[str, float]) -> str:
+    """What is left of all that such a plan takes."""
+    if room.balance.closed:
+        return "the account was closed"
+    return f"{room.balance.room(takes)} left ({room.balance.policy.name})"
+
+
+def _fits(fits: bool) -> str:
+    return "it fits" if fits else "IT DOES NOT FIT"
+
+
+def _fit(found: RequiredNoise | None) -> tuple[str, str]:
+    return ("none", "") if found is None else (f"{noise_up(found.noise_multiplier)}", epsilon_up(found.single_run))

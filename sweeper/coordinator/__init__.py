@@ -1,0 +1,1 @@
+"""The coordinator of a sweep: admission, attempts, workers and hidden searches."""

@@ -1,0 +1,119 @@
+"""A sweep whose points a sampler proposes: one charge for all turns beforehand, then a few proposals at a time.
+
+The charge names no runs, since nobody knows them yet: it is for as many attempts as there are turns, at whichever
+points. The order is
+
+    charge -> proposals.json -> start -> a receipt per run -> results -> the next proposals
+
+and a coordinator that dies anywhere in between goes on from there: what was proposed runs, and the sampler is told anew
+what came of every run. As many proposals are made at once as the launcher runs at once. A run that fails or is killed
+has used its turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container
+from dataclasses import dataclass
+
+from accounting.errors import BadInput
+from accounting.ledger.ledger import Ledger
+from accounting.records.plan import Plan, Trial
+from accounting.records.proposal_file import choices_of, read_proposals, run_at, store_proposals
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import TrialResult
+from sweeper.coordinator.admission import Retry, admit, open_account
+from sweeper.coordinator.attempt_state import AttemptStates
+from sweeper.coordinator.launches import launch, reconcile
+from sweeper.coordinator.work import LedgerAttemptLog, RunQueue
+from sweeper.planning.optuna_samplers import Seen, propose
+from sweeper.planning.plan_builder import PricedPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposer:
+    """What proposes the runs of the turns that are left, from the results in the sweep's folder."""
+
+    plan: Plan
+    folder: SweepFolder
+    book: LedgerAttemptLog
+
+    def more(self, many: int) -> tuple[Trial, ...]:
+        """The runs of the next turns, at most so `many`, stored before any of them begins.
+
+        None once every turn was taken, and none while a run that was proposed before waits: then a launcher does not
+        work, or the sweep is being stopped. A phase begins when the one before it is over.
+        """
+        proposals, where = read_proposals(self.plan, self.folder.proposals), self.book.standing()
+        taken, left = choices_of(self.plan)[: len(proposals)], choices_of(self.plan)[len(proposals) :]
+        if not left or where.fresh or where.interrupted or self.folder.stop.exists():
+            return ()
+        if where.working and taken[-1] != left[0]:
+            return ()
+        seen = self._seen(proposals, where)
+        for _ in itertools.takewhile(lambda choice: choice == left[0], left[:many]):
+            seen.append(Seen(point=propose(self.plan, seen)))
+        runs = store_proposals(self.plan, self.folder.proposals, [run.point for run in seen])
+        return runs[len(proposals) :]
+
+    def _seen(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
+        """Every run so far as the sampler is told of it."""
+        at_work = {run.id for run in where.working}
+        finished = {run.id for run in where.finished}
+        return [
+            Seen(
+                point=point,
+                ended=run.id not in at_work,
+                score=self._score(run) if run.id in finished else None,
+            )
+            for point, run in zip(proposals, self.folder.runs(self.plan), strict=True)
+        ]
+
+    def _score(self, run: Trial) -> float | None:
+        result = TrialResult.read(self.folder.trial(run.id))
+        return None if result is None or result.score is None else result.score["value"]
+
+
+def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
+    """The work of a plan whose points are proposed, admitted."""
+    plan = priced.plan
+    try_out(plan)
+    open_account(priced, ledger)
+    reconcile(plan, ledger, folder)
+    recover(plan, folder, ledger.statement(plan.account, plan.id).attempts(plan.id).started)
+    due = admit(priced, ledger, folder, retry)
+    to_come = due or len(read_proposals(plan, folder.proposals)) < len(choices_of(plan))
+    nonce = launch(plan, ledger, folder.private) if to_come else ""
+    book = LedgerAttemptLog(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
+    return RunQueue(
+        total=len(choices_of(plan)),
+        due=due,
+        more=Proposer(plan=plan, folder=folder, book=book).more,
+        book=book,
+        notice="",
+        idle=f"All {len(choices_of(plan))} runs of this plan are over; nothing is run or charged.",
+        losses="runs failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "
+        "for the killed ones again and repeats them.",
+    )
+
+
+def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
+    """Stores again what was proposed and begun, by the ledger, where somebody deleted the folder."""
+    proposals = list(read_proposals(plan, folder.proposals))
+    known = len(proposals)
+    for turn in range(known, len(choices_of(plan))):
+        begun = [point for point in range(len(plan.trials)) if run_at(plan, turn, point).id in started]
+        if not begun:
+            break
+        proposals.append(begun[0])
+    if len(proposals) > known:
+        store_proposals(plan, folder.proposals, proposals)
+
+
+def try_out(plan: Plan) -> None:
+    """Raises `BadInput` unless the sampler proposes something at the last turn, after scores that were made up."""
+    *before, _ = enumerate(choices_of(plan))
+    try:
+        propose(plan, [Seen(point=own[turn % len(own)], ended=True, score=turn % 7 / 7) for turn, own in before])
+    except Exception as cause:
+        raise BadInput(f"Expected search to be a sampler that proposes points of this grid: {cause}.") from cause

@@ -1,0 +1,178 @@
+"""Plan to charge, or refusal: what is still to be run, and that it is paid for before any of it is.
+
+An attempt is *finished* when its result file says so, *interrupted* when it may go on from a checkpoint, *killed* when
+the ledger says that it started and it can no longer end here, also when somebody deleted, copied or restored the
+folder. Finished attempts are neither run nor charged again; interrupted ones go on, and points that never began run, on
+the charge that they have; killed ones take a spare attempt, are a new charge, or are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from accounting.errors import BadInput, BudgetRefused
+from accounting.events.build import PlanEvent
+from accounting.ledger.account import Attempts, Statement
+from accounting.ledger.ledger import Ledger, refusal
+from accounting.ledger.receipt import Receipt
+from accounting.notation import typed
+from accounting.pricing.panel import Quote
+from accounting.records.charged_events import paid_for
+from accounting.records.plan import Plan, Trial
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import Status, TrialResult
+from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
+from sweeper.planning.alternatives import advice
+from sweeper.planning.plan_builder import PricedPlan
+
+
+class Retry(StrEnum):
+    """Which attempts a repeated command pays for again."""
+
+    KILLED = "killed"
+    FAILED = "failed"
+    ALL = "all"
+    NONE = "none"
+
+
+def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
+    """Where each trial stands, by the ledger first and the files second."""
+    for trial in folder.runs(plan):
+        started = attempts.started[trial.id]
+        if not started:
+            yield trial, AttemptState.FRESH
+            continue
+        ended = attempts.end_of(trial.id, started) is not None
+        yield trial, stage_of(folder.place(trial.id), trial, started, ended=ended)
+
+
+def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> tuple[Trial, ...]:
+    """Charges what is not yet charged and returns the runs that are due, or raises `BudgetRefused`.
+
+    The first time, the whole plan is one charge; later, attempts to repeat are another one, unless spare ones are left
+    or a repetition that was paid for never began.
+    """
+    plan = priced.plan
+    open_account(priced, ledger)
+    attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    _refuse_strangers(plan, folder, attempts)
+    if retry is not Retry.ALL:
+        _refuse_paid_results(plan, folder, attempts)
+    if not attempts.charges:
+        names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
+        spares = plan.spares + (plan.proposed.trials if plan.proposed else 0)
+        charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
+        return folder.runs(plan)
+    where = AttemptStates.of(stages(plan, folder, attempts))
+    asked = {
+        Retry.KILLED: where.killed,
+        Retry.FAILED: where.killed + where.failed,
+        Retry.ALL: where.killed + where.failed + where.finished,
+        Retry.NONE: (),
+    }[retry]
+    ended = where.killed + where.failed + where.finished
+    paid = [trial for trial in ended if attempts.started[trial.id] < attempts.covered[trial.id]]
+    again = tuple(trial for trial in ended if trial in asked or trial in paid)
+    unpaid = [trial for trial in again if trial not in paid]
+    if beyond := unpaid[_free(plan, attempts) :]:
+        event = priced.rule.event(paid_for([trial.event for trial in beyond], shared=plan.shared))
+        quote = priced.panel.quote(event, plan.delta, plan.adjacency, plan.unit)
+        charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
+    return where.fresh + where.interrupted + again
+
+
+def open_account(priced: PricedPlan, ledger: Ledger) -> None:
+    """Opens the account where it is new; a budget that the user typed must be the account's."""
+    plan = priced.plan
+    (ledger.use if priced.budget_given else ledger.find)(plan.account, plan.budget)
+
+
+def raised_since(priced: PricedPlan, statement: Statement) -> str:
+    """Says that the budget which the user typed is an earlier one of the account's; nothing where it is the last."""
+    named, now = priced.plan.budget, statement.budget
+    if not priced.budget_given or named not in statement.recorded_budgets or named == now:
+        return ""
+    budget = f"epsilon {typed(named.epsilon)}, delta {typed(named.delta)}"
+    return (
+        f"The budget of {statement.account} was raised to epsilon {typed(now.epsilon)}, delta {typed(now.delta)} "
+        f"since; this command names {budget}. The account's budget counts."
+    )
+
+
+def _free(plan: Plan, attempts: Attempts) -> int:
+    """The spare attempts that no turn to come needs."""
+    turns = 0 if plan.proposed is None else plan.proposed.trials - len(+attempts.started)
+    return attempts.spares - turns
+
+
+def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
+    """Attempts that this ledger never started were charged elsewhere, or nowhere."""
+    for trial in folder.runs(plan):
+        attempt = attempts.started[trial.id] + 1
+        if Receipt.claimed(folder.trial(trial.id), attempt):
+            raise BadInput(
+                f"Expected {folder.root} to hold no attempts but those of the ledger {plan.account} is kept in; "
+                f"attempt {attempt} at trial {trial.id} is not in it. Use the ledger that it was run with "
+                "(DPSWEEP_LEDGER), or another hydra.sweep.dir."
+            )
+
+
+def _refuse_paid_results(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
+    """Raises `BadInput` where the folder holds a finished, paid result and the ledger a newer attempt at its trial."""
+    for trial in folder.runs(plan):
+        result, started = TrialResult.read(folder.trial(trial.id)), attempts.started[trial.id]
+        if result is not None and result.attempt < started and result.status is Status.FINISHED:
+            raise BadInput(
+                f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
+                f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "
+                "Nothing was overwritten. `dpsweep report` shows this folder as it is; to go on with the newest "
+                "attempts give another hydra.sweep.dir, and to repeat all of them here --again."
+            )
+
+
+def charge(
+    ledger: Ledger,
+    priced: PricedPlan,
+    trials: Sequence[Trial],
+    event: PlanEvent,
+    quote: Quote,
+    reason: str,
+    names: Sequence[str],
+    spares: int = 0,
+) -> None:
+    """Takes the price of `event`, a search over these points, out of the account, or says what would fit.
+
+    `names` are what the ledger is to start one attempt at each of; `spares` are attempts at whatever is started.
+    Raises `BadInput` where delta is 1 / units or more and nobody accepted that.
+    """
+    plan = priced.plan
+    priced.require_small_delta()
+    try:
+        ledger.charge(
+            plan.account,
+            plan=plan.id,
+            trials=names,
+            cost=quote.guarantee,
+            record=_record(priced, quote, reason),
+            event=event,
+            spares=spares,
+        )
+    except BudgetRefused:
+        statement = ledger.statement(plan.account, plan.id)
+        raise BudgetRefused(f"{refusal(statement, quote.guarantee)} {advice(priced, trials, statement)}") from None
+
+
+def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
+    accepted = {} if priced.accepted_delta is None else {"accepted_delta": priced.accepted_delta}
+    return accepted | {
+        "reason": reason,
+        "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
+        "claimed_by": quote.claimed_by,
+        "bounds": dict(quote.bounds),
+        "refusals": dict(quote.refusals),
+        "parts": dict(quote.parts),
+        "attack": quote.lower,
+        "units": priced.units,
+    }

@@ -1,0 +1,243 @@
+"""A search that hides its losers: one charge, one start and one end in the ledger, whatever its draw says.
+
+The number of tries and what became of each are as secret as the noise, so they stand nowhere but in the sweep's own
+folder and in the private store. The ledger, which several people may read, sees one attempt at the search as a whole,
+and closes it at once, since the time of its end would tell how many tries there were. It hears of every launch of a
+coordinator, never of a try. The order is
+
+    draw, in memory -> charge -> draw.json -> search record in the store -> start and settle -> launch
+        -> a receipt per try -> outcome in the store -> outcome.json
+
+and a coordinator that dies anywhere in between goes on from there, with the draw that is stored. What has begun is
+never begun again: another try in place of one that died would depend on how the first one went. A draw that is lost
+takes its search with it; another search is another charge. Where the store is lost or says something else than the
+folder, nothing trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import SystemRandom
+
+from accounting.chain.entries import Kind
+from accounting.errors import BadInput
+from accounting.ledger.account import Ended, Statement
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.private_store import new_nonce
+from accounting.ledger.receipt import Receipt
+from accounting.records.execution import (
+    DrawnTrial,
+    SearchOutcome,
+    StoredDraw,
+    check_draw,
+    end_mark,
+    read_draw,
+    scores_of,
+)
+from accounting.records.plan import Plan, Trial
+from accounting.records.search_record import SearchRecord
+from accounting.records.sweep_folder import SweepFolder
+from sweeper.coordinator.admission import Retry, charge, open_account
+from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
+from sweeper.coordinator.launches import adopt, attempts_of, launch
+from sweeper.coordinator.work import RunQueue
+from sweeper.planning.plan_builder import PricedPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenSearchLog:
+    """The book of one attempt at such a search; `receipt` is that of the search as a whole, at this launch."""
+
+    plan: Plan
+    folder: SweepFolder
+    stored: StoredDraw
+    receipt: Receipt
+
+    @property
+    def record(self) -> SearchRecord:
+        """What the private store knows of this attempt."""
+        return SearchRecord(store=self.folder.private, attempt=self.stored.attempt)
+
+    def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
+        """A receipt for each of the tries that may begin or go on and could still win; the ledger hears nothing."""
+        where = self.standing()
+        able = {trial.id for trial in where.fresh + where.interrupted}
+        return tuple(self._receipt(trial) for trial in trials if trial.id in able)
+
+    def settle(self) -> None:
+        """Marks what has ended as over and, after the last try, writes down who won; the ledger hears nothing of it."""
+        for one in self.tries():
+            if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
+                self.record.end(one.trial.id, self.folder.trial(one.trial.id))
+                mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
+                mark.parent.mkdir(mode=0o700, exist_ok=True)
+                mark.touch(mode=0o600)
+        scores = scores_of(self.tries())
+        if not self.stored.draw.over(scores):
+            return
+        known = SearchOutcome.read(self.folder.outcome)
+        if known is None or known.attempt != self.stored.attempt:
+            outcome = self.record.outcome or SearchOutcome(
+                attempt=self.stored.attempt, winner=self.stored.draw.winner(scores)
+            )
+            self.record.conclude(outcome)
+            outcome.write(self.folder.outcome)
+
+    def standing(self) -> AttemptStates:
+        """By what has begun and the results; tries that can no longer win stand nowhere."""
+        tries = self.tries()
+        over = self.stored.draw.over(scores_of(tries))
+        return AttemptStates.of((one.trial, self._stage(one)) for one in tries if one.begun or not over)
+
+    def runs(self) -> tuple[Trial, ...]:
+        """The trials of all tries."""
+        return tuple(one.trial for one in self.tries())
+
+    def tries(self) -> tuple[DrawnTrial, ...]:
+        """All tries of the draw as they stand."""
+        return self.folder.tries(self.plan, self.stored)
+
+    def _stage(self, one: DrawnTrial) -> AttemptState:
+        """A try that was marked as over without a result was killed, whatever is left of its folder."""
+        if not one.begun:
+            return AttemptState.FRESH
+        if one.ended and one.result is None:
+            return AttemptState.KILLED
+        return stage_of(self.folder.place(one.trial.id), one.trial, self.stored.attempt)
+
+    def _receipt(self, trial: Trial) -> Receipt:
+        sessions = Receipt.sessions(self.folder.place(trial.id), self.stored.attempt)
+        return replace(self.receipt, trial=trial.id, resume=sessions)
+
+
+def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
+    """The work of a plan that runs the tries of a secret draw, admitted."""
+    book = admit_search(priced, ledger, folder, retry)
+    where = book.standing()
+    return RunQueue(
+        total=len(book.tries()),
+        due=where.fresh + where.interrupted if book.receipt.launch else (),
+        book=book,
+        notice=f"{priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it takes and "
+        f"all of {folder.root} but release/ are for the curator only.",
+        idle="This search is over; nothing more is run or charged.",
+        losses="tries failed or were killed: they score worst, stay charged with the search, and are never repeated. "
+        "Their logs are in {folder}.",
+        in_turn=book.stored.draw.threshold is not None,
+    )
+
+
+def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> HiddenSearchLog:
+    """Charges the search unless it was charged, stores its draw, starts it; or goes on with the one that is stored.
+
+    Raises `BudgetRefused` where it does not fit, `BadInput` where tries should be repeated.
+    """
+    plan = priced.plan
+    if retry in (Retry.FAILED, Retry.ALL):
+        raise BadInput(
+            f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under {priced.rule.name} a "
+            "try that ended is never repeated, since its price is that of tries made without looking. Another search "
+            "is another charge: give it another hydra.sweep.dir."
+        )
+    open_account(priced, ledger)
+    statement = ledger.statement(plan.account, plan.id)
+    stored = read_draw(plan, folder.draw)
+    if stored is None:
+        stored = _new_draw(priced, ledger, folder, retry)
+    elif stored.attempt > statement.covered(plan.id, plan.id):
+        raise _stranger(folder, statement)
+    record = SearchRecord(store=folder.private, attempt=stored.attempt)
+    if stored.attempt > statement.started(plan.id, plan.id):
+        record.begin(folder.draw)
+        ledger.start(plan.account, plan=plan.id, trials=[plan.id])
+    elif not record.exists and statement.attempts(plan.id).launch is None:
+        _adopt(plan, folder, stored, record)
+    receipt = _receipt(plan, ledger, stored)
+    kept = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
+    ledger.settle(plan.account, plan=plan.id, ended=[kept])
+    book = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
+    if _is_over(folder, stored, record):
+        return book
+    _require_agreement(plan, ledger, folder, stored, record)
+    return replace(book, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
+
+
+def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
+    """Whether the folder says how the search ended, and the store, where it is there, says the same.
+
+    A search of no tries is not over before its first launch, which would tell that it made none.
+    """
+    outcome = SearchOutcome.read(folder.outcome)
+    return (
+        outcome is not None and outcome.attempt == stored.attempt and (not record.exists or record.outcome == outcome)
+    )
+
+
+def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> None:
+    """Takes over a search that an earlier version began, which kept all of it in the sweep folder."""
+    adopt(folder.private, folder)
+    record.begin(folder.draw)
+    for one in folder.tries(plan, stored):
+        if one.ended:
+            record.end(one.trial.id, folder.trial(one.trial.id))
+    outcome = SearchOutcome.read(folder.outcome)
+    if outcome is not None and outcome.attempt == stored.attempt:
+        record.conclude(outcome)
+
+
+def _require_agreement(
+    plan: Plan, ledger: Ledger, folder: SweepFolder, stored: StoredDraw, record: SearchRecord
+) -> None:
+    """Raises `BadInput` where the private store is lost, was restored, or says something else than the folder."""
+    store, last = folder.private, attempts_of(plan, ledger).launch
+    ending = "Another search is another charge: give it another hydra.sweep.dir."
+    if not record.exists or not store.agrees(last):
+        raise BadInput(
+            f"Expected the private store {store.root} to know how far the search in {folder.root} went: it is lost, or "
+            f"an older copy of it, so nothing trains. {ending}"
+        )
+    tries = folder.tries(plan, stored)
+    places = {one.trial.id: folder.trial(one.trial.id) for one in tries}
+    if difference := record.contradiction(folder.draw, folder.outcome, places, tries):
+        raise BadInput(
+            f"Expected {folder.root} to be where the search of plan {plan.id} was made last: it {difference}. It is an "
+            f"older copy, or was changed, so nothing trains. {ending}"
+        )
+
+
+def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> StoredDraw:
+    """Draws, charges unless a charge waits to be used, and stores the draw; a refused charge leaves none behind."""
+    plan = priced.plan
+    statement = ledger.statement(plan.account, plan.id)
+    attempt = statement.started(plan.id, plan.id) + 1
+    if any(folder.trials.glob(f"*/claim-{attempt}")):
+        raise _stranger(folder, statement)
+    draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
+    stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce())
+    if attempt > statement.covered(plan.id, plan.id):
+        if attempt > 1 and retry is Retry.NONE:
+            raise BadInput(
+                f"Expected {folder.draw} to hold the draw of the search that was charged: it is lost, and with "
+                f"hydra.sweeper.retry={retry} another search is not paid for."
+            )
+        reason = "plan" if attempt == 1 else "repeat"
+        charge(ledger, priced, plan.trials, plan.event, priced.quote, reason, [plan.id])
+    folder.make()
+    stored.write(folder.draw)
+    return stored
+
+
+def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
+    """The receipt of the search as a whole, from the entry of its start."""
+    statement = ledger.statement(plan.account, plan.id)
+    charge = statement.attempts(plan.id).charge_of(plan.id, stored.attempt).digest
+    starts = [entry for entry in statement.entries if entry.kind == Kind.START]
+    return Receipt.of(starts[stored.attempt - 1], charge)
+
+
+def _stranger(folder: SweepFolder, statement: Statement) -> BadInput:
+    return BadInput(
+        f"Expected {folder.root} to hold no search but those of the ledger {statement.account} is kept in. Use the "
+        "ledger that it was run with (DPSWEEP_LEDGER), or another hydra.sweep.dir."
+    )

@@ -1,0 +1,53 @@
+"""A coordinator's launch: the private store is held against the ledger, and a nonce makes earlier receipts void.
+
+The order is
+
+    reconcile -> admit -> announce the nonce in the store -> the nonce's line in the ledger -> confirm it in the store
+
+and a crash anywhere in between leaves a store that agrees with the ledger, or one by which nothing goes on.
+"""
+
+from __future__ import annotations
+
+from accounting.ledger.account import Attempts
+from accounting.ledger.ledger import Ledger
+from accounting.ledger.private_store import PrivateStore, new_nonce
+from accounting.ledger.receipt import void_claims
+from accounting.records.plan import Plan
+from accounting.records.step_log import adopt_marks, void_marks
+from accounting.records.sweep_folder import SweepFolder
+
+
+def attempts_of(plan: Plan, ledger: Ledger) -> Attempts:
+    """The plan's attempts by the ledger as it stands."""
+    return ledger.statement(plan.account, plan.id).attempts(plan.id)
+
+
+def reconcile(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
+    """Makes the store one by which attempts may go on, for a plan whose attempts all stand in the ledger.
+
+    The claims of a sweep that an earlier version began, which has no launch in the ledger, are taken over from the
+    folder. Where the store is lost or was restored, every attempt that has not ended for good counts as used.
+    """
+    store, attempts = folder.private, attempts_of(plan, ledger)
+    if attempts.launch is None:
+        adopt(store, folder)
+    elif not store.agrees(attempts.launch):
+        for trial, attempt, resume in attempts.open_attempts():
+            void_claims(store.record(trial), attempt, resume)
+            void_marks(store.record(trial), attempt)
+
+
+def adopt(store: PrivateStore, folder: SweepFolder) -> None:
+    """Takes over the claims and marks that an earlier version kept in the folders of trials."""
+    for files in sorted(folder.trials.glob("*")):
+        adopt_marks(files, store.record(files.name))
+
+
+def launch(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
+    """Records a launch in the ledger and in the store, and returns its nonce, which its receipts carry."""
+    nonce = new_nonce()
+    store.announce(nonce)
+    ledger.launch(plan.account, plan=plan.id, nonce=nonce)
+    store.confirm(nonce)
+    return nonce

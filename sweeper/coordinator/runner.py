@@ -1,0 +1,192 @@
+"""Runs the trials of an admitted plan through Hydra's launcher.
+
+Every attempt is marked as started before it is launched, and jobs are handed over by the batch: the launcher queues
+them. What was launched and never taken by a worker has touched nothing, so when a launcher loses jobs, those whose
+receipts are still unused are launched again. It does no harm when a job that was thought lost turns up: one of the two
+finds the receipt used. Results come back as files, so a lost worker costs no finished trial.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from accounting.errors import ContractBroken, DpsweepError
+from accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from accounting.records.plan import Plan, Trial
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import RESULT_FILE, TrialResult
+from sweeper.coordinator.work import AttemptLog
+from sweeper.job.locks import at_work
+from sweeper.launchers.joblib_pool import tame
+from sweeper.trial.blocks import Job, jobs_of
+
+JOB = "job"
+"""The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
+
+Value = str | int | list[str] | None
+
+ENVIRONMENT = "hydra.job.env_"
+"""What of Hydra's own overrides jobs are told too: variables of their environment."""
+
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """A plan, its folder and book, and the launcher that Hydra was configured with.
+
+    `threads` is what each job may use, `workers` how many jobs run and `batch` how many are handed over at once;
+    `together` is the most points of a job, None for what suits.
+    """
+
+    plan: Plan
+    folder: SweepFolder
+    book: AttemptLog
+    context: HydraContext
+    task: TaskFunction
+    config: DictConfig
+    threads: int
+    workers: int
+    batch: int
+    together: int | None = None
+
+    def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+        """Runs one attempt at each trial, or fewer where a stop is asked for; returns what went wrong around jobs.
+
+        Raises `ContractBroken` where a job refused its trials and nobody else took them.
+        """
+        blocks = self.folder.blocks(self.plan)
+        jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.together)]
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=self.context, task_function=self.task, config=self._launch_config()
+        )
+        tame(launcher)
+        complaints: list[str] = []
+        for first in range(0, len(jobs), self.batch):
+            if not self.folder.stop.exists():
+                complaints += self._start(launcher, jobs[first : first + self.batch], first)
+        return tuple(dict.fromkeys(complaints))
+
+    def _start(self, launcher: Any, jobs: Sequence[Job], first: int) -> list[str]:
+        """Launches these jobs until each was taken by a worker, or nobody took any."""
+        receipts = self.book.start([trial for job in jobs for trial in job.due])
+        for receipt in receipts:
+            place = self.folder.trial(receipt.trial)
+            _put_aside(place, receipt.attempt - 1)
+            receipt.write(place)
+        held = {receipt.trial: receipt for receipt in receipts}
+        waiting = [job for job in jobs if any(trial.id in held for trial in job.due)]
+        complaints: list[str] = []
+        errors: dict[Job, Exception] = {}
+        taken = True
+        while waiting and taken and not self.folder.stop.exists():
+            errors = self._launch(launcher, waiting, first)
+            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
+            left = [job for job in waiting if not self._is_taken(job, held)]
+            taken, waiting = len(left) < len(waiting), left
+            self._require_there(left)
+        self.book.settle()
+        for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
+            raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
+        return complaints
+
+    def _require_there(self, jobs: Sequence[Job]) -> None:
+        """Raises `OSError` where what these jobs need, and what was there when they were launched, is gone."""
+        for trial in (trial for job in jobs for trial in job.due):
+            self.folder.plan.stat()
+            (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
+
+    def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
+        """What went wrong, by job; what a launcher itself complains of concerns them all."""
+        try:
+            returned = launcher.launch([self._overrides(job) for job in jobs], initial_job_idx=first)
+        except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
+            self._wait(jobs)
+            return dict.fromkeys(jobs, cause)
+        ended = {job: _error(one) for job, one in zip(jobs, returned, strict=True)}
+        return {job: error for job, error in ended.items() if error is not None}
+
+    def _wait(self, jobs: Sequence[Job]) -> None:
+        """Waits for the jobs that go on though their launcher gave up."""
+        for trial in (trial for job in jobs for trial in job.due):
+            while at_work(self.folder.trial(trial.id)):
+                time.sleep(LOOK_SECONDS)
+
+    def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
+        held = (receipts[trial.id] for trial in job.due if trial.id in receipts)
+        return any(receipt.used(self.folder.place(receipt.trial)) for receipt in held)
+
+    def _launch_config(self) -> DictConfig:
+        """The launcher's own settings, and the configuration that its jobs start from."""
+        config = copy.deepcopy(self.config)
+        config.hydra.sweep.dir = str(self.folder.root)
+        config.hydra.job.config_name = JOB
+        config.hydra.overrides.hydra = [one for one in config.hydra.overrides.hydra if one.startswith(ENVIRONMENT)]
+        return config
+
+    def _overrides(self, job: Job) -> list[str]:
+        """What a job needs to find its part of a block; everything about the trials themselves stands in the plan."""
+        data = self.config.data and str(Path(self.config.data).expanduser().absolute())
+        where: dict[str, Value] = {
+            "hydra.sweep.dir": str(self.folder.root),
+            "store": str(self.folder.private.root),
+            "data": data,
+        }
+        what: dict[str, Value] = {"block": job.block.id, "part": job.part, "parts": job.parts}
+        what["trusted"] = sorted(self.plan.foreign_names)
+        compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
+        return overrides(what | where | compute | {"compute.threads": self.threads})
+
+
+def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
+    """The results that these trials have so far."""
+    read = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
+    return tuple(result for result in read if result is not None)
+
+
+def _error(job: JobReturn) -> Exception | None:
+    """What ended a job that did not end well; asking prints its overrides, which tell a user nothing."""
+    try:
+        with redirect_stderr(io.StringIO()):
+            _ = job.return_value
+    except Exception as error:  # noqa: BLE001 - it is handed on
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _put_aside(place: Path, attempt: int) -> None:
+    """Keeps the result of an earlier attempt beside the new one."""
+    if (place / RESULT_FILE).exists():
+        (place / RESULT_FILE).rename(place / f"result-{attempt}.json")
+
+
+def overrides(values: Mapping[str, Value]) -> list[str]:
+    """Hydra overrides that give back exactly these values; text is quoted: 488993726622 and 12e45 are names."""
+    return [f"{key}={_literal(value)}" for key, value in values.items()]
+
+
+def _literal(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(_literal, value))}]"
+    if isinstance(value, str):
+        return QuotedString(text=value, quote=Quote.single).with_quotes()
+    return str(value)

@@ -1,0 +1,103 @@
+"""The record of what ran, as an Optuna study: for optuna-dashboard, or in a database of the user's.
+
+Optuna keeps it and nothing more: its own retries, which would touch the data unasked, are not used.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from accounting.errors import BadInput
+from accounting.ledger.private_store import close_to_others
+from accounting.records.plan import Plan, Trial
+from accounting.records.sweep_folder import SweepFolder
+from accounting.records.trial_result import Status, TrialResult
+from sweeper.planning.optuna_samplers import METHOD
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def record(
+    plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult], storage: str | None = None
+) -> None:
+    """Adds the results of these runs that the study does not hold yet; the same result is never added twice."""
+    study = open_study(plan, folder, storage)
+    space = _space(plan)
+    trials = {trial.id: trial for trial in runs}
+    with _reached(folder, storage):
+        study.set_user_attr("objective", plan.trials[0].config.get("score", {}).get("metric", "accuracy"))
+        known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
+        for result in results:
+            if (result.trial, result.attempt) not in known:
+                study.add_trial(_frozen(result, _params(trials[result.trial]), space))
+    if storage is None:
+        close_to_others(folder.study)
+
+
+def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> optuna.Study:
+    """The plan's record in `storage`, an Optuna address; None: a file in the sweep's folder, for optuna-dashboard."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with _reached(folder, storage):
+        return optuna.create_study(
+            study_name=f"{plan.account}-{plan.id}",
+            storage=f"sqlite:///{folder.study}" if storage is None else storage,
+            direction="maximize",
+            load_if_exists=True,
+        )
+
+
+@contextmanager
+def _reached(folder: SweepFolder, storage: str | None) -> Iterator[None]:
+    """One sentence, without a password, where a study's database says no."""
+    try:
+        yield
+    except Exception as cause:
+        reason = f"{cause}".partition("\n")[0]
+        if storage is None:
+            raise BadInput(
+                f"Expected {folder.study} to be a study that can be written: {reason}. Once it is removed, the same "
+                "command writes it anew."
+            ) from cause
+        shown = re.sub(r"//[^/]*@", "//", storage)
+        raise BadInput(f"Expected hydra.sweeper.study={shown} to be a study that can be written: {reason}") from cause
+
+
+def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
+    """Every axis with its values over the whole plan: Optuna wants one distribution per name."""
+    space: dict[str, dict[Any, None]] = {}
+    for trial in plan.trials:
+        for key, value in _params(trial).items():
+            space.setdefault(key, {})[value] = None
+    return {key: tuple(values) for key, values in space.items()}
+
+
+def _params(trial: Trial) -> dict[str, Any]:
+    """What a point is in the study: lists as text, since a category of Optuna's is a plain value."""
+    axes = {METHOD: trial.method, **trial.axes}
+    return {key: json.dumps(value) if isinstance(value, (list, dict)) else value for key, value in axes.items()}
+
+
+def _frozen(
+    result: TrialResult, params: Mapping[str, Any], space: Mapping[str, tuple[Any, ...]]
+) -> optuna.trial.FrozenTrial:
+    import optuna
+
+    failed = result.status is Status.FAILED or result.score is None
+    trial = optuna.trial.create_trial(
+        state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
+        value=None if failed or result.score is None else result.score["value"],
+        params=dict(params),
+        distributions={key: optuna.distributions.CategoricalDistribution(space[key]) for key in params},
+        user_attrs={"trial": result.trial, "attempt": result.attempt, "status": result.status.value},
+    )
+    trial.datetime_start = datetime.fromisoformat(result.started).astimezone().replace(tzinfo=None)
+    trial.datetime_complete = datetime.fromisoformat(result.ended).astimezone().replace(tzinfo=None)
+    return trial

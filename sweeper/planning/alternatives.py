@@ -1,0 +1,179 @@
+"""What would fit the rest of a budget instead: fewer runs, more noise, another rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from accounting.errors import BadInput, UnsupportedEvent
+from accounting.events.build import PlanEvent, worst
+from accounting.ledger.account import Statement
+from accounting.ledger.composition_policy import DELTA, EPSILON
+from accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
+from accounting.pricing.rule_prices import Offer, price_list
+from accounting.records.plan import Plan, Trial
+from accounting.selection.interface import SelectionRule
+from sweeper.planning.grid import Point
+from sweeper.planning.plan_builder import PricedPlan
+from sweeper.planning.remaining_budget import RemainingBudget
+from sweeper.planning.solver import SearchTerms, trials_of
+from sweeper.trial.spec import declare
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredNoise:
+    """The least noise at which a whole search under a rule fits, what it may cost then, and what one run alone does."""
+
+    noise_multiplier: float
+    epsilon: float
+    single_run: float
+
+
+def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
+    """What the plan's search would cost under each rule that could have been chosen."""
+    plan = priced.plan
+    return price_list(
+        priced.offers, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
+    )
+
+
+def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
+    """Whether the account admits the plan's search under the rule of an offer."""
+    if offer.quote is None:
+        return False
+    event = offer.rule.event(priced.plan.paid)
+    return room.balance.admits(room.balance.policy.takes(offer.quote.guarantee, event))
+
+
+def fit(
+    priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: RemainingBudget
+) -> RequiredNoise | None:
+    """The noise that a search over these trials needs to be admitted; None where no noise is enough.
+
+    The held-out records' scores follow: their noise is chosen so that they cost no more.
+    """
+    if room.empty:
+        return None
+    terms = _terms(priced, rule)
+    declared = [declare(trial.config) for trial in trials]
+
+    kept = _kept(priced.plan, trials)
+
+    def alone(noise: float) -> Iterator[PlanEvent]:
+        return (PlanEvent(training=one.training(own or noise)) for one, own in zip(declared, kept, strict=True))
+
+    def training(noise: float) -> PlanEvent:
+        return terms.event(alone(noise))
+
+    def whole(noise: float) -> PlanEvent:
+        points = [_with_noise(trial, own or noise) for trial, own in zip(trials, kept, strict=True)]
+        return terms.event(trial.event for trial in trials_of(points, terms, None))
+
+    try:
+        noise = room.noise(training)
+        event = training(noise)
+        if not room.by_claim(event):  # scores follow training in epsilon, not in what this policy counts
+            noise = room.noise(whole, start=noise)
+            event = whole(noise)
+    except (BadInput, UnsupportedEvent):
+        return None
+    if any(own is not None and own <= noise for own in kept):
+        return None
+    run = PlanEvent(training=worst(one.training for one in alone(noise)))
+    return RequiredNoise(
+        noise_multiplier=noise,
+        epsilon=float(room.left[EPSILON]) if room.by_claim(event) else _price(terms, event),
+        single_run=_price(terms, run),
+    )
+
+
+def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
+    """What would fit instead, or how to go on."""
+    room = RemainingBudget.of(priced, statement)
+    takes = room.takes(_terms(priced, priced.rule).event(trial.event for trial in trials))
+    raise_it = _raise_it(room, takes, priced.plan.account)
+    if DELTA in takes and room.left[DELTA] < takes[DELTA]:
+        return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
+    if not room.open(takes):
+        return f"Nothing more fits. {raise_it}"
+    noisier = fit(priced, priced.rule, trials, room)
+    return f"{what_fits(priced, trials, room, offers_of(priced), noisier)} {raise_it}"
+
+
+def what_fits(
+    priced: PricedPlan,
+    trials: Sequence[Trial],
+    room: RemainingBudget,
+    offers: Sequence[Offer],
+    noisier: RequiredNoise | None,
+) -> str:
+    """Each way to come down to what is left, in one sentence; `noisier` is the plan's own fit where it is known."""
+    return f"What would fit: {', or '.join(_ways(priced, trials, room, offers, noisier))}."
+
+
+def _ways(
+    priced: PricedPlan,
+    trials: Sequence[Trial],
+    room: RemainingBudget,
+    offers: Sequence[Offer],
+    noisier: RequiredNoise | None,
+) -> Iterator[str]:
+    terms, events = _terms(priced, priced.rule), [trial.event for trial in trials]
+    runs = len(events) if terms.turns is None else len(terms.turns)
+
+    def fewer(count: int) -> PlanEvent:
+        if terms.turns is None:
+            return terms.event(events[:count])
+        return replace(terms, turns=terms.turns[:count]).event(events)
+
+    phased = any(_kept(priced.plan, trials))
+    if not phased:
+        yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
+    if noisier is not None:
+        asked = f" (privacy.epsilon={epsilon_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
+        grid = "the whole grid" if priced.plan.proposed is None else "the whole search"
+        last = " for its last run" if phased else ""
+        yield f"{grid} with a noise multiplier of at least {noise_up(noisier.noise_multiplier)}{last}{asked}"
+    for offer in offers:
+        if offer.rule != priced.rule and admits(priced, offer, room):
+            yield f"tuning={offer.label} at epsilon {epsilon_up(offer.epsilon)}"
+
+
+def _kept(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
+    """The noise multipliers that are no question: those of all phases of a search but the last."""
+    earlier = plan.proposed.phases[:-1] if plan.proposed else ()
+    given = {phase.noise_multiplier for phase in earlier}
+    own = (trial.config["privacy"]["noise_multiplier"] for trial in trials)
+    return [noise if noise in given else None for noise in own]
+
+
+def _with_noise(trial: Trial, noise: float) -> Point:
+    """The point of this trial at another noise, the one of its scores left open where it can be."""
+    score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
+    privacy = {**trial.config["privacy"], "noise_multiplier": noise}
+    return Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score, "privacy": privacy})
+
+
+def _price(terms: SearchTerms, event: PlanEvent) -> float:
+    return terms.panel.epsilon(event, terms.delta, terms.adjacency)
+
+
+def _raise_it(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
+    """How to raise the budget, where that makes room for such a charge."""
+    if not room.rises(takes):
+        return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
+    return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."
+
+
+def _terms(priced: PricedPlan, rule: SelectionRule) -> SearchTerms:
+    """The plan's own terms under another rule."""
+    plan = priced.plan
+    return SearchTerms(
+        rule=rule,
+        panel=priced.panel,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        spares=plan.spares,
+        turns=plan.turns,
+        shared=plan.shared,
+    )

@@ -1,0 +1,228 @@
+"""Overrides and grid to points: the cartesian product of a sweep, as resolved configurations.
+
+Configurations are composed once per choice of config groups and updated per point, so that a thousand points take
+seconds. Nothing here imports torch or touches data.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString, Transformer
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from accounting.errors import BadInput
+from accounting.names.stored_classes import stored_config
+from sweeper.trial.spec import SAME_BOUND
+
+IDENTITY = (
+    "dataset",
+    "model",
+    "loss",
+    "trainer",
+    "schedule",
+    "bounds",
+    "sampler",
+    "subsample",
+    "score",
+    "engine",
+    "steps",
+    "checkpoint",
+    "privacy",
+    "seed",
+)
+"""What makes a trial the trial it is; devices, paths and budgets do not."""
+
+WHERE_GIVEN = ("ema", "augmentation")
+"""What does so besides, and leaves no trace where it is null or empty."""
+
+UNLESS_SAID = (
+    ("dataset", "public", False),
+    ("score", "every", None),
+    ("score", "metric", "accuracy"),
+    ("score", "positive", 1),
+    ("score", "bins", 20),
+)
+"""Group, key and the value at which a key leaves no trace: what a data set or a score of a user's own need not know."""
+
+OFFERS = "offers"
+"""Where the rules that were not chosen are composed to."""
+
+SWEEPABLE = (
+    "trainer",
+    "model",
+    "schedule",
+    "bounds",
+    "sampler",
+    "augmentation",
+    "engine",
+    "steps",
+    "ema",
+    "privacy.noise_multiplier",
+)
+"""What may differ between the points of one plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point of the grid before it is priced: its method, its swept values, its resolved configuration."""
+
+    method: str
+    axes: Mapping[str, Any]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user typed, sorted: fixed overrides, swept groups, swept values."""
+
+    fixed: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    values: Mapping[str, tuple[Any, ...]]
+    keys: frozenset[str]
+
+
+def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
+    """Sorts Hydra overrides; continuous intervals and axes that one plan cannot have are refused."""
+    fixed: list[str] = []
+    groups: dict[str, tuple[str, ...]] = {}
+    values: dict[str, tuple[Any, ...]] = {}
+    overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
+    for override in overrides:
+        key = override.key_or_group
+        if not override.is_sweep_override():
+            fixed.append(str(override.input_line))
+            continue
+        _check_axis(override)
+        options = tuple(_plain(value) for value in override.sweep_iterator(transformer=Transformer.identity))
+        if loader.get_group_options(key):
+            groups[key] = tuple(str(option) for option in options)
+        else:
+            values[key] = options
+    return Request(
+        fixed=tuple(fixed),
+        groups=groups,
+        values=values,
+        keys=frozenset(override.key_or_group for override in overrides),
+    )
+
+
+def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterator[Point]:
+    """All points of the request: per method its grid's axes, with the command line's in their place."""
+    base = _compose(loader, master, request.fixed)
+    trainers = _trainers(request, base)
+    others = {key: options for key, options in request.groups.items() if key != "trainer"}
+    for trainer in trainers:
+        for choice in itertools.product(*others.values()):
+            chosen = dict(zip(others, choice, strict=True))
+            groups = [f"{key}={value}" for key, value in {"trainer": trainer, **chosen}.items()]
+            config = _compose(loader, master, [*request.fixed, *groups])
+            axes = _axes(config, trainer, request)
+            for combination in itertools.product(*axes.values()):
+                here = dict(zip(axes, combination, strict=True))
+                yield Point(method=trainer, axes=chosen | here, config=_resolve(config, here, trainer))
+
+
+def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) -> dict[str, Mapping[str, Any]]:
+    """The selection rules of `conf/tuning` by name, as configured here; those that ask the user for more are left out.
+
+    The rule that the command line chose is as the command line changed it.
+    """
+    chosen = str(OmegaConf.select(master, "hydra.runtime.choices.tuning"))
+    names = [name for name in loader.get_group_options("tuning") if name != chosen]
+    config = _compose(loader, master, [*request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
+    rules = {chosen: config.tuning} | {name: config[OFFERS][name] for name in names}
+    complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
+    resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
+    return {name: rule for name, rule in resolved.items() if "_target_" in rule}
+
+
+def _trainers(request: Request, config: DictConfig) -> tuple[str, ...]:
+    """The methods to run: the command line's, or else the grid's."""
+    if "trainer" in request.groups:
+        return request.groups["trainer"]
+    if "trainer" in request.keys:
+        return (next(line.partition("=")[2] for line in reversed(request.fixed) if line.startswith("trainer=")),)
+    return tuple(config.grid.trainers)
+
+
+def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple[Any, ...]]:
+    """The axes of one method: the grid's, without those that the command line fixes or replaces."""
+    grid: dict[str, dict[str, Any]] = {str(name): dict(axes) for name, axes in _mapping(config.grid.axes).items()}
+    if trainer not in grid and not request.values:
+        raise BadInput(
+            f"Expected this grid to have axes for trainer={trainer}; it has them for {', '.join(grid)}. "
+            f"Give axes on the command line (trainer.lr=0.1,0.2) or choose another grid."
+        )
+    axes = {key: values for key, values in grid.get(trainer, {}).items() if key not in request.keys}
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise BadInput(f"Expected grid axis {key}={values!r} of {trainer} to be a non-empty list of values.")
+    return {key: tuple(values) for key, values in axes.items()} | dict(request.values)
+
+
+def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """The identity part of a configuration with these values; `config` is reused from point to point."""
+    for key, value in axes.items():
+        try:
+            OmegaConf.update(config, key, value)
+        except OmegaConfBaseException:
+            raise BadInput(f"Expected {key} to be a field of trainer={trainer}; {_fields(config, key)}.") from None
+    resolved: dict[str, Any] = {}
+    for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
+        node = config[key]
+        resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    resolved = stored_config(resolved)
+    for group, key, value in UNLESS_SAID:
+        if resolved[group].get(key, value) == value:
+            resolved[group].pop(key, None)
+    if resolved["bounds"] == SAME_BOUND:
+        del resolved["bounds"]
+    return resolved
+
+
+def _fields(config: DictConfig, key: str) -> str:
+    """What the group of a wrong key does have."""
+    group = key.partition(".")[0]
+    node = config.get(group)
+    known = sorted(str(name) for name in node if name != "_target_") if OmegaConf.is_dict(node) else []
+    return f"{group} has {', '.join(known)}" if known else f"there is no {group}"
+
+
+def _compose(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    try:
+        return loader.load_sweep_config(master, list(overrides))
+    except HydraException as cause:
+        raise BadInput(str(cause).splitlines()[0]) from cause
+
+
+def _mapping(node: Any) -> dict[str, Any]:
+    plain = OmegaConf.to_container(node, resolve=True)
+    if not isinstance(plain, dict):
+        raise BadInput(f"Expected grid.axes={plain!r} to map each trainer to its axes.")
+    return {str(key): value for key, value in plain.items()}
+
+
+def _check_axis(override: Override) -> None:
+    key = override.key_or_group
+    if not override.is_discrete_sweep():
+        raise BadInput(
+            f"Expected {override.input_line} to list its values: a continuous interval has no points to declare and "
+            f"check before the charge. Write {key}=a,b,c, as finely as you like: search=tpe pays for its trials alone."
+        )
+    if not any(key == root or key.startswith(f"{root}.") for root in SWEEPABLE):
+        raise BadInput(
+            f"Expected {key} to have one value: a plan has one data set, one budget and one rule. "
+            f"An axis may be one of {', '.join(SWEEPABLE)}; for several values of {key} run a sweep each."
+        )
+
+
+def _plain(value: Any) -> Any:
+    return value.text if isinstance(value, QuotedString) else value

@@ -1,0 +1,63 @@
+"""Numbers that nobody means: beyond these limits a setting or an amount is refused as a typo, before it is priced.
+
+The limits are wide: a hundred thousand times what any paper uses and more. They say nothing about what is wise.
+Rules for changing this file: `docs/ledger.md` lists the limits, and a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from accounting.errors import BadInput
+from accounting.notation import typed
+from sweeper.planning.grid import Point
+from sweeper.planning.solver import positive
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "trainer.lr": (1e-9, 1e6),
+    "trainer.clip_norm": (1e-6, 1e6),
+    "trainer.regularizer": (1e-9, 1e6),
+    "privacy.noise_multiplier": (1e-4, 1e6),
+    "score.noise_std": (1e-4, 1e9),
+    "privacy.epsilon": (1e-6, 1e6),
+    "privacy.delta": (1e-30, 1.0),
+    "budget.epsilon": (1e-6, 1e12),
+    "budget.delta": (1e-30, 1.0),
+}
+"""The least and the largest value that is taken at its word."""
+
+
+def require_meant(points: Iterable[Point]) -> None:
+    """Raises `BadInput` where a setting of a point lies beyond its limits.
+
+    What is null, 0 or no number is for others to judge.
+    """
+    for point in points:
+        for key in LIMITS:
+            group, _, name = key.partition(".")
+            part = point.config.get(group)
+            value = part.get(name) if isinstance(part, Mapping) else None
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+                _require_within(key, float(value))
+
+
+def amount(key: str, value: object) -> float:
+    """An epsilon or a delta that somebody typed: a number above 0, within its limits."""
+    number = positive(key, value)
+    _require_within(key, number)
+    return number
+
+
+def require_no_typo(key: str, value: float, name: str) -> None:
+    """Raises `BadInput` where an amount called `name` is above the limit of this key."""
+    most = LIMITS[key][1]
+    if value > most:
+        raise BadInput(f"Expected {name}={typed(value)} <= {typed(most)}: anything above is taken for a typo.")
+
+
+def _require_within(key: str, value: float) -> None:
+    least, most = LIMITS[key]
+    if not least <= value <= most:
+        raise BadInput(
+            f"Expected {key}={typed(value)} in {typed(least)} to {typed(most)}: anything else is taken for a typo."
+        )

@@ -1,0 +1,196 @@
+"""What chooses which point of a grid is run next: a sampler of Optuna's, or a class with the same two methods.
+
+It never decides how many runs happen. What was proposed and what came of it stands in the sweep's folder: for every
+proposal a study is made of that anew, in memory, so that a sweep that was interrupted goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from accounting.errors import BadInput
+from accounting.names.stored_classes import written_name
+from accounting.records.plan import Plan, Value
+from accounting.records.proposed import Phase
+from sweeper.planning.grid import Point
+from sweeper.trial.spec import build
+
+if TYPE_CHECKING:
+    import optuna
+
+METHOD = "method"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A run of a point, by its place in the plan: not ended yet, or ended with a score, or without one."""
+
+    point: int
+    ended: bool = False
+    score: float | None = None
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """Chooses the points of a plan's turns, one after another."""
+
+    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+        """What so many runs are divided into, none where any may be of any point; `BadInput` for unsuitable points."""
+        ...
+
+    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+        """The point of the next turn after these runs, by its place in the plan, among those that the turn may take."""
+        ...
+
+
+def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
+    """What this configures: one of Optuna's samplers, or a chooser; raises `BadInput` unless it is either."""
+    import optuna
+
+    if "seed" in sampler:
+        raise BadInput(f"Expected search.seed={sampler['seed']} not to be there: seed= is for the sweep as a whole.")
+    with _quiet():
+        made = build({**sampler, "seed": seed}, "search")
+    if isinstance(made, optuna.samplers.BaseSampler):
+        return ByOptuna(sampler=made)
+    if isinstance(made, Chooser):
+        return made
+    raise BadInput(f"Expected search._target_={written_name(sampler)} to be one of Optuna's samplers, or a Chooser.")
+
+
+def propose(plan: Plan, seen: Sequence[Seen]) -> int:
+    """The point that the plan's sampler proposes after these runs, by its place in the plan.
+
+    What it reads was paid for, so whatever randomness it uses is no secret; with the sweep's seed, the same runs give
+    the same point.
+    """
+    if plan.proposed is None:
+        raise BadInput(f"Expected plan {plan.id} to have a sampler.")
+    seed = plan.trials[0].config.get("seed")
+    own = None if seed is None else Random(f"{seed}, turn {len(seen)}").getrandbits(32)
+    return chooser_of(plan.proposed.sampler, own).choose(plan, seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByOptuna:
+    """What one of Optuna's samplers suggests, over the places of the points' values."""
+
+    sampler: optuna.samplers.BaseSampler
+
+    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+        """None: each run may be of any point."""
+        return ()
+
+    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+        """The point of the grid that is suggested, or the nearest one that the grid has."""
+        import optuna
+
+        space = _Space.of(plan)
+        with _quiet():
+            study = optuna.create_study(direction="maximize", sampler=self.sampler)
+            study.add_trials([space.trial(run) for run in seen])
+            return space.suggested(study.ask())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Space:
+    """A plan's points as samplers see them: a method, then the places of its axes' values, which numbers order.
+
+    `axes` holds each method's values, `points` where those of each point stand among them. Axes are conditional on the
+    method: a learning rate says nothing about another method's.
+    """
+
+    axes: Mapping[str, Mapping[str, tuple[Value, ...]]]
+    points: tuple[tuple[str, Mapping[str, int]], ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Space:
+        """The space of a plan's points."""
+        found: dict[str, dict[str, dict[str, Value]]] = {}
+        for trial in plan.trials:
+            axes = found.setdefault(trial.method, {})
+            for key, value in trial.axes.items():
+                axes.setdefault(key, {})[repr(value)] = value
+        ordered = {
+            method: {key: _ordered(values.values()) for key, values in axes.items()} for method, axes in found.items()
+        }
+        places = {
+            (method, key, repr(value)): place
+            for method, axes in ordered.items()
+            for key, values in axes.items()
+            for place, value in enumerate(values)
+        }
+        points = (
+            (trial.method, {key: places[trial.method, key, repr(value)] for key, value in trial.axes.items()})
+            for trial in plan.trials
+        )
+        return cls(axes=ordered, points=tuple(points))
+
+    def trial(self, run: Seen) -> optuna.trial.FrozenTrial:
+        """A run as a sampler is told of it."""
+        import optuna
+
+        (method, places), states = self.points[run.point], optuna.trial.TrialState
+        ended = states.FAIL if run.score is None else states.COMPLETE
+        return optuna.trial.create_trial(
+            state=ended if run.ended else states.RUNNING,
+            value=run.score,
+            params={METHOD: method} | {_name(method, key): place for key, place in places.items()},
+            distributions={METHOD: optuna.distributions.CategoricalDistribution(tuple(self.axes))}
+            | {_name(method, key): _distribution(values) for key, values in self.axes[method].items()},
+        )
+
+    def suggested(self, trial: optuna.Trial) -> int:
+        """The point that a new trial is for; the nearest one where the grid lacks it."""
+        chosen = trial.suggest_categorical(METHOD, tuple(self.axes))
+        wanted = {key: _suggested(trial, _name(chosen, key), values) for key, values in self.axes[chosen].items()}
+        apart = {
+            point: sum(abs(place - wanted[key]) for key, place in places.items())
+            for point, (method, places) in enumerate(self.points)
+            if method == chosen
+        }
+        return min(apart, key=apart.__getitem__)
+
+
+def _name(method: str, key: str) -> str:
+    return f"{method} {key}"
+
+
+def _ordered(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Numbers in ascending order, names as they came."""
+    kept = tuple(values)
+    return tuple(sorted(kept, key=lambda value: float(value or 0))) if _numeric(kept) else kept
+
+
+def _suggested(trial: optuna.Trial, name: str, values: Sequence[Value]) -> int:
+    if _numeric(values):
+        return trial.suggest_int(name, 0, len(values) - 1)
+    return trial.suggest_categorical(name, range(len(values)))
+
+
+def _distribution(values: Sequence[Value]) -> optuna.distributions.BaseDistribution:
+    import optuna
+
+    if _numeric(values):
+        return optuna.distributions.IntDistribution(0, len(values) - 1)
+    return optuna.distributions.CategoricalDistribution(range(len(values)))
+
+
+def _numeric(values: Iterable[Value]) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna without its remarks on what is new in it, or on axes that depend on a choice."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield

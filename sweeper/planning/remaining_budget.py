@@ -1,0 +1,109 @@
+"""What an account still takes, as its own policy counts it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from accounting.accountants.rdp import Rdp
+from accounting.errors import BadInput, UnsupportedEvent
+from accounting.events.build import PlanEvent
+from accounting.ledger.account import Balance, Statement
+from accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract
+from accounting.pricing.calibration import calibrate_noise, largest_count
+from accounting.pricing.panel import Panel
+from sweeper.planning.plan_builder import PricedPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemainingBudget:
+    """What is left of an account for one more charge at a `delta` fixed beforehand, priced by a panel.
+
+    *Guarantee*: what `share` says to be at most 1, the ledger admits as the account stands.
+    """
+
+    balance: Balance
+    panel: Panel
+    delta: float
+
+    @classmethod
+    def of(cls, priced: PricedPlan, statement: Statement | None) -> RemainingBudget:
+        """The room for such a plan, in an account that it would open where there is none yet."""
+        plan = priced.plan
+        fresh = Balance(budget=plan.budget, policy=Addition(), reserved={})
+        return cls(balance=fresh if statement is None else statement.balance, panel=priced.panel, delta=plan.delta)
+
+    @property
+    def left(self) -> Amounts:
+        """How much of each amount that the policy counts may still be taken."""
+        limits = {} if self.balance.closed else self.balance.policy.limits(self.balance.budget)
+        return {name: max(Decimal(0), subtract(limit, self._reserved(name))) for name, limit in limits.items()}
+
+    @property
+    def empty(self) -> bool:
+        """Whether no event that costs anything is admitted any more."""
+        return not any(amount > 0 for name, amount in self.left.items() if name != DELTA)
+
+    def takes(self, event: PlanEvent) -> Mapping[str, float]:
+        """What a charge for this event would take."""
+        epsilon = (
+            self.panel.epsilon(event, self.delta, self.balance.budget.adjacency) if self.by_claim(event) else math.inf
+        )
+        return self._takes(epsilon, event)
+
+    def by_claim(self, event: PlanEvent) -> bool:
+        """Whether the policy counts what this event is claimed to cost, and not what it does."""
+        return EPSILON in self._takes(math.inf, event)
+
+    def open(self, takes: Mapping[str, float]) -> bool:
+        """Whether anything is left of every amount that such a charge takes."""
+        return all(self.left.get(name, 0) > 0 for name in takes)
+
+    def rises(self, takes: Mapping[str, float]) -> bool:
+        """Whether a higher budget would leave more of what such a charge takes."""
+        budget = self.balance.budget
+        now, then = (self.balance.policy.limits(one) for one in (budget, replace(budget, epsilon=2 * budget.epsilon)))
+        return not self.balance.closed and any(then[name] > now[name] for name in takes)
+
+    def share(self, event: PlanEvent) -> float:
+        """The part of what is left that a charge for this event takes: at most 1 where it is admitted, else above.
+
+        Its delta plays no part in how far it lies above or below, since neither noise nor the number of runs moves it.
+        """
+        takes = self.takes(event)
+        part = max((_part(more, self.left.get(name, Decimal(0))) for name, more in takes.items() if name != DELTA))
+        return min(part, 1.0) if self.balance.admits(takes) else max(part, math.nextafter(1.0, 2.0))
+
+    def noise(self, event_at: Callable[[float], PlanEvent], start: float | None = None) -> float:
+        """The least noise at which `event_at(noise)` is admitted, looked for around `start`.
+
+        Raises `BadInput` where no noise is enough.
+        """
+        about = self._rough_noise(event_at) if start is None else start
+        return calibrate_noise(lambda noise: self.share(event_at(noise)), 1.0, about)
+
+    def most(self, event_of: Callable[[int], PlanEvent], limit: int) -> int:
+        """The largest count up to `limit` at which `event_of(count)` is admitted."""
+        return largest_count(lambda count: self.share(event_of(count)), 1.0, most=limit)
+
+    def _reserved(self, name: str) -> Decimal:
+        return self.balance.reserved.get(name, Decimal(0))
+
+    def _takes(self, epsilon: float, event: PlanEvent) -> Mapping[str, float]:
+        return self.balance.policy.takes(replace(self.balance.budget, epsilon=epsilon, delta=self.delta), event)
+
+    def _rough_noise(self, event_at: Callable[[float], PlanEvent]) -> float:
+        """About that noise, by Renyi curves alone, which are cheap."""
+        quick = replace(self, panel=Panel(claimants=(Rdp(),)))
+        try:
+            return calibrate_noise(lambda noise: quick.share(event_at(noise)), 1.0)
+        except (BadInput, UnsupportedEvent):
+            return 1.0
+
+
+def _part(more: float, left: Decimal) -> float:
+    if more <= 0:
+        return 0.0
+    return more / float(left) if left > 0 else math.inf

@@ -1,0 +1,119 @@
+"""How a search is asked for: proposals, shared subsamples, spare attempts; refused where the rule does not cover it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from omegaconf import DictConfig
+
+from accounting.errors import BadInput
+from accounting.notation import noise_up
+from accounting.records.plan import Trial
+from accounting.records.proposed import Proposed
+from accounting.selection.interface import Disclosure, Search, SelectionRule
+from sweeper.planning.grid import Point
+from sweeper.planning.optuna_samplers import chooser_of
+from sweeper.planning.solver import NOISE, SearchTerms, open_noises
+
+INDEPENDENT, SHARED = "independent", "shared"
+
+
+def proposed(search: Mapping[str, Any], repeats: object, points: Sequence[Point]) -> Proposed | None:
+    """How many runs are proposed, by which sampler and in which phases; None where none are."""
+    if "_target_" not in search:
+        if strange := [key for key in search if key != "pruner"]:
+            raise BadInput(f"Expected search.{strange[0]} to come with a sampler, as in search=tpe.")
+        return None
+    if repeats != 1:
+        raise BadInput(f"Expected repeats={repeats} to be 1 where a sampler proposes points: it repeats what it likes.")
+    sampler = {key: value for key, value in search.items() if key not in ("trials", "pruner")}
+    plain = Proposed(trials=search.get("trials", 0), sampler=sampler)
+    return replace(plain, phases=chooser_of(sampler).phases(plain.trials, points))
+
+
+def in_phases(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Point]:
+    """The points, each once at the noise multiplier of every phase where there are any."""
+    if proposed is None or not proposed.phases:
+        yield from points
+        return
+    if any(point.config["privacy"]["noise_multiplier"] is not None for point in points):
+        raise BadInput(f"Expected {NOISE} to be left out: {proposed.sampler_name} says the noise of its runs.")
+    for phase in proposed.phases:
+        for point in points:
+            privacy = {**point.config["privacy"], "noise_multiplier": phase.noise_multiplier}
+            yield replace(
+                point,
+                axes={**point.axes, NOISE: phase.noise_multiplier},
+                config={**point.config, "privacy": privacy},
+            )
+
+
+def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence[Trial]) -> Proposed | None:
+    """The proposals with the noise multiplier that these points left open and these trials have.
+
+    Raises `BadInput` unless it is below all that were given: runs at more noise are to be the cheaper ones.
+    """
+    if proposed is None or not proposed.phases:
+        return proposed
+    solved = [trial.config["privacy"]["noise_multiplier"] for trial in trials]
+    noise = next(own for own, given in zip(solved, open_noises(points), strict=True) if given is None)
+    if any(given is not None and given <= noise for given in open_noises(points)):
+        raise BadInput(
+            f"Expected search.noise_multipliers to be above {noise_up(noise)}, which the last run has for "
+            "privacy.epsilon: those before it are to be cheaper. More noise for them leaves it more of the budget."
+        )
+    return proposed.at_noise(noise)
+
+
+def spares(value: object) -> int:
+    """How many spare attempts are paid for beforehand."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
+    return value
+
+
+def shared(config: DictConfig) -> bool:
+    """Whether all points are to have the same subsamples; checkpoints between would let some of them go on alone."""
+    if config.subsample not in (INDEPENDENT, SHARED):
+        raise BadInput(f"Expected subsample={config.subsample} to be {INDEPENDENT} or {SHARED}.")
+    if config.subsample == SHARED and config.checkpoint.every is not None:
+        raise BadInput(
+            f"Expected checkpoint.every={config.checkpoint.every} to be null with subsample=shared: after a crash some "
+            "runs would go on from another step than the rest, on subsamples of their own, and that is not paid for."
+        )
+    return bool(config.subsample == SHARED)
+
+
+def covers(rule: SelectionRule, search: Search) -> bool:
+    """Whether a rule's theorem covers such a search."""
+    try:
+        rule.check(search)
+    except BadInput:
+        return False
+    return True
+
+
+def check_search(terms: SearchTerms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
+    """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
+    terms.rule.check(asked)
+    if (every := score.get("every")) is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected score.every={every} to be null under {terms.rule.name}: it hides what curves would show."
+        )
+    if asked.pruning:
+        raise BadInput(
+            f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "
+            "begins, so ending it early because of others' scores would save time alone, and is not done."
+        )
+    if terms.spares and asked.shared:
+        raise BadInput(
+            f"Expected plan.spare_attempts={terms.spares} to be 0 with subsample=shared: what is killed is killed for "
+            "all runs at once, and another attempt at one of them would have subsamples of its own."
+        )
+    if terms.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected plan.spare_attempts={terms.spares} to be 0 under {terms.rule.name}: a try that died is never "
+            "replaced, since another one would depend on how the first went. Choose tuning=composition."
+        )

@@ -1,0 +1,51 @@
+"""How long steps took in past sweeps on this machine, so that a plan need not time one again. For the curator only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from accounting.json_files import digest, write_json
+from accounting.records.plan import Plan, Trial
+from accounting.records.trial_result import TrialResult
+from sweeper.planning.time_estimate import kind_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """Seconds per step by kind of step, for one device and number of threads; a small file beside the ledger."""
+
+    path: Path
+    device: str
+    threads: int
+
+    def known(self, plan: Plan) -> dict[str, float] | None:
+        """Seconds per step of each kind that the plan holds; None unless all of them ran before."""
+        kept = self._read()
+        found = {kind: kept.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials}}
+        complete = {kind: seconds for kind, seconds in found.items() if seconds is not None}
+        return complete if len(complete) == len(found) else None
+
+    def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
+        """Keeps the median of what these results of these trials took."""
+        kinds = {trial.id: kind_of(trial.config) for trial in trials}
+        taken: dict[str, list[float]] = {}
+        for result in results:
+            if result.steps:
+                taken.setdefault(self._key(kinds[result.trial]), []).append(result.seconds / result.steps)
+        with suppress(OSError):  # a full disk must not cost a sweep its report
+            write_json(self.path, {**self._read(), **{key: median(seconds) for key, seconds in taken.items()}})
+
+    def _read(self) -> Mapping[str, float]:
+        try:
+            kept: dict[str, float] = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return kept
+
+    def _key(self, kind: str) -> str:
+        return digest({"kind": kind, "device": self.device, "threads": self.threads})

@@ -1,0 +1,153 @@
+"""About how long a plan takes on this machine: one step on random inputs, timed, times the steps.
+
+No data are touched. `python -m sweeper.planning.time_estimate` reads trial configurations as JSON and prints seconds
+per step, so that planning itself need not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from accounting.names.stored_classes import name_of
+from accounting.records.plan import Plan
+from accounting.selection.interface import rule_from_config
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sweeper.trial.spec import Declaration
+    from trainers.engines.interface import Engine, Minibatch, Task
+
+EXAMPLES = 64
+LONG_ENOUGH = 0.2
+"""Seconds below which a measurement is repeated with more examples, up to the whole batch."""
+
+TIMEOUT_SECONDS = 300
+
+
+def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
+    """One configuration for each kind of step that a plan holds: data set, model, batch size."""
+    return {kind_of(trial.config): trial.config for trial in plan.trials}
+
+
+def plan_seconds(plan: Plan, per_step: Mapping[str, float], workers: int) -> float:
+    """Wall time of the whole plan: the runs that it pays for or expects, times a point's mean time, among workers."""
+    points = len(plan.trials)
+    runs = plan.proposed.trials if plan.proposed else rule_from_config(plan.rule).expected_tries(points)
+    all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in plan.trials)
+    return all_points * runs / points / max(1, workers)
+
+
+def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float]:
+    """Times a training step of each configuration on random inputs; also refuses models that cannot be trained.
+
+    Raises ValueError where a model mixes examples or does not fit its data set's shape.
+    """
+    import torch
+
+    from sweeper.job.block_job import resolve_device
+    from sweeper.trial.build import make_model
+    from sweeper.trial.spec import build, declare
+    from trainers.engines.interface import Minibatch, Task
+    from trainers.models.checks.modules import refuse_mixing
+
+    torch.set_num_threads(threads)
+    device = resolve_device(device)
+    found = []
+    for config in configs:
+        declared, shape = declare(config), tuple(config["dataset"]["shape"])
+        batch_size = _examples(declared)
+        model = make_model(config, "estimate")
+        refuse_mixing(model, shape)
+        model.to(device)
+        task = Task(transform=declared.trainer.transform, loss=declared.loss)
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.rand(batch_size, *shape, generator=generator).to(device)
+        targets = torch.zeros(batch_size, dtype=getattr(torch, declared.loss.labels), device=device)
+        batch = Minibatch(inputs, targets)
+        step = partial(_weighted_sum, build(config["engine"], "engine"), model, batch, task)
+        found.append(_time(step, batch_size))
+    return found
+
+
+def _examples(declared: Declaration) -> int:
+    """Examples in a batch, on average: more than its units where a unit has several, or copies of them."""
+    from trainers.data.interface import nominal_units
+
+    dataset = declared.dataset
+    copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
+    return max(1, round(copies * declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
+
+
+def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
+    engine.weighted_sum(model, batch[:examples], task)
+
+
+def _time(step: Callable[[int], None], batch_size: int) -> float:
+    """Seconds of `step(batch_size)`: of the fewest examples that take long enough to tell, the quicker of two runs."""
+    step(2)
+    examples = min(EXAMPLES, batch_size)
+    while True:
+        taken = min(_seconds(step, examples), _seconds(step, examples))
+        if taken > LONG_ENOUGH or examples == batch_size:
+            return taken * batch_size / examples
+        examples = min(4 * examples, batch_size)
+
+
+def _seconds(step: Callable[[int], None], examples: int) -> float:
+    started = time.perf_counter()
+    step(examples)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def asked(
+    configs: Sequence[Mapping[str, Any]], device: str, threads: int
+) -> Iterator[Callable[[], list[float] | None]]:
+    """`seconds_per_step` in a process of its own, which works while others go on; None where it gave no answer.
+
+    Yields what waits for the answer; leaving ends a process that nobody waited for.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sweeper.planning.time_estimate"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    if process.stdin is not None:
+        json.dump({"configs": list(configs), "device": device, "threads": threads}, process.stdin)
+        process.stdin.close()
+        process.stdin = None
+
+    def answer() -> list[float] | None:
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+            found: list[float] = json.loads(said.strip().splitlines()[-1])
+        except (subprocess.SubprocessError, OSError, ValueError, IndexError):
+            return None
+        return found
+
+    try:
+        yield answer
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """What decides how long a step takes, as text."""
+    parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
+    parts |= {"augmentation": config["augmentation"]} if config.get("augmentation") else {}
+    return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)
+
+
+if __name__ == "__main__":
+    print(json.dumps(seconds_per_step(**json.load(sys.stdin))))

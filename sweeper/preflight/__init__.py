@@ -1,0 +1,1 @@
+"""Checks between the plan and its charge."""

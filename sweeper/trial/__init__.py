@@ -1,0 +1,1 @@
+"""A trial: what its config declares, and its training run."""

@@ -1,0 +1,84 @@
+"""What a session trains with: the model, the streams and the records of a trial, each from its configuration."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accounting.errors import ContractBroken
+from accounting.guarantee import Adjacency
+from accounting.ledger.receipt import Receipt
+from accounting.names.stored_classes import at_home, fields_of, name_of
+from accounting.names.tags import tag_of
+from accounting.records.execution import is_try
+from accounting.records.plan import Trial
+from sweeper.trial.spec import build, class_of
+from trainers.data.interface import unit_column
+from trainers.data.text.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trainers.data.split import Split
+    from trainers.randomness import Streams
+
+
+def make_streams(trial: Trial, receipt: Receipt) -> Streams:
+    """New streams for each session of each attempt; with a seed, an attempt's first session has the trial's own."""
+    from trainers.randomness import reproducible_streams, secret_streams
+
+    seed = trial.config["seed"]
+    if seed is None:
+        return secret_streams()
+    session = f"{trial.id}, attempt {receipt.attempt}, resume {receipt.resume}" if receipt.resume else trial.id
+    return reproducible_streams(seed, session)
+
+
+def initial_identity(trial: Trial) -> str:
+    """What decides the initial weights: public for a point, secret for a try.
+
+    Theorems about hidden losers are about tries that are all alike; weights that anybody could compute from a try's
+    place in the draw would make each of them another mechanism.
+    """
+    return secrets.token_hex() if is_try(trial) and trial.config["seed"] is None else trial.id
+
+
+def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
+    """The model of a configuration, with weights that depend on the trial's identity alone.
+
+    One of ours has the weights that we draw, one of the user's own those that its constructor draws or loads.
+    Raises ValueError where it does not read what the configuration's data set gives.
+    """
+    from trainers.models.initialize import build as build_model
+    from trainers.models.initialize import construct
+    from trainers.models.token_inputs import check_words
+    from trainers.randomness import initial_seed
+
+    parameters = at_home(fields_of(config["model"]))
+    shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
+    factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
+    make = partial(factory, shape, classes, **parameters)
+    model = build_model(make, seed) if tag_of(name) else construct(make, name, seed)
+    check_words(model, vocabulary_of(build(config["dataset"], "dataset")), shape)
+    return model
+
+
+def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None) -> Split:
+    """The records of a trial, split as its score wants them; kept for the next trial that asks for the same."""
+    wanted = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
+    return _load(json.dumps(wanted, sort_keys=True), folder)
+
+
+@lru_cache(maxsize=1)
+def _load(request: str, folder: Path | None) -> Split:
+    config = json.loads(request)
+    dataset = build(config["dataset"], "dataset")
+    private, test = dataset.load(folder)
+    if (private.units is None) != (unit_column(dataset) is None):
+        raise ContractBroken(f"Expected the records of {dataset.name} to come by {dataset.unit}, as was charged.")
+    split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
+    return split

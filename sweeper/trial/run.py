@@ -1,0 +1,349 @@
+"""From claimed receipts and configurations to result files.
+
+Sessions of one block may be trained at once. Data are read only after the receipts were claimed. What ran is compared
+with what was declared, and a difference is a failure that the ledger keeps.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from accounting.errors import ContractBroken
+from accounting.events import build as events
+from accounting.events.build import DpEvent
+from accounting.records.step_log import StepLog, forget_checkpoints, go_on, is_charged, steps_spent
+from accounting.records.trial_result import Status, TrialResult
+from sweeper.trial.blocks import stacks
+from sweeper.trial.build import initial_identity, load, make_model, make_streams
+from sweeper.trial.session import Machine, Session, log, progress
+from sweeper.trial.spec import build
+from trainers.declarations.scores import looks_every, noisy_counts
+from trainers.methods.output_perturbation import OutputPerturbation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trainers.data.split import Split
+    from trainers.randomness import Streams
+    from trainers.training.checkpoint import TrialJournal
+    from trainers.training.gradient_sums import Sums
+    from trainers.training.learning_curves import CurveRecorder
+    from trainers.training.run import Outcome, Progress, Run
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Ready:
+    """A session that is about to train, or has trained."""
+
+    session: Session
+    run: Run
+    model: nn.Module
+    streams: Streams
+    journal: TrialJournal
+    since: Progress | None
+
+    @property
+    def step(self) -> int:
+        return 0 if self.since is None else self.since.step
+
+
+def run_sessions(
+    sessions: Sequence[Session],
+    machine: Machine,
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
+    shared: bool = False,
+) -> None:
+    """Trains these trials and writes their results; whatever goes wrong is a result too, and stays charged.
+
+    A trial that was stopped leaves a checkpoint and no result; a receipt to resume goes on from there. With `shared`
+    all have the same subsamples, as they were charged for.
+    """
+    started, clock = _now(), time.perf_counter()
+    blank = {session.trial.id: _blank(session, machine, started) for session in sessions}
+
+    def failed(session: Session, error: Exception) -> None:
+        session.log.error("the trial failed", exc_info=error)
+        steps = steps_spent(session.place, session.trial, session.receipt.attempt)
+        seconds = time.perf_counter() - clock
+        why = f"{type(error).__name__}: {error}"
+        _end(session, replace(blank[session.trial.id], error=why, steps=steps, seconds=seconds))
+
+    for session in sessions:
+        receipt, axes = session.receipt, dict(session.trial.axes)
+        session.log.info("trial %s, attempt %d, resume %d: %s", receipt.trial, receipt.attempt, receipt.resume, axes)
+    if len(sessions) > 1:
+        log.info("trained with %d others%s", len(sessions) - 1, " on the same subsamples" if shared else "")
+    ready = []
+    for session in sessions:
+        try:
+            ready.append(_prepare(session, machine))
+        except Exception as error:  # noqa: BLE001 - one that cannot go on must not take the others along
+            failed(session, error)
+    try:
+        groups = [*_groups(ready, shared=shared)]
+    except ContractBroken as broken:
+        for one in ready:
+            failed(one.session, broken)
+        return
+    for group in groups:
+        try:
+            data = load(group[0].session.trial.config, group[0].session.declaration.adjacency, machine.data)
+            _log_no_records(group, data)
+            outcomes = _train(group, data, machine, should_stop, shared=shared)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends these trials and is told
+            for one in group:
+                failed(one.session, error)
+            continue
+        for one, outcome in zip(group, outcomes, strict=True):
+            session = one.session
+            if outcome.stopped:
+                session.log.info("stopped after step %d", outcome.steps)
+                (session.place.files / "progress").unlink(missing_ok=True)
+                continue
+            try:
+                _end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
+            except Exception as error:  # noqa: BLE001
+                failed(session, error)
+
+
+def _log_no_records(group: Sequence[_Ready], data: Split) -> None:
+    """Tells the trial's log, which is the curator's, where there is nothing to train on: it is no reason to end."""
+    if not data.train.available:
+        for one in group:
+            one.session.log.warning("no record is trained on: the weights are noise alone")
+
+
+def _end(session: Session, result: TrialResult) -> None:
+    """Writes how it ended, after which nobody goes on."""
+    (session.place.files / "progress").unlink(missing_ok=True)
+    replace(result, ended=_now()).write(session.place.files)
+    forget_checkpoints(session.place.files)
+    session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
+
+
+def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
+    """The result of a trial of which nothing is known yet."""
+    return TrialResult(
+        trial=session.trial.id,
+        attempt=session.receipt.attempt,
+        status=Status.FAILED,
+        score=None,
+        event=None,
+        steps=0,
+        seconds=0.0,
+        device=machine.device,
+        randomness="secret" if session.trial.config["seed"] is None else "reproducible",
+        started=started,
+        ended=started,
+        versions=dict(_versions()),
+    )
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    """What the numbers depend on, besides the configuration."""
+    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
+    return found | {"python": platform.python_version()}
+
+
+def _prepare(session: Session, machine: Machine) -> _Ready:
+    """Model, streams and journal, and what an earlier session left."""
+    import torch
+
+    from trainers.training.checkpoint import TrialJournal, read_checkpoint
+    from trainers.training.run import Run
+
+    torch.set_num_threads(machine.threads)
+    trial, receipt, declaration = session.trial, session.receipt, session.declaration
+    begin = StepLog.begin(session.place, trial, receipt.attempt)
+    steps = go_on(session.place, trial, receipt) if receipt.resume else begin
+    run = Run(
+        trainer=declaration.trainer,
+        sampler=declaration.sampler,
+        schedule=declaration.schedule,
+        bounds=declaration.bounds,
+        noise_multiplier=trial.config["privacy"]["noise_multiplier"],
+        steps=declaration.steps,
+        train_records=declaration.train_records,
+        ema=declaration.ema,
+        public=declaration.public,
+    )
+    return _Ready(
+        session=session,
+        run=run,
+        model=make_model(trial.config, initial_identity(trial)),
+        streams=make_streams(trial, receipt),
+        journal=TrialJournal(receipt=receipt, run=run, every=declaration.stretch, steps=steps),
+        since=read_checkpoint(steps, run, machine.device) if receipt.resume else None,
+    )
+
+
+def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
+    """Those that take their steps together: at the same step, and of one charge where subsamples are shared.
+
+    Raises `ContractBroken` where runs that were charged for the same subsamples would have different ones.
+    """
+    groups: dict[tuple[object, ...], list[_Ready]] = {}
+    for one in ready:
+        groups.setdefault((one.step, one.session.receipt.charge if shared else None), []).append(one)
+    if shared and len({charge for _, charge in groups}) < len(groups):
+        raise ContractBroken(
+            "Expected runs that were charged for the same subsamples to be at the same step: they do not go on apart."
+        )
+    yield from groups.values()
+
+
+def _train(
+    group: Sequence[_Ready], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
+) -> tuple[Outcome, ...]:
+    from trainers.training.loop import train_together
+
+    if isinstance(group[0].run.trainer, OutputPerturbation):
+        from trainers.training.convex_fit import fit
+
+        device = machine.device
+        return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
+    places = [one.session.place.files for one in group]
+    return train_together(
+        [one.run for one in group],
+        [one.model for one in group],
+        _sums(group, data, machine),
+        data.train,
+        _streams(group),
+        device=machine.device,
+        share=shared,
+        on_step=progress(places, group[0].run.steps),
+        should_stop=should_stop,
+        journals=[one.journal for one in group],
+        since=[one.since for one in group],
+        watch=_watch(group[0].session, data, machine),
+    )
+
+
+def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
+    """How the runs of a group are looked at in their course; None where they are not."""
+    from trainers.training.learning_curves import CurveRecorder, look
+
+    declaration = session.declaration
+    every = looks_every(declaration.score)
+    if every is None:
+        return None
+    engine = build(session.trial.config["engine"], "engine")
+    about = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
+    return CurveRecorder(every=every, look=partial(look, **about, device=machine.device))
+
+
+def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
+    """Stacked where models can be, which pays for a lone one too; by the engine elsewhere."""
+    from trainers.engines.stacked import Stack
+    from trainers.training.gradient_sums import EngineSums, StackedSums
+
+    first, records = group[0].session, data.train.to(machine.device)
+    config, loss = first.trial.config, first.declaration.loss
+    if stacks(config):
+        log.info("engine stacked")
+        stack = Stack.of(group[0].model, loss)
+        return StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
+    return EngineSums(
+        models=tuple(one.model for one in group),
+        engine=build(config["engine"], "engine"),
+        records=records,
+        device=machine.device,
+        chunk=machine.chunk,
+        loss=loss,
+        augmentation=first.declaration.augmentation,
+        draws=[streams.augmentation for streams in _streams(group)],
+    )
+
+
+def _streams(group: Sequence[_Ready]) -> list[Streams]:
+    """Each run's own where they are derived from a seed; secret ones are as good for all, and quicker to draw from."""
+    secret = group[0].session.trial.config["seed"] is None
+    return [group[0].streams] * len(group) if secret else [one.streams for one in group]
+
+
+def _finish(
+    one: _Ready, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
+) -> TrialResult:
+    """Compares what ran with what was charged, keeps the model, and measures the score."""
+    from trainers.models.weights_file import save_model
+
+    session, declaration = one.session, one.session.declaration
+    result = replace(
+        blank,
+        status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
+        event=events.to_json(outcome.event),
+        steps=outcome.steps,
+        seconds=outcome.seconds,
+        curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
+        parameters=_released(one.model) if outcome.rounded else None,
+        counts=noisy_counts(declaration.score, declaration.dataset.classes),
+    )
+    charged = session.trial.event
+    try:
+        check_realised(outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps)
+        check_company(outcome.company, shared=shared)
+        if outcome.diverged:
+            return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
+        result = replace(result, model=save_model(one.model, session.place.files))
+        check_scored(declaration.score.event(), charged.validation)
+        if charged.validation is not None:
+            one.journal.score()
+        measured = declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss)
+        score = _filled(asdict(measured))
+        _check_score(score)
+    except ContractBroken as broken:
+        return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
+    return replace(result, score=score)
+
+
+def _released(model: nn.Module) -> int:
+    """How many numbers a step of its training releases."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
+    """Raises `ContractBroken` unless what ran is `least` or more accesses, and nothing that was not charged."""
+    if not is_charged(realised, declared, least=least):
+        raise ContractBroken(f"Something else ran than was charged: realised {realised}, declared {declared}.")
+
+
+def check_company(company: int, *, shared: bool) -> None:
+    """Raises `ContractBroken` where runs had the same subsamples that were charged for subsamples of their own."""
+    if company != 1 and not shared:
+        raise ContractBroken(f"Something else ran than was charged: {company} runs had the same subsamples.")
+
+
+def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
+    """Raises `ContractBroken` unless the score about to be measured is the one that was charged."""
+    same = measured is declared if measured is None or declared is None else events.same(measured, declared)
+    if not same:
+        raise ContractBroken(f"Another score was to be measured than was charged: {measured}, not {declared}.")
+
+
+def _filled(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without what is empty, at any depth."""
+    return {
+        name: _filled(value) if isinstance(value, Mapping) else value for name, value in form.items() if value != {}
+    }
+
+
+def _check_score(score: Mapping[str, Any]) -> None:
+    for name, value in score.items():
+        if isinstance(value, Mapping):
+            _check_score(value)
+        elif not math.isfinite(value):
+            raise ContractBroken(f"Expected score.{name}={value} to be finite: it can be compared with nothing.")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

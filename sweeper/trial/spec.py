@@ -1,0 +1,287 @@
+"""A resolved configuration made into declarations: everything a trial says about itself before it runs.
+
+Instantiating is validating: a wrong type, a negative value or an unknown field is refused here, before any charge.
+Declarations import no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from hydra.utils import get_object
+
+from accounting.errors import BadInput, DpsweepError
+from accounting.events import build as events
+from accounting.events.build import DpEvent, PlanEvent
+from accounting.guarantee import Adjacency
+from accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
+from accounting.names.tags import own_class
+from trainers.data.interface import is_public, nominal_units, unit_column
+from trainers.declarations.batch_sampling import check_epochs, step_events
+from trainers.declarations.clip_schedules import noise_factors
+from trainers.declarations.scores import check_metric, looks_every
+from trainers.methods.interface import check_run, is_noiseless
+from trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
+from trainers.validation import fraction
+
+if TYPE_CHECKING:
+    from trainers.data.interface import DataSet
+    from trainers.declarations.augmentation import Augmentation
+    from trainers.declarations.batch_sampling import Sampler
+    from trainers.declarations.clip_schedules import BoundSchedule
+    from trainers.declarations.losses import Loss
+    from trainers.declarations.lr_schedules import LearningRate
+    from trainers.declarations.scores import Score
+    from trainers.methods.interface import Trainer
+
+CROSS_ENTROPY = "cross_entropy"
+FUSED = "fused"
+"""The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
+SAME_BOUND = {"kind": "constant_clip_norm"}
+"""The bounds of a configuration that names none: what never changes is no part of a trial's identity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """How many steps lie between the checkpoints of a trial, and how often it may lose so many and go on."""
+
+    every: int | None
+    resumes: int
+
+    def __post_init__(self) -> None:
+        if self.every is not None and (not _is_integer(self.every) or self.every < 1):
+            raise BadInput(f"Expected checkpoint.every={self.every!r} to be null or an integer >= 1.")
+        if not _is_integer(self.resumes) or self.resumes < 0:
+            raise BadInput(f"Expected checkpoint.resumes={self.resumes!r} to be an integer >= 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What one trial declares, without its noise, which a plan may still have to calibrate."""
+
+    dataset: DataSet
+    loss: Loss
+    trainer: Trainer
+    sampler: Sampler
+    schedule: LearningRate
+    bounds: BoundSchedule
+    score: Score
+    steps: int
+    checkpoints: Checkpoints
+    adjacency: Adjacency
+    ema: float | None = None
+    augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        if not _is_integer(self.steps):
+            raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
+        if self.steps < 1:
+            raise BadInput(f"Expected steps={self.steps} >= 1.")
+        if unit_column(self.dataset) is not None and self.adjacency is Adjacency.REPLACE_ONE:
+            raise BadInput(
+                f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
+                f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
+            )
+        if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
+            raise BadInput(
+                f"Expected checkpoint.every={self.checkpoints.every} to be null with bounds.noise={self.bounds.noise}: "
+                "what it costs to run lost steps again depends on which steps they are."
+            )
+        if is_noiseless(self.trainer) and not self.public:
+            raise BadInput(
+                f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: say "
+                "so only if these records are nobody's secret."
+            )
+
+    @property
+    def public(self) -> bool:
+        """Whether whoever runs the sweep declared that these records are nobody's secret."""
+        return is_public(self.dataset)
+
+    @property
+    def train_records(self) -> int:
+        """The declared nominal number of training units: the public constant in the sample rate."""
+        return self.score.train_records(nominal_units(self.dataset), self.adjacency)
+
+    @property
+    def stretch(self) -> int | None:
+        """The steps between two checkpoints, None where there are none before the end."""
+        every = self.checkpoints.every
+        return None if every is None or every >= self.steps else every
+
+    @property
+    def priced_steps(self) -> int:
+        """All steps of the run, and the stretch that is lost and run again where a killed trial goes on."""
+        return self.steps + self.checkpoints.resumes * (self.stretch or 0)
+
+    def training(self, noise_multiplier: float) -> DpEvent:
+        """What training may do to the training records at most."""
+        return _training(
+            self.sampler,
+            self.train_records,
+            self.bounds,
+            self.steps,
+            self.priced_steps,
+            noise_multiplier,
+            public=self.public,
+        )
+
+    def event(self, noise_multiplier: float) -> PlanEvent:
+        """Training and scoring, each for its own records."""
+        return PlanEvent(training=self.training(noise_multiplier), validation=self.score.event())
+
+
+def declare(config: Mapping[str, Any]) -> Declaration:
+    """The declarations of a resolved configuration; every mistake in it is one sentence."""
+    privacy = config["privacy"]
+    if privacy["adjacency"] not in list(Adjacency):
+        raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
+    seed = config["seed"]
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
+    names = ["dataset", "loss", "trainer", "sampler", "schedule", "bounds", "score"]
+    names += ["augmentation"] if config.get("augmentation") else []
+    whole = {"bounds": SAME_BOUND, **config}
+    parts = {name: _declared(json.dumps(whole[name], sort_keys=True), name) for name in names}
+    if isinstance(parts["trainer"], OutputPerturbation):
+        parts["sampler"] = _everyone(config, parts)
+    declaration = Declaration(
+        steps=config["steps"],
+        checkpoints=_checkpoints(config["checkpoint"]),
+        adjacency=Adjacency(privacy["adjacency"]),
+        ema=config.get("ema"),
+        **parts,
+    )
+    _check_engine(declaration, config["engine"])
+    try:
+        declaration.loss.check(declaration.dataset.classes)
+        declaration.score.check(declaration.dataset.test_records, public=declaration.public)
+        check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
+        check_run(declaration.trainer, declaration.steps, declaration.schedule)
+        if declaration.augmentation is not None:
+            declaration.augmentation.check(declaration.dataset.shape)
+        if declaration.ema is not None:
+            fraction("ema", declaration.ema)
+        looks = {"score.every": looks_every(declaration.score), "checkpoint.every": declaration.stretch}
+        check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
+        if stored(whole["bounds"], "bounds") != SAME_BOUND:
+            declaration.trainer.transform.shrunk(0.5)
+        steps = events.steps_of(declaration.training(noise_multiplier=1.0))
+    except (TypeError, ValueError) as cause:
+        raise BadInput(str(cause)) from cause
+    if steps != declaration.priced_steps:
+        raise BadInput(f"Expected sampler={name_of(config['sampler'])} to access the records once a step or epoch.")
+    return declaration
+
+
+def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
+    """The sampler of output perturbation, once it is clear that the method suits all else."""
+    given = (config.get("ema"), config.get("augmentation"), config["checkpoint"]["every"], config["score"].get("every"))
+    if any(given) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
+        raise BadInput(
+            "Expected ema, augmentation, checkpoint.every and score.every to be null, and bounds to be constant: "
+            "output perturbation has no steps."
+        )
+    if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
+        raise BadInput(
+            "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a problem that "
+            "is convex, with gradients that are bounded."
+        )
+    if unit_column(parts["dataset"]) is not None:
+        raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
+    return Everyone(batch_size=nominal_units(parts["dataset"]), adjacency=Adjacency(config["privacy"]["adjacency"]))
+
+
+def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
+    """Raises BadInput where an engine that is asked for by name would refuse what a unit is."""
+    copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
+    if name_of(engine) == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
+        raise BadInput("Expected engine=fused to be auto or opacus where a unit has several examples.")
+
+
+def _checkpoints(config: Any) -> Checkpoints:
+    try:
+        return Checkpoints(**config)
+    except TypeError:
+        raise BadInput(f"Expected checkpoint={config!r} to have every and resumes, and nothing else.") from None
+
+
+@lru_cache(maxsize=256)
+def _training(
+    sampler: Sampler,
+    records: int,
+    bounds: BoundSchedule,
+    steps: int,
+    priced: int,
+    noise_multiplier: float,
+    *,
+    public: bool,
+) -> DpEvent:
+    """All steps, each at its own noise; steps beyond them are lost ones, which are all alike."""
+    factors = noise_factors(bounds, steps)
+    taken = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
+    found = step_events(sampler, taken, records=records, noise_multiplier=noise_multiplier, public=public)
+    repeated = [events.repeat(event, count) for event, count in found.items()]
+    return repeated[0] if len(repeated) == 1 else events.compose(repeated)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+@lru_cache(maxsize=4096)
+def _declared(config: str, name: str) -> Any:
+    """One part of a declaration; the points of a grid share most of theirs, and all of them are frozen."""
+    return build(json.loads(config), name)
+
+
+def build(config: Mapping[str, Any], name: str) -> Any:
+    """The object that a part of a configuration describes, or one sentence that says what is wrong.
+
+    It calls whatever class of the user's the configuration names: what was read from a folder is held against the
+    user's own word for these classes before (`sweeper/job/block_job.py`).
+    """
+    try:
+        return build_own(config, name, _users)
+    except DpsweepError:
+        raise
+    except (ImportError, ValueError, TypeError, KeyError) as cause:
+        raise BadInput(f"{name}: {cause}") from cause
+
+
+def class_of(config: Mapping[str, Any], name: str) -> Any:
+    """The class of ours or the user's that a part of a configuration names, imported."""
+    node = stored(config, name)
+    try:
+        return get_object(node[TARGET]) if TARGET in node else own_class(node[KIND], name)
+    except ImportError as cause:
+        raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
+
+
+def _users(node: Mapping[str, Any], name: str) -> Any:
+    """An object of a class of the user's, with those that it is given, as Hydra makes them."""
+    return _made(at_home(node), name)
+
+
+def _made(value: Any, name: str, *, inner: bool = True) -> Any:
+    if isinstance(value, list):
+        return [_made(one, name) for one in value] if inner else value
+    if not isinstance(value, Mapping):
+        return value
+    if TARGET not in value:
+        return {key: _made(one, name) for key, one in value.items()} if inner else dict(value)
+    kind = get_object(str(value[TARGET]))
+    deeper = bool(value.get("_recursive_", True))
+    given = {key: _made(one, name, inner=deeper) for key, one in value.items() if key not in _WORDS}
+    if is_dataclass(kind):
+        check_fields(given, name, kind)
+    arguments = _made(list(value.get("_args_", ())), name, inner=deeper)
+    return partial(kind, *arguments, **given) if value.get("_partial_", False) else kind(*arguments, **given)
+
+
+_WORDS = frozenset({TARGET, "_recursive_", "_convert_", "_partial_", "_args_"})
+"""What Hydra's `instantiate` reads beside a class's own arguments."""

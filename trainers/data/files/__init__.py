@@ -1,0 +1,1 @@
+"""Files of data sets: downloads, checksums and formats."""

@@ -1,0 +1,127 @@
+"""The official files of a data set: where users keep them, where they are published, and their checksums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accounting.errors import BadInput
+from trainers.data.files.checksums import read_contents, verify_contents
+from trainers.data.files.download import cache_folder, download
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from accounting.ledger.data_fingerprint import Content
+
+
+@dataclass(frozen=True, kw_only=True)
+class Official:
+    """The official files of one data set.
+
+    `contents` maps the name of each decompressed file to its md5, `downloads` that of each file published
+    below `url` to its own; null where no checksum is known. Such a file is never downloaded, and what it holds is
+    for the data set to look at. `folders` are the places where tools put them: below the user's, or absolute.
+    """
+
+    url: str
+    downloads: Mapping[str, str | None]
+    contents: Mapping[str, str | None]
+    folders: Sequence[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "downloads", dict(self.downloads))
+        object.__setattr__(self, "contents", dict(self.contents))
+        object.__setattr__(self, "folders", tuple(self.folders))
+        if not (self.downloads and self.contents):
+            raise ValueError("Expected downloads and contents to name at least one file each.")
+
+    @property
+    def known(self) -> bool:
+        """Whether every file has a checksum, so that a damaged one is found without being read as records."""
+        return None not in self.contents.values()
+
+    def locate(self, name: str, folder: Path | None) -> tuple[Path, ...]:
+        """The files of data set `name`: the user's, else those kept from a download, else downloaded now.
+
+        Guarantee: no file is opened but a download, whose checksum holds.
+        Errors: `BadInput`, one sentence that says which file to put where.
+        """
+        if folder is not None and not folder.is_dir():
+            raise BadInput(f"Expected data={folder} to be an existing folder.")
+        for place in self._places(folder):
+            if paths := self._complete(place):
+                return paths
+        if paths := self._gathered(folder):
+            return paths
+        sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
+        if len(sums) < len(self.downloads):
+            raise BadInput(self._advice(name, folder, "offers nothing with a known checksum to download"))
+        try:
+            return tuple(
+                download(f"{self.url.rstrip('/')}/{file}", md5=md5, folder=cache_folder(name))
+                for file, md5 in sums.items()
+            )
+        except OSError as error:
+            raise BadInput(self._advice(name, folder, f"is out of reach ({type(error).__name__})")) from error
+
+    def verify(self, name: str, folder: Path | None, private: Collection[str]) -> tuple[Content, ...]:
+        """What each of the `private` files of data set `name` holds, after all files met their known checksums.
+
+        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        """
+        return verify_contents(self.locate(name, folder), self.contents, private)
+
+    def read(self, name: str, folder: Path | None) -> dict[str, bytes]:
+        """The decompressed contents of every file of data set `name`, each with its checksum, where one is known.
+
+        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        """
+        return read_contents(self.locate(name, folder), self.contents)
+
+    def _places(self, folder: Path | None) -> Iterator[Path]:
+        """The folders that may hold the files, the data set's own before the user's folder itself."""
+        for below in map(Path, self.folders):
+            if folder is not None or below.is_absolute():
+                yield below if folder is None else folder / below
+        if folder is not None:
+            yield folder
+
+    def _complete(self, place: Path) -> tuple[Path, ...]:
+        """The data set's files in `place`, decompressed or as published; none where one is missing."""
+        own = [path for file in self.contents if (path := _plain_or_gzip(place / file))]
+        if len(own) == len(self.contents):
+            return tuple(own)
+        published = tuple(place / file for file in self.downloads)
+        return published if all(path.is_file() for path in published) else ()
+
+    def _gathered(self, folder: Path | None) -> tuple[Path, ...]:
+        """The data set's files from several places, as some are published; none where one is in no place."""
+        places = tuple(self._places(folder))
+        own = [next(filter(None, (_plain_or_gzip(place / file) for place in places)), None) for file in self.contents]
+        return tuple(path for path in own if path) if None not in own else ()
+
+    def _missing(self, place: Path) -> list[str]:
+        return [file for file in self.contents if _plain_or_gzip(place / file) is None]
+
+    def _advice(self, name: str, folder: Path | None, why: str) -> str:
+        """What is missing, why it could not be had, and what to do: one sentence."""
+        begun = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
+        if begun:
+            return (
+                f"{name} is incomplete in {begun[0]} and {self.url} {why}: "
+                f"put {', '.join(self._missing(begun[0]))} (or as .gz) there too."
+            )
+        target = (folder or Path("<folder>")) / self.folders[0]
+        return (
+            f"{name} is not {f'in {folder}' if folder else 'on this machine'}, and {self.url} "
+            f"{why}: put {', '.join(self.downloads)} into {target} "
+            f"and say DATA={folder or '<folder>'} (or set DPSWEEP_DATA)."
+        )
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    """The file decompressed or gzipped, whichever is there."""
+    zipped = path.with_name(f"{path.name}.gz")
+    return path if path.is_file() else zipped if zipped.is_file() else None

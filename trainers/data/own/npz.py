@@ -1,0 +1,107 @@
+"""Arrays of the user's own in numpy's .npz format.
+
+What makes them into inputs is the declaration's alone: the bounds are public and typed in, not found in the file.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.errors import BadInput
+from trainers.data.interface import Declared
+from trainers.data.own.bounded import bounded_records, check_features, check_labels, content_of
+from trainers.data.own.columns import public_pair
+from trainers.data.preprocessing import of_bounded_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from accounting.ledger.data_fingerprint import Content
+    from trainers.data.preprocessing import Form
+    from trainers.data.records import Records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz(Declared):
+    """The records of an .npz file, one array of features and one of labels; all of them are private.
+
+    `path` lies in the user's data folder, or is absolute; `features` and `labels` name the arrays in it; `bounds` is
+    the public range of every number. Nothing is unpickled.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
+    """
+
+    path: str
+    features: str
+    labels: str
+    bounds: Sequence[float]
+
+    def _check(self) -> None:
+        object.__setattr__(self, "bounds", public_pair("dataset.bounds", self.bounds))
+        for name in ("path", "features", "labels"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        if self.features == self.labels:
+            raise ValueError(f"Expected dataset.features={self.features} and labels to be two arrays.")
+        if self.test_records:
+            raise ValueError(f"Expected dataset.test_records={self.test_records} == 0: all of the file is private.")
+
+    @property
+    def file(self) -> str:
+        """The user's file, as other data sets call it: whoever has one is never sent to a download."""
+        return self.path
+
+    @property
+    def preprocessing(self) -> Form:
+        """The features, clamped and scaled."""
+        return of_bounded_array(self.shape, self.bounds)
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the file in the user's folder."""
+        if not (path := self._path(folder)).is_file():
+            raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check both arrays, all of them, since there is no checksum.
+
+        It is recognised by its features, however they are compressed.
+        """
+        features, _ = self._read(folder)
+        return (content_of(features),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All of the arrays as private records; there are no public ones."""
+        low, high = self.bounds
+        return bounded_records(*self._read(folder), (low, high)), None
+
+    def _read(self, folder: Path | None) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        """The checked features and labels."""
+        self.locate(folder)
+        features, labels = self._arrays(self._path(folder))
+        check_features(features, self.shape, f"{self.features} in {self.path}")
+        check_labels(labels, len(features), self.classes, f"{self.labels} in {self.path}")
+        return features, labels
+
+    def _arrays(self, path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        wanted = (self.features, self.labels)
+        try:
+            with path.open("rb") as stream:
+                archive = np.load(stream, allow_pickle=False)
+                listed = archive.files if isinstance(archive, np.lib.npyio.NpzFile) else []
+                found = {name: archive[name] for name in wanted if name in listed}
+        except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+            raise BadInput(f"Expected {self.path} to be a whole .npz file of numbers, got: {error}.") from error
+        for name in wanted:
+            if name not in found:
+                raise BadInput(f"Expected {name} among the arrays of {self.path}, got {', '.join(listed) or 'none'}.")
+        return found[self.features], found[self.labels]
+
+    def _path(self, folder: Path | None) -> Path:
+        return (folder or Path()) / Path(self.path).expanduser()

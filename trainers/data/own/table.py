@@ -1,0 +1,181 @@
+"""A table of the user's own: a CSV file with a header, numbers as features, one column as label.
+
+What makes its records into inputs is the declaration's alone: bounds and labels are public and typed in, not found in
+the file. Where one unit, a patient say, has several rows, `unit_column` says whose row each is.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.errors import BadInput
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.interface import check_declaration
+from trainers.data.own.columns import Column, public_bounds
+from trainers.data.preprocessing import of_columns
+from trainers.data.records import Records
+from trainers.data.units import by_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from trainers.data.preprocessing import Form
+
+    Row = Sequence[str]
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The rows of a CSV file; all of them are private.
+
+    `file` lies in the user's data folder, or is absolute. `label` is the column to be learnt, `labels` its public
+    list; `bounds` gives each feature's public range. Where there is a `unit_column`, equal values in it are one unit,
+    of whom there are nominally `units`, and each keeps at most `contribution_cap` of its rows.
+    Shapes: features float32 [n, features] in [0, 1], in the alphabetical order of their columns.
+    """
+
+    name: str
+    records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+    file: str
+    label: str
+    labels: tuple[str, ...]
+    bounds: Mapping[str, tuple[float, float]]
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        _check_names(self)
+        object.__setattr__(self, "labels", tuple(map(str, self.labels)))
+        object.__setattr__(self, "bounds", dict(sorted(public_bounds(self.bounds).items())))
+        check_declaration(self)
+        if self.shape != (len(self.bounds),):
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{len(self.bounds)}], as many as bounds.")
+        if self.classes != len(self.labels):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"Expected dataset.labels={list(self.labels)} to be distinct.")
+        if len(set(self._columns)) != len(self._columns):
+            raise ValueError(f"Expected dataset.label, unit_column and bounds={list(self._columns)} to be distinct.")
+
+    @property
+    def test_records(self) -> int:
+        """None: a table has no public part."""
+        return 0
+
+    @property
+    def preprocessing(self) -> Form:
+        """The bounded columns in alphabetical order."""
+        return of_columns(self.bounds, self.bounds, self.labels)
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the file in the user's folder."""
+        path = self._path(folder)
+        if not path.is_file():
+            raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
+        self._parse(folder)
+        try:
+            with self._path(folder).open("rb") as stream:
+                return (Content.of(iter(partial(stream.read, _CHUNK), b"")),)
+        except OSError as error:
+            raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All rows as private records, each unit's capped; there are no public ones."""
+        import torch
+
+        features, labels, units = self._parse(folder)
+        records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
+        if units is None or self.contribution_cap is None:
+            return records, None
+        return by_unit(records, units, self.contribution_cap), None
+
+    def _parse(self, folder: Path | None) -> tuple[NDArray[np.float32], NDArray[np.int64], list[bytes] | None]:
+        """The scaled features, the labels, and the units' identifiers where there is a `unit_column`."""
+        columns = self._read(folder)
+        features = np.column_stack([columns[name].scaled(bounds) for name, bounds in self.bounds.items()])
+        labels = columns[self.label].positions(self.labels)
+        units = None if self.unit_column is None else _identifiers(columns[self.unit_column])
+        return features.astype(np.float32), labels, units
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """The columns that are used."""
+        whose = () if self.unit_column is None else (self.unit_column,)
+        return (self.label, *whose, *self.bounds)
+
+    def _check_header(self, header: Sequence[str]) -> None:
+        for column in self._columns:
+            if header.count(column) != 1:
+                raise BadInput(
+                    f"Expected one column {column} in the header of {self.file}, got {header.count(column)}."
+                )
+
+    def _read(self, folder: Path | None) -> dict[str, Column]:
+        """The columns that are used, each row by the line that it ends in."""
+        with self._open(folder) as (header, rows):
+            self._check_header(header)
+            cells: dict[str, dict[int, str]] = {column: {} for column in self._columns}
+            places = {column: header.index(column) for column in self._columns}
+            for line, row in rows:
+                if len(row) != len(header):
+                    raise BadInput(f"Expected {len(header)} values in line {line} of {self.file}, got {len(row)}.")
+                for column, place in places.items():
+                    cells[column][line] = row[place].strip()
+        return {column: Column(name=column, file=self.file, cells=cells[column]) for column in self._columns}
+
+    @contextmanager
+    def _open(self, folder: Path | None) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
+        """The header and, not yet read, the numbered rows; bytes that are no UTF-8 are kept as they are."""
+        self.locate(folder)
+        try:
+            with self._path(folder).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+                lines = csv.reader(stream, strict=True)
+                header = [name.strip() for name in next(lines, [])]
+                yield header, ((lines.line_num, row) for row in lines if row)
+        except (OSError, csv.Error) as error:
+            raise BadInput(f"Expected {self.file} to be a readable CSV file, got: {error}.") from error
+
+    def _path(self, folder: Path | None) -> Path:
+        return (folder or Path()) / Path(self.file).expanduser()
+
+
+def _check_names(table: Table) -> None:
+    """Unquoted, YAML reads yes, no, on and off as truth values: a column or label of that name would never be met."""
+    for name in ("file", "label"):
+        if not isinstance(getattr(table, name), str) or not getattr(table, name):
+            raise ValueError(f"Expected dataset.{name}={getattr(table, name)!r} to be a text.")
+    for label in table.labels:
+        if isinstance(label, bool) or not isinstance(label, (str, int)):
+            raise ValueError(f"Expected dataset.labels={label!r} to be texts or whole numbers; quote yes and no.")
+    for column in table.bounds:
+        if not isinstance(column, str):
+            raise ValueError(f"Expected dataset.bounds={column!r} to name a column; quote it.")
+
+
+def _identifiers(column: Column) -> list[bytes]:
+    """The units' identifiers as the file's bytes, one a record; none may be missing."""
+    for line, cell in column.cells.items():
+        if not cell:
+            raise BadInput(f"Expected {column.name} in line {line} of {column.file} to say whose record it is.")
+    return [cell.encode("utf-8", "surrogateescape") for cell in column.cells.values()]

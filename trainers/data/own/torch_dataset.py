@@ -1,0 +1,123 @@
+"""Any map-style dataset of torch, a class of the user's or of torchvision: read once, from index 0 on."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accounting.errors import BadInput
+from accounting.names.stored_classes import at_home
+from trainers.data.interface import Declared
+from trainers.data.own.bounded import bounded_records, check_features, check_labels, content_of
+from trainers.data.own.columns import public_pair
+from trainers.data.preprocessing import of_bounded_array
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from accounting.ledger.data_fingerprint import Content
+    from trainers.data.preprocessing import Form
+    from trainers.data.records import Records
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchDataset(Declared):
+    """The pairs of input and label that a dataset gives at indices 0, 1, ...; all of them are private.
+
+    `source` names its class by `_target_`, which must be importable, beside its arguments; `bounds` is the public range
+    of every number. Nothing is imported before a sweep needs the records.
+    Guarantee: inputs are clamped to `bounds` and scaled to [0, 1], and the same when they are read twice. That each is
+    a function of its own record alone, and the same in every process, is for the class to keep: no random transforms,
+    no statistics of the other records.
+    Shapes: features [n, *shape] in [0, 1], uint8 or float32.
+    """
+
+    source: Mapping[str, Any]
+    bounds: Sequence[float]
+
+    def _check(self) -> None:
+        object.__setattr__(self, "bounds", public_pair("dataset.bounds", self.bounds))
+        if not isinstance(self.source, Mapping) or "." not in str(self.source.get("_target_")):
+            raise ValueError(f"Expected dataset.source={self.source!r} to have _target_, a class as module.Class.")
+        if self.test_records:
+            raise ValueError(f"Expected dataset.test_records={self.test_records} == 0: all of it is private.")
+
+    @property
+    def _target(self) -> str:
+        return str(self.source["_target_"])
+
+    @property
+    def preprocessing(self) -> Form:
+        """What the user's class gives, clamped and scaled."""
+        return of_bounded_array(self.shape, self.bounds)
+
+    def locate(self, folder: Path | None) -> None:
+        """Nothing: where its files lie, the class knows."""
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check every record, since there is no checksum; it is recognised by its features."""
+        return (content_of(self._read()[0]),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All of it as private records; there are no public ones."""
+        low, high = self.bounds
+        return bounded_records(*self._read(), (low, high)), None
+
+    def _read(self) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
+        """The checked features and labels."""
+        source, size = self._made()
+        labels = np.zeros(size, dtype=np.int64)
+        features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
+        for index in range(size):
+            one, labels[index] = self._pair(source, index)
+            again, label = self._pair(source, index)
+            if label != labels[index] or not np.array_equal(one, again, equal_nan=one.dtype.kind == "f"):
+                raise BadInput(
+                    f"Expected {self._target} to give the same at index {index} whenever it is asked: what is held out "
+                    "would be trained on elsewhere. Random transforms have no place here."
+                )
+            if index == 0:
+                features = np.empty((size, *self.shape), dtype=one.dtype)
+            if (one.shape, one.dtype) != (self.shape, features.dtype):
+                raise BadInput(
+                    f"Expected {self._target} to give {features.dtype} of shape {list(self.shape)} at index {index}, "
+                    f"got {one.dtype} of {list(one.shape)}."
+                )
+            features[index] = one
+        check_features(features, self.shape, f"the inputs of {self._target}")
+        check_labels(labels, size, self.classes, f"the labels of {self._target}")
+        return features, labels
+
+    def _made(self) -> tuple[Any, int]:
+        """The dataset and how many records it has."""
+        module, _, name = self._target.rpartition(".")
+        try:
+            kind = getattr(import_module(module), name)
+            source = kind(**{key: value for key, value in at_home(self.source).items() if key != "_target_"})
+            return source, len(source)
+        except Exception as error:  # the user's own code may raise anything
+            raise BadInput(
+                f"Expected dataset.source._target_={self._target} to make a dataset with a length, got {_said(error)}."
+            ) from error
+
+    def _pair(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
+        try:
+            one, label = source[index]
+            return np.asarray(one), operator.index(label)
+        except Exception as error:  # the user's own code may raise anything
+            raise BadInput(
+                f"Expected {self._target} to give an input and a whole number as label at index {index}, "
+                f"got {_said(error)}."
+            ) from error
+
+
+def _said(error: Exception) -> str:
+    """An error of the user's code in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

@@ -1,0 +1,154 @@
+"""Enron-Spam as its mails: six archives, or the folders in them, and the words of each mail counted.
+
+A record is a mail. What enron1 holds are the mails of `dataset=enron` too, in another form that no checksum recognises:
+whoever uses both adds up both accounts.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.errors import BadInput
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.interface import Declared
+from trainers.data.preprocessing import of_words
+from trainers.data.records import Records, Scaling
+from trainers.data.text.hashed_words import check_most, hashed_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainers.data.preprocessing import Form
+
+KINDS = ("ham", "spam")
+"""The folders of wanted mails and of the others; a mail's label is its folder's place here."""
+_END, _ARCHIVE = ".txt", ".tar.gz"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnronMail(Declared):
+    """The mails of `parts`, each a folder or an archive in one of `folders` below the user's; all are private.
+
+    `shape` is the number of buckets that words are hashed to; a count above `most` is taken for `most`. Bytes are read
+    as Latin-1, which has a letter for each.
+    Shapes: features uint8 [n, buckets], scaled to x / most in [0, 1]; label 1 is spam.
+    Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006.
+    """
+
+    most: int
+    folders: tuple[str, ...]
+    parts: tuple[str, ...]
+
+    def _check(self) -> None:
+        object.__setattr__(self, "folders", tuple(self.folders))
+        object.__setattr__(self, "parts", tuple(self.parts))
+        check_most(self.most)
+        if len(self.shape) != 1:
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [buckets].")
+        if self.classes != len(KINDS):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {len(KINDS)}.")
+        if not self.folders:
+            raise ValueError(f"Expected dataset.folders={list(self.folders)} to name a folder.")
+        if not self.parts or len(set(self.parts)) != len(self.parts):
+            raise ValueError(f"Expected dataset.parts={list(self.parts)} to be distinct, and one at least.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """A mail's words, counted."""
+        return of_words(self.shape[0], self.most, KINDS, "latin-1")
+
+    def locate(self, folder: Path | None) -> None:
+        """Find every part in the user's folder; nothing is downloaded, since no checksums are known."""
+        found = self._found(folder)
+        if missing := [part for part in self.parts if part not in found]:
+            target = (folder or Path("<folder>")) / self.folders[0]
+            raise BadInput(
+                f"{self.name} is not {f'all in {folder}' if folder else 'on this machine'}: put "
+                f"{', '.join(f'{part}{_ARCHIVE}' for part in missing)} into {target}, unpacked or not, "
+                f"and say DATA={folder or '<folder>'} (or set DPSWEEP_DATA)."
+            )
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Read every mail, since there are no checksums; what a part holds is the same, unpacked or not."""
+        contents, mails = [], 0
+        for place in self._places(folder):
+            held = list(_mails(place))
+            mails += len(held)
+            contents.append(Content.of(f"{name} {len(mail)}\n".encode() + mail for name, mail in held))
+        self._check_number(mails)
+        return tuple(contents)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All mails as private records, in the order of their parts and names; there are no public ones."""
+        import torch
+
+        features = np.empty((self.records, self.shape[0]), dtype=np.uint8)
+        labels: list[int] = []
+        for place in self._places(folder):
+            held = list(_mails(place))
+            first, last = len(labels), len(labels) + len(held)
+            if last <= self.records:
+                features[first:last] = hashed_counts(
+                    [mail.decode("latin-1") for _, mail in held], self.shape[0], self.most
+                )
+            labels += [KINDS.index(PurePosixPath(name).parent.name) for name, _ in held]
+        self._check_number(len(labels))
+        scaling = Scaling(scale=float(self.most))
+        return Records(features=torch.from_numpy(features), labels=torch.tensor(labels), scaling=scaling), None
+
+    def _check_number(self, mails: int) -> None:
+        if mails != self.records:
+            raise BadInput(f"Expected {self.records} mails in {', '.join(self.parts)}, got {mails}.")
+
+    def _places(self, folder: Path | None) -> list[Path]:
+        self.locate(folder)
+        found = self._found(folder)
+        return [found[part] for part in self.parts]
+
+    def _found(self, folder: Path | None) -> dict[str, Path]:
+        """Where each part lies that is there: its folder before its archive."""
+        if folder is None:
+            return {}
+        found: dict[str, Path] = {}
+        for part in self.parts:
+            places = [folder / below / part for below in self.folders]
+            unpacked = [place for place in places if all((place / kind).is_dir() for kind in KINDS)]
+            packed = [place.with_name(f"{part}{_ARCHIVE}") for place in places]
+            for place in (*unpacked, *(file for file in packed if file.is_file())):
+                found.setdefault(part, place)
+        return found
+
+
+def _mails(place: Path) -> Iterator[tuple[str, bytes]]:
+    """A part's mails with their names, such as ham/0001.txt, in the order of these.
+
+    Errors: `BadInput`, one sentence that names the archive or the mail.
+    """
+    try:
+        mails = dict(_unpacked(place) if place.is_dir() else _packed(place))
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise BadInput(f"{place} cannot be read, it may be cut off ({error}): fetch it again.") from error
+    for name in sorted(mails):
+        if not mails[name].strip():
+            raise BadInput(f"Expected {name} in {place} to hold a mail, got nothing.")
+        yield name, mails[name]
+
+
+def _unpacked(place: Path) -> Iterator[tuple[str, bytes]]:
+    for kind in KINDS:
+        for path in (place / kind).glob(f"*{_END}"):
+            yield f"{kind}/{path.name}", path.read_bytes()
+
+
+def _packed(place: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(place) as tape:
+        for entry in tape:
+            path = PurePosixPath(entry.name)
+            if path.suffix == _END and path.parent.name in KINDS and (file := tape.extractfile(entry)) is not None:
+                yield f"{path.parent.name}/{path.name}", file.read()

@@ -1,0 +1,75 @@
+"""Records that are made up from a public seed: linear regression, whose best answer everybody knows.
+
+They are charged like any other, so that what is tried out here is what real records would meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accounting.ledger.data_fingerprint import Content
+from trainers.data.interface import Declared
+from trainers.data.preprocessing import of_array
+from trainers.data.records import Records
+from trainers.validation import non_negative
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from trainers.data.preprocessing import Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRegression(Declared):
+    """Features x and weights w of standard normal numbers, and labels <x, w> with normal noise of `noise_std`.
+
+    The first `records` are private, `test_records` more are public.
+    Shapes: features float32 [n, d], labels float32 [n].
+    Source: the simulations of Mohapatra et al. 2022, section 5; their distribution as far as the text has it.
+    """
+
+    noise_std: float
+    seed: int
+
+    def _check(self) -> None:
+        non_negative("dataset.noise_std", self.noise_std)
+        if len(self.shape) != 1 or self.classes != 1:
+            raise ValueError(
+                f"Expected dataset.shape={list(self.shape)} of one size and dataset.classes={self.classes} == 1."
+            )
+
+    @property
+    def preprocessing(self) -> Form:
+        """Nothing: features are inputs."""
+        return of_array(self.shape)
+
+    def locate(self, folder: Path | None) -> None:
+        """Nothing is to be found."""
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """What the private records are."""
+        features, labels = self._made()
+        return (Content.of((features[: self.records].tobytes(), labels[: self.records].tobytes())),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """The records, made anew, alike on every machine."""
+        import torch
+
+        features, labels = map(torch.from_numpy, self._made())
+        private, test = (
+            Records(features=features[part], labels=labels[part])
+            for part in (slice(self.records), slice(self.records, None))
+        )
+        return private, test if len(test) else None
+
+    def _made(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        rng = np.random.Generator(np.random.PCG64(self.seed))
+        weights = rng.standard_normal(self.shape[0])
+        features = rng.standard_normal((self.records + self.test_records, self.shape[0]))
+        labels = features @ weights + self.noise_std * rng.standard_normal(len(features))
+        return features.astype(np.float32), labels.astype(np.float32)

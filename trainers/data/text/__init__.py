@@ -1,0 +1,1 @@
+"""Text as numbers: tokens, words and vocabularies."""

@@ -1,0 +1,1 @@
+"""What a trial declares beside its method: batches, schedules, losses, scores. Without torch."""

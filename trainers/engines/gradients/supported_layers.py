@@ -1,0 +1,61 @@
+"""Which models the fused engine takes: those of which it is sure to know every use of every parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from trainers.engines.gradients.layers import LAYERS
+
+_PARAMETERS = {"weight", "bias", "gain"}
+
+
+class Unsupported(ValueError):
+    """An engine cannot take this model; others may, and `engine=vmap` takes what any of them takes."""
+
+    def __init__(self, name: str, module: nn.Module, condition: str) -> None:
+        kind = type(module).__name__
+        super().__init__(f"Expected {name or 'model'}={kind} {condition}; engine=auto or engine=vmap takes it.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layer:
+    """A layer with trainable parameters of its own, by their names there."""
+
+    name: str
+    module: nn.Module
+    trained: Mapping[str, nn.Parameter]
+
+
+def supported_layers(model: nn.Module) -> list[Layer]:
+    """The layers that have trainable parameters; raises Unsupported for what a look at the model already rules out."""
+    layers, seen = [], set[nn.Parameter]()
+    for name, module in model.named_modules(remove_duplicate=False):
+        if getattr(module, "inplace", False):
+            raise Unsupported(name, module, "to overwrite nothing: inplace=False")
+        own = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
+        trained = {key: parameter for key, parameter in own.items() if parameter.requires_grad}
+        if not trained:
+            continue
+        if seen & set(trained.values()):
+            raise Unsupported(name, module, "to share no parameter with another layer")
+        seen.update(trained.values())
+        _refuse_layer(name, module, own)
+        layers.append(Layer(name=name, module=module, trained=trained))
+    return layers
+
+
+def _refuse_layer(name: str, module: nn.Module, own: Mapping[str, nn.Parameter]) -> None:
+    known = ", ".join(kind.__name__ for kind in LAYERS)
+    if type(module) not in LAYERS or not own.keys() <= _PARAMETERS:
+        raise Unsupported(name, module, f"to be one of {known}, since it has parameters")
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+        raise Unsupported(name, module, "to have no hooks")
+    if isinstance(module, nn.Conv2d):
+        plain = module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+        if not plain or isinstance(module.padding, str):
+            raise Unsupported(name, module, "to have groups=1, dilation=1 and numbers of zeros for padding")
+    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+        raise Unsupported(name, module, "to have max_norm=None and scale_grad_by_freq=False")

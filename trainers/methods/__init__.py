@@ -1,0 +1,1 @@
+"""Methods: a gradient transform crossed with an update."""

@@ -1,0 +1,38 @@
+"""Projected DP-SGD: clipped gradients, plain steps, weights within a ball."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainers.methods.transforms import Clip
+from trainers.methods.updates import Sgd
+from trainers.validation import positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectedDpSgd:
+    """DP-SGD whose weights are put back on the ball of `radius` around 0 after every step that leaves it.
+
+    Source: Bassily, Smith, Thakurta 2014, Algorithm 1, which projects onto any convex set.
+    """
+
+    label: ClassVar[str] = "projected DP-SGD"
+    lr: float
+    clip_norm: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+        positive("clip_norm", self.clip_norm)
+        positive("radius", self.radius)
+
+    @property
+    def transform(self) -> Clip:
+        """Clipping to `clip_norm`."""
+        return Clip(clip_norm=self.clip_norm)
+
+    @property
+    def update(self) -> Sgd:
+        """Plain steps; the loop sees to the projection."""
+        return Sgd()

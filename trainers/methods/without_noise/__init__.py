@@ -1,0 +1,1 @@
+"""Methods without noise, for data that were declared public."""

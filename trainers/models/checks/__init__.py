@@ -1,0 +1,1 @@
+"""Checks of models and their inputs before a charge."""

@@ -1,0 +1,114 @@
+"""Initial weights from a generator of the trial's own, never from torch's global one.
+
+Our models are built on the meta device, where torch's own initialisation draws nothing and costs nothing; every
+parameter is then filled here. A model of the user's own is built as its constructor says, with the weights that this
+draws or loads, under global generators that are seeded for the trial and put back afterwards. Both are drawn on the
+CPU, so they are the same for every device.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from trainers.models.checks.modules import refuse_by_name, told
+from trainers.models.weights_file import tensors_of
+from trainers.pretrained_files import Pretrained
+
+
+def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """The model that `factory` makes, on the CPU, with weights that are published or depend on `seed` alone.
+
+    Errors: ValueError that names the first layer whose parameters or buffers this module cannot fill.
+    """
+    with torch.device("meta"):
+        model = factory()
+    refuse_by_name(model)
+    for name, module in model.named_modules():
+        _require_fillable(name or "model", module)
+    model = model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in model.modules():
+            _fill(module, generator)
+        for module in model.modules():
+            if isinstance(module, Pretrained):
+                module.load_state_dict(module.published())
+    return model
+
+
+def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Module:
+    """The model that the user's `factory` makes, with the weights that it drew or loaded itself, on the CPU.
+
+    Guarantee: what it draws from the global generators of torch's CPU, numpy and Python depends on `seed` alone, and
+    these are left as they were. Parts of ours that start from published weights have these.
+    Errors: ValueError, one sentence, for whatever the factory raises and for a model that cannot be trained or kept.
+    """
+    try:
+        with _seeded(seed), torch.device("cpu"):
+            model = factory()
+            if isinstance(model, nn.Module):
+                model = model.to("cpu")
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(f"Expected model={name} to take dataset.shape and classes: {told(error)}.") from error
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"Expected model={name} to make a torch.nn.Module, got {type(model).__name__}.")
+    refuse_by_name(model)
+    for module in model.modules():
+        if isinstance(module, Pretrained):
+            module.load_state_dict(module.published())
+    model.zero_grad(set_to_none=True)
+    tensors_of(model)
+    return model
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds the global generators that a constructor may draw from, and puts them back as they were."""
+    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept[0])
+        np.random.set_state(kept[1])
+        random.setstate(kept[2])
+
+
+def _require_fillable(name: str, module: nn.Module) -> None:
+    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if own and not isinstance(module, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm, nn.Embedding)):
+        raise ValueError(
+            f"Expected {name}={type(module).__name__} to be a linear or convolutional layer, GroupNorm, "
+            "LayerNorm or Embedding: how to draw its initial weights is not known."
+        )
+
+
+def _fill(module: nn.Module, generator: torch.Generator) -> None:
+    """Uniform within 1/sqrt(fan in), torch's own rule, for linear maps; the identity for normalizations and gains.
+
+    Words get standard normal vectors, torch's own rule too.
+    """
+    if isinstance(module, (nn.Linear, _ConvNd)):
+        limit = 1 / math.sqrt(module.weight[0].numel())
+        for name, parameter in module.named_parameters(recurse=False):
+            if name == "gain":
+                parameter.fill_(1.0)
+            else:
+                parameter.uniform_(-limit, limit, generator=generator)
+    elif isinstance(module, nn.Embedding):
+        module.weight.normal_(generator=generator)
+        if module.padding_idx is not None:
+            module.weight[module.padding_idx] = 0
+    elif isinstance(module, (nn.GroupNorm, nn.LayerNorm)):
+        for name, parameter in module.named_parameters(recurse=False):
+            parameter.fill_(1.0 if name == "weight" else 0.0)

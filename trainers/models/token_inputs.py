@@ -1,0 +1,31 @@
+"""Whether a model reads what a data set gives: numbers of words of the same vocabulary, or quantities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from trainers.models.bert import Encoder
+from trainers.models.checks.probe_inputs import takes_quantities
+
+if TYPE_CHECKING:
+    from trainers.data.text.vocabulary import Vocabulary
+
+
+def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
+    """Raises ValueError for a model of words without their numbers, the reverse, and for too few or other numbers."""
+    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
+    if vocabulary is None:
+        if tables and not takes_quantities(model, shape):
+            raise ValueError("Expected dataset.vocabulary for a model of words: this data set gives quantities.")
+        return
+    if not tables:
+        raise ValueError("Expected a model of words for dataset.vocabulary, such as minilm: this one takes quantities.")
+    if max(tables) < vocabulary.words:
+        raise ValueError(f"Expected dataset.vocabulary.words={vocabulary.words} <= {max(tables)}, those of the model.")
+    for module in model.modules():
+        if isinstance(module, Encoder) and module.form.padding != vocabulary.padding:
+            raise ValueError(
+                f"Expected dataset.vocabulary.padding={vocabulary.padding} == {module.form.padding}, the model's."
+            )

@@ -1,0 +1,1 @@
+"""The training loop: batches, noisy sums, checkpoints and curves."""

@@ -1,0 +1,90 @@
+"""Fitting a strongly convex model in float64, to a certified distance from its minimum, and adding noise to it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from trainers.data.records import Records
+from trainers.methods.output_perturbation import INEXACT, OutputPerturbation
+from trainers.noise import add_noise
+from trainers.randomness import Streams
+from trainers.training.run import BatchSizes, Journal, Outcome, Run
+
+_ROUNDS, _SEARCH = 20, "strong_wolfe"
+
+
+def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal: Journal, device: str) -> Outcome:
+    """Leaves `model` with what output perturbation releases; what its run did is one access, marked beforehand."""
+    method, started = run.trainer, perf_counter()
+    if not isinstance(method, OutputPerturbation) or records.units is not None:
+        raise ValueError("Expected output perturbation of records that are units of their own.")
+    layer = _only_layer(model.to(device))
+    journal.begin(run.steps)
+    everybody = slice(0, len(records))
+    features = bounded(records.inputs(everybody, device).flatten(1).double(), method.feature_norm)
+    exact = minimised(
+        features, records.targets(everybody, device), layer.out_features, method, records=run.train_records
+    )
+    std = run.noise_multiplier * method.moved_by(run.train_records)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(add_noise(exact.cpu().numpy(), std, streams.noise)))
+        if layer.bias is not None:
+            layer.bias.zero_()
+    return Outcome(
+        event=run.event,
+        steps=1,
+        diverged=not bool(layer.weight.isfinite().all()),
+        stopped=False,
+        seconds=perf_counter() - started,
+        batch_sizes=BatchSizes(smallest=len(records), mean=float(len(records)), largest=len(records)),
+    )
+
+
+def bounded(features: Tensor, norm: float) -> Tensor:
+    """Rows [n, d] made no longer than `norm`, and zero where they are not finite: those say nothing then."""
+    lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+    shorter = features * (norm / lengths).clamp(max=1)
+    return torch.where(lengths.isfinite(), shorter, torch.zeros_like(shorter)).nan_to_num(nan=0.0)
+
+
+def minimised(features: Tensor, targets: Tensor, classes: int, method: OutputPerturbation, *, records: int) -> Tensor:
+    """The weights [classes, d] that are certified to be within INEXACT * moved_by of the minimum.
+
+    The distance is at most the gradient's norm over l2. L-BFGS gets there, quickly, or else gradient descent, whose
+    steps of 1 / smoothness always do.
+    """
+    weights = features.new_zeros(classes, features.shape[1]).requires_grad_()
+    enough = method.l2 * INEXACT * method.moved_by(records)
+
+    def slope() -> Tensor:
+        return torch.autograd.grad(objective(), weights)[0]
+
+    def objective() -> Tensor:
+        total = cross_entropy(features @ weights.t(), targets, reduction="sum")
+        return total / records + method.l2 / 2 * weights.square().sum()
+
+    def evaluated() -> Tensor:
+        weights.grad = slope()
+        return objective()
+
+    solver = torch.optim.LBFGS([weights], max_iter=100, tolerance_grad=0, tolerance_change=0, line_search_fn=_SEARCH)
+    for _ in range(_ROUNDS):
+        if float(slope().norm()) <= enough:
+            return weights.detach()
+        solver.step(evaluated)  # type: ignore[no-untyped-call]
+    smoothness = len(features) / records * method.feature_norm**2 / 2 + method.l2
+    while float((gradient := slope()).norm()) > enough:
+        with torch.no_grad():
+            weights -= gradient / smoothness
+    return weights.detach()
+
+
+def _only_layer(model: nn.Module) -> nn.Linear:
+    layers = [module for module in model.modules() if not isinstance(module, (nn.Sequential, nn.Flatten))]
+    if len(layers) != 1 or not isinstance(layers[0], nn.Linear):
+        raise ValueError(f"Expected model={type(model).__name__} to be one linear layer.")
+    return layers[0]
