@@ -46,7 +46,7 @@ report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
 
 reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIGURE=b_fig9 SCALE= DATA=)
-	@$(BIN)/python -m reports.reproduction $(FIGURE) $(if $(SCALE),--scale $(SCALE)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
+	@$(BIN)/python -m dpsweep.reports.reproduction $(FIGURE) $(if $(SCALE),--scale $(SCALE)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
 budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET= for one; ARGS=--json)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)

@@ -2,7 +2,7 @@
 
 A grid's price in five lines:
 
->>> from accounting import Adjacency, Pld, poisson_gaussian, repeat
+>>> from dpsweep.accounting import Adjacency, Pld, poisson_gaussian, repeat
 >>> run = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000)
 >>> one, grid = (Pld().epsilon(repeat(run, runs), 1e-5, Adjacency.ADD_OR_REMOVE_ONE) for runs in (1, 35))
 >>> f"one run {one:.2f}, the search {grid:.2f}"

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from accounting.errors import BadInput
-from accounting.notation import delta_up, epsilon_up, factor_up, typed
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import delta_up, epsilon_up, factor_up, typed
 
 LARGE_EPSILON = 10.0
 """Above this, an epsilon is put in words."""

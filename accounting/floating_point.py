@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 LOG_RATIO = 2.0**-36
-"""How far the logarithm of a cell's probability may be from that of exact noise; `trainers.noise` has the argument."""
+"""How far the logarithm of a cell's probability may be from that of exact noise (`trainers/noise.py`)."""
 
 
 def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:

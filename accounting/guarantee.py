@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from accounting.notation import epsilon_up, typed
+from dpsweep.accounting.notation import epsilon_up, typed
 
 
 class Adjacency(StrEnum):

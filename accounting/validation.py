@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from accounting.errors import BadInput, DpsweepError
+from dpsweep.accounting.errors import BadInput, DpsweepError
 
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading raises where a value is missing, of another type, beyond all bounds, or nested without end."""
@@ -21,7 +21,7 @@ def as_written(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None
     >>> with as_written("draw.json"):
     ...     {}["tries"]
     Traceback (most recent call last):
-    accounting.errors.BadInput: Expected draw.json to be as dpsweep wrote it, got KeyError('tries').
+    dpsweep.accounting.errors.BadInput: Expected draw.json to be as dpsweep wrote it, got KeyError('tries').
     """
     try:
         yield

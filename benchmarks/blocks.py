@@ -21,20 +21,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.losses import CrossEntropy, Loss, SquaredError
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.dpsgd import DpSgd
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import secret_streams
-from trainers.training.gradient_sums import StackedSums
-from trainers.training.loop import train, train_together
-from trainers.training.run import Run
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import secret_streams
+from dpsweep.trainers.training.gradient_sums import StackedSums
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Run
 
 N, D, SIDE, NOISE = 1000, 10, 40, 1.0
 RATES = np.logspace(-3, 0, SIDE)

@@ -33,15 +33,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from trainers.engines.fused import Fused
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.stacked import Examples, Stack
-from trainers.methods.transforms import Clip
-from trainers.models.cnn import cnn
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.one_hidden import one_hidden
-from trainers.models.resnet20 import resnet20
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.stacked import Examples, Stack
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.resnet20 import resnet20
 
 Step = Callable[[], object]
 Factory = Callable[..., nn.Module]

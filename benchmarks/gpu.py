@@ -18,10 +18,10 @@ import torch
 from blocks import digits, one_by_one, runs_of, together
 from engine import HOOKS, OURS, PLAIN, Step, fused, hooks, plain
 
-from trainers.declarations.losses import CrossEntropy
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.resnet20 import resnet20
+from dpsweep.trainers.declarations.losses import CrossEntropy
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.resnet20 import resnet20
 
 BATCH, SHAPE, CLASSES = 1000, (3, 32, 32), 10
 ROUNDS, SECONDS = 20, 300

@@ -24,7 +24,7 @@ from hydra.types import HydraContext, RunMode
 from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
-from sweeper.launchers.fork_pool import fork_each
+from dpsweep.sweeper.launchers.fork_pool import fork_each
 
 JOBS = 35
 WORKERS = 2

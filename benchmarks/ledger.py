@@ -18,12 +18,12 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from accounting.chain.entries import Kind
-from accounting.chain.hash_chain import following
-from accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
-from accounting.guarantee import Guarantee
-from accounting.ledger.account import Balance
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import following
+from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.databases import Place, in_file, programs, served
 
 CHARGES, ACCOUNTS, ROUNDS, POINTS = 100_000, 20, 15, 35

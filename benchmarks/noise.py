@@ -20,23 +20,23 @@ from functools import partial
 import numpy as np
 import torch
 
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.fused import Fused
-from trainers.engines.stacked import Stack
-from trainers.methods.dpsgd import DpSgd
-from trainers.models.cnn import cnn
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.one_hidden import one_hidden
-from trainers.models.resnet20 import resnet20
-from trainers.noise import Lattices, standard_normal
-from trainers.randomness import secret_streams
-from trainers.training.batch_and_noise import BatchAndNoise
-from trainers.training.gradient_sums import EngineSums, StackedSums
-from trainers.training.loop import train_together
-from trainers.training.run import Run
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.noise import Lattices, standard_normal
+from dpsweep.trainers.randomness import secret_streams
+from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
+from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
+from dpsweep.trainers.training.loop import train_together
+from dpsweep.trainers.training.run import Run
 
 WORK = (
     ("logistic regression", logistic, (1, 28, 28), 256, 30),

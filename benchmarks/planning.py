@@ -15,12 +15,12 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from accounting.ledger.ledger import Ledger
-from accounting.records.sweep_folder import SweepFolder
-from sweeper.commands.hydra_app import CONF
-from sweeper.coordinator.admission import Retry, admit
-from sweeper.planning.grid import points, read_request
-from sweeper.planning.plan_builder import compose_plan
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.coordinator.admission import Retry, admit
+from dpsweep.sweeper.planning.grid import points, read_request
+from dpsweep.sweeper.planning.plan_builder import compose_plan
 
 
 def seconds(count: int, offset: int) -> float:

@@ -17,26 +17,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from accounting.accountants import pld, rdp
-from accounting.accountants.classical import Classical
-from accounting.accountants.interface import Accountant
-from accounting.accountants.pld import Pld
-from accounting.accountants.privacy_profiles import Selected
-from accounting.accountants.rdp import Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
-from accounting.events.trial_counts import NegativeBinomial
-from accounting.guarantee import Adjacency
-from accounting.pricing import rule_prices as offers
-from accounting.pricing.calibration import calibrate_noise
-from accounting.pricing.panel import Panel
-from accounting.selection.composition import Composition
-from accounting.selection.interface import SelectionRule
-from accounting.selection.noisy_max import NoisyMax
-from accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from accounting.selection.random_stopping import RandomStopping
-from accounting.selection.subsampled import Subsampled
-from accounting.selection.threshold import Threshold
+from dpsweep.accounting.accountants import pld, rdp
+from dpsweep.accounting.accountants.classical import Classical
+from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.privacy_profiles import Selected
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing import rule_prices as offers
+from dpsweep.accounting.pricing.calibration import calibrate_noise
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.noisy_max import NoisyMax
+from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from dpsweep.accounting.selection.random_stopping import RandomStopping
+from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.threshold import Threshold
 
 ADD, DELTA, POINTS, STEPS = Adjacency.ADD_OR_REMOVE_ONE, 1e-5, 35, 5000
 RULES: dict[str, SelectionRule] = {

@@ -17,8 +17,8 @@ import numpy as np
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput
-from sweeper.commands.hydra_app import CONF
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.commands.hydra_app import CONF
 
 ROUNDS, BATCH = 5, 1000
 

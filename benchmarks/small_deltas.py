@@ -13,13 +13,13 @@ import time
 
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-from accounting.accountants import pld
-from accounting.accountants.interface import GaussianSteps
-from accounting.accountants.loss_grid import Losses
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.events.build import poisson_gaussian, repeat
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.accountants import pld
+from dpsweep.accounting.accountants.interface import GaussianSteps
+from dpsweep.accounting.accountants.loss_grid import Losses
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events.build import poisson_gaussian, repeat
+from dpsweep.accounting.guarantee import Adjacency
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10

@@ -14,13 +14,13 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from scipy.optimize import brentq
 
-from accounting.accountants.classical import Classical
-from accounting.accountants.interface import Accountant
-from accounting.accountants.pld import Pld
-from accounting.accountants.prv import Prv
-from accounting.accountants.rdp import Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import (
+from dpsweep.accounting.accountants.classical import Classical
+from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.prv import Prv
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     black_box,
@@ -34,16 +34,16 @@ from accounting.events.build import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
-from accounting.guarantee import Adjacency
-from accounting.pricing.panel import Panel
-from accounting.selection.composition import Composition
-from accounting.selection.interface import SelectionRule
-from accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from accounting.selection.random_stopping import RandomStopping
-from accounting.selection.subsampled import Subsampled
-from accounting.selection.threshold import Threshold
-from reports.reproduction.tables import honest_tuning, one_run
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from dpsweep.accounting.selection.random_stopping import RandomStopping
+from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.threshold import Threshold
+from dpsweep.reports.reproduction.tables import honest_tuning, one_run
 
 HERE = Path(__file__).parent
 DELTA = 1e-5

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from reports.reproduction.finding import Trained, find, known
+from dpsweep.reports.reproduction.finding import Trained, find, known
 
 DOCS = Path(__file__).parent
 PAGE, PICTURES = DOCS / "reproduction.md", DOCS / "figures"

@@ -47,8 +47,8 @@ def imports(path: Path) -> Iterator[str]:
 
 def module_of(name: str) -> Path | None:
     """The file of ours that a dotted name is of."""
-    parts = name.split(".")
-    for many in range(len(parts) if parts[0] in PACKAGES else 0, 0, -1):
+    parts = name.split(".")[1:] if name.startswith("dpsweep.") else []
+    for many in range(len(parts), 0, -1):
         if (path := ROOT.joinpath(*parts[:many]).with_suffix(".py")).is_file():
             return path
     return None

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from accounting.errors import DpsweepError
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.ledger.ledger import Ledger
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,8 +16,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
     asked = parser.parse_args(arguments)
-    from reports.pages.comparison import write_beside
-    from reports.pages.curator_page import write_report
+    from dpsweep.reports.pages.comparison import write_beside
+    from dpsweep.reports.pages.curator_page import write_report
 
     try:
         ledger = Ledger(Ledger.locate())

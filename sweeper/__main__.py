@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sweeper.commands.hydra_app import main, one_sentence
+from dpsweep.sweeper.commands.hydra_app import main, one_sentence
 
 if __name__ == "__main__":
     with one_sentence():

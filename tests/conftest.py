@@ -13,10 +13,10 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
-from accounting.ledger.ledger import Ledger
-from sweeper.commands.hydra_app import CONF
-from sweeper.planning.grid import offered_rules, points, read_request
-from sweeper.planning.plan_builder import PricedPlan, compose_plan
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
 from tests.databases import Place, Server, in_file, programs, served
 from tests.waiting import HANGS
 

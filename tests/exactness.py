@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from trainers.engines.fused import Fused
-from trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.interface import Minibatch, Task
 
 CLASSES = 3
 EXACT = 1e-12

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from accounting.chain.hash_chain import GENESIS, digest
-from accounting.records.plan import Plan, Trial
+from dpsweep.accounting.chain.hash_chain import GENESIS, digest
+from dpsweep.accounting.records.plan import Plan, Trial
 
 DEEP = "@nested without end@"
 CANARY = "canary_of_hostile_folders"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 
 NONCE = "0f" * 16
 

@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str:
-    cases = config.stash[CASES]
+    cases = config.stash.get(CASES, [])
     return f"{len(cases)} randomized cases; false alarms have a probability of {total(cases):.1e} in all"
 
 

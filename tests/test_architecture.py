@@ -110,8 +110,16 @@ def imports(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_arrows_point_one_way(package: str) -> None:
     for path in modules(package):
-        ours = {name.partition(".")[0] for name in imports(path)} & set(PACKAGES)
+        ours = {name.split(".")[1] for name in imports(path) if name.startswith("dpsweep.")}
         assert ours <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {ours - MAY_IMPORT[package]}"
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "tests", "docs", "benchmarks"])
+def test_nothing_is_imported_by_its_bare_name(folder: str) -> None:
+    """A module that were imported as `accounting.x` too would be there twice, with classes that are not equal."""
+    for path in modules(folder):
+        bare = {name for name in imports(path) if name.partition(".")[0] in PACKAGES}
+        assert bare == set(), path.relative_to(ROOT)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -162,29 +170,51 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "heavy"),
+    ("names", "heavy"),
     [
         (
-            "import accounting.pricing.panel, accounting.accountants.pld, accounting.ledger.ledger; "
-            "import accounting.records.plan",
+            (
+                "accounting.pricing.panel",
+                "accounting.accountants.pld",
+                "accounting.ledger.ledger",
+                "accounting.records.plan",
+            ),
             "torch hydra optuna seaborn",
         ),
         (
-            "import sweeper.commands.cli, sweeper.planning.plan_builder, sweeper.planning.grid, sweeper.commands.sweep",
+            (
+                "sweeper.commands.cli",
+                "sweeper.planning.plan_builder",
+                "sweeper.planning.grid",
+                "sweeper.commands.sweep",
+            ),
             "torch opacus optuna seaborn pandas",
         ),
-        ("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy sweeper"),
         (
-            "import trainers.methods.dpsgd, trainers.declarations.batch_sampling, trainers.declarations.scores; "
-            "import trainers.data.files.idx",
+            (
+                "trainers.methods.dpsgd",
+                "trainers.declarations.batch_sampling",
+                "trainers.declarations.scores",
+                "trainers.data.files.idx",
+            ),
             "torch opacus hydra",
         ),
     ],
 )
-def test_planning_stays_light(program: str, heavy: str) -> None:
+def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
+    assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
+
+
+def test_what_hydra_loads_stays_light() -> None:
+    """Hydra imports its plugins for every program that uses it."""
+    assert loaded("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy dpsweep") == []
+
+
+def loaded(program: str, heavy: str) -> list[str]:
+    """Which of these packages a program has imported."""
     check = f"{program}\nimport sys\nprint(*[name for name in {heavy.split()!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.split() == []
+    return done.stdout.split()
 
 
 def test_no_package_below_tests() -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from reports.reproduction.finding import known
+from dpsweep.reports.reproduction.finding import known
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -111,7 +111,7 @@ def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan
 
 
 def test_the_exit_codes_of_the_readme_are_the_programs() -> None:
-    from accounting.errors import ExitCode
+    from dpsweep.accounting.errors import ExitCode
 
     for code in ExitCode:
         assert re.search(rf"\b{code.value} ", README)

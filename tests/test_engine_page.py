@@ -6,8 +6,8 @@ import doctest
 import re
 from pathlib import Path
 
-from sweeper.trial.blocks import MOST
-from trainers.engines.gradients.layers import LAYERS
+from dpsweep.sweeper.trial.blocks import MOST
+from dpsweep.trainers.engines.gradients.layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "engine.md").read_text()

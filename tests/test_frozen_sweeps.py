@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from reports.pages.curator_page import write_report
-from reports.pages.release import write_release
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.release import write_release
 from tests.conftest import Program
 
 FROZEN = Path(__file__).parent / "frozen" / "e41da95"

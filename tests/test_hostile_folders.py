@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from accounting.errors import DpsweepError, ExitCode
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import remembered_ends, verify_folder
-from accounting.records.step_log import Header
-from reports.content import sweep_table as table
-from reports.content.provenance import read_command
-from reports.pages.curator_page import write_report
-from reports.pages.model_export import write_export
-from reports.pages.release import compose, write_release
+from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
+from dpsweep.accounting.records.step_log import Header
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content.provenance import read_command
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.model_export import write_export
+from dpsweep.reports.pages.release import compose, write_release
 from tests.hostile import CANARY, SCRIPT, VALUES, dumped, forge, places, put, watched, with_ids
 
 FROZEN = Path(__file__).parent / "frozen" / "e41da95"
@@ -79,7 +79,7 @@ def used(folder: Path, ledger_path: Path, *, pages: bool = False) -> None:
 
 def compose_page(folder: Path, ledger: Ledger) -> None:
     """The words of a release, which `write_release` lays out."""
-    from accounting.validation import as_written
+    from dpsweep.accounting.validation import as_written
 
     with as_written("the sweep"):
         compose(table.read(folder, ledger))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accounting.errors import ExitCode
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
-from sweeper.commands.budget import VERBS
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands.budget import VERBS
 from tests.databases import Server
 
 ROOT = Path(__file__).parent.parent

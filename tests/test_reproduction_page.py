@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from reports.reproduction.finding import Trained, find, known
+from dpsweep.reports.reproduction.finding import Trained, find, known
 
 PAGE = (Path(__file__).parent.parent / "docs" / "reproduction.md").read_text()
 
@@ -27,7 +27,7 @@ def test_what_needs_no_training_is_said_to() -> None:
 
 
 def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> None:
-    from sweeper.commands.experiment_scale import FULL, REDUCED
+    from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED
 
     assert set(re.findall(r"(?:FIGURE|experiment)=([a-d]_\w+)", PAGE)) <= set(known())
     assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}

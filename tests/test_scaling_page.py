@@ -15,9 +15,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import ExitCode
-from sweeper.commands.hydra_app import CONF
-from sweeper.coordinator.workers import MOST, Workers
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.coordinator.workers import MOST, Workers
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scaling.md").read_text()

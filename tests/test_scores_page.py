@@ -6,8 +6,8 @@ import doctest
 import re
 from pathlib import Path
 
-from accounting.names.tags import FAMILY_OF
-from trainers.declarations.metrics import ACCURACY
+from dpsweep.accounting.names.tags import FAMILY_OF
+from dpsweep.trainers.declarations.metrics import ACCURACY
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scores.md").read_text()

@@ -6,8 +6,8 @@ may take then depend on the sum (Mironov 2012). float32 noise tells neighbours a
 What always holds: whoever reads a noisy number reads a multiple of `spacing(noise_std)`, a power of two that depends on
 the declared noise alone. Each multiple stands for a cell, an interval of that width, and has a probability within
 exp(+-2**-36) of that with which exact Gaussian noise on the same sum falls into this cell. Rounding exact noise is
-post-processing, so releasing k such numbers costs what is proven for exact noise, plus what `accounting.floating_point`
-says.
+post-processing, so releasing k such numbers costs what is proven for exact noise, plus what
+`dpsweep.accounting.floating_point` says.
 
 The argument for 2**-36, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from accounting.events.build import DpEvent, compose, flatten, repeat, select
-from accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.events.build import DpEvent, compose, flatten, repeat, select
+from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 
 EpsilonAt = Callable[[DpEvent, float], float]
 """An upper bound on a mechanism's epsilon at a delta."""

@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
-from accounting.accountants.privacy_profiles import GaussianProfile, Sampled
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import DpEvent
-from accounting.events.types import word
-from accounting.guarantee import Adjacency
-from accounting.notation import epsilon_up
+from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
+from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile, Sampled
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.types import word
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.notation import epsilon_up
 
 KINDS_OF_STEP = 50
 """Distinct noise multipliers of one composition that are claimed one by one; more are rounded down to so many."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from accounting.events.build import (
+from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     as_fixed_size_step,
@@ -18,7 +18,7 @@ from accounting.events.build import (
     flatten,
     without_replacement_gaussian,
 )
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 
 class Accountant(Protocol):

@@ -16,11 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants.approximate_dp import priced_apart
-from accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
-from accounting.accountants.loss_grid import Losses
-from accounting.accountants.privacy_loss import Direction, connected, directions, reach_gaussian, truncated_directions
-from accounting.accountants.privacy_profiles import (
+from dpsweep.accounting.accountants.approximate_dp import priced_apart
+from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
+from dpsweep.accounting.accountants.loss_grid import Losses
+from dpsweep.accounting.accountants.privacy_loss import (
+    Direction,
+    connected,
+    directions,
+    reach_gaussian,
+    truncated_directions,
+)
+from dpsweep.accounting.accountants.privacy_profiles import (
     SMALLEST_DELTA,
     Claimed,
     Everything,
@@ -32,13 +38,13 @@ from accounting.accountants.privacy_profiles import (
     Worst,
     invert,
 )
-from accounting.accountants.rdp import Rdp, noisy_max_epsilon
-from accounting.accountants.renyi_curves import selected_poisson
-from accounting.accountants.tilted_transform import ComposedLosses
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
-from accounting.events.trial_counts import NegativeBinomial
-from accounting.events.types import (
+from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
+from dpsweep.accounting.accountants.renyi_curves import selected_poisson
+from dpsweep.accounting.accountants.tilted_transform import ComposedLosses
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     NoisyMaxDpEvent,
     PoissonSampledDpEvent,
@@ -48,7 +54,7 @@ from accounting.events.types import (
     WorstDpEvent,
     word,
 )
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 FAR = 5000.0
 """An epsilon beyond which a profile is taken to have only what is lost at any."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from accounting.accountants.privacy_profiles import GaussianProfile
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
+from dpsweep.accounting.guarantee import Adjacency
 
 REACH = 13.0
 """Standard deviations of noise within which losses are kept apart; the 1e-38 beyond counts as a loss of infinity."""

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from scipy import optimize, special
 
-from accounting.errors import UnsupportedEvent
-from accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
 
 SMALLEST_DELTA = 1e-30
 """Below this the tails that grids cut off are no longer small against delta."""

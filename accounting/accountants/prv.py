@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
-from accounting.accountants.rdp import Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import DpEvent
-from accounting.events.types import word
-from accounting.guarantee import Adjacency
-from accounting.notation import delta_down
+from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.types import word
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.notation import delta_down
 
 SMALLEST_DELTA = 1e-10
 """Below this the library meets its own floating-point limit."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountants import renyi_curves as renyi
-from accounting.accountants.approximate_dp import priced_apart
-from accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import DpEvent, black_box, compose, flatten, repeat
-from accounting.events.trial_counts import NegativeBinomial
-from accounting.events.types import (
+from dpsweep.accounting.accountants import renyi_curves as renyi
+from dpsweep.accounting.accountants.approximate_dp import priced_apart
+from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten, repeat
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     NoisyMaxDpEvent,
     PoissonSampledDpEvent,
@@ -30,7 +30,7 @@ from accounting.events.types import (
     WorstDpEvent,
     word,
 )
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 RATIO = 1.015
 """Of neighbouring orders less 1: the nearest one misses the best bound by less than 3e-5 of it."""

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 
 SMALLEST_NOISE = 1e-2
 """Below this the series loses its digits; the answer is infinity, which is an upper bound."""

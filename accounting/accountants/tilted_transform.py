@@ -35,10 +35,10 @@ from functools import reduce
 import numpy as np
 from scipy import fft
 
-from accounting.accountants.loss_grid import Losses, Outline
-from accounting.accountants.loss_tail import Tail
-from accounting.errors import UnsupportedEvent
-from accounting.notation import delta_down
+from dpsweep.accounting.accountants.loss_grid import Losses, Outline
+from dpsweep.accounting.accountants.loss_tail import Tail
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.notation import delta_down
 
 UNIT = 2.0**-53
 LEVEL = 16 * UNIT

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from accounting.chain.entries import Entry
-from accounting.errors import LedgerDamaged
-from accounting.validation import in_short
+from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.validation import in_short
 
 GENESIS = "0" * 64
 PAGE = 2000

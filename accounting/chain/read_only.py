@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from accounting.errors import LedgerDamaged
+from dpsweep.accounting.errors import LedgerDamaged
 
 
 def is_still(file: Path) -> bool:

@@ -28,11 +28,11 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from accounting.chain.filesystems import refuse_network
-from accounting.chain.hash_chain import Lines, Row
-from accounting.chain.read_only import is_still, refuse_writing, unchanged
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.json_files import flush_folder
+from dpsweep.accounting.chain.filesystems import refuse_network
+from dpsweep.accounting.chain.hash_chain import Lines, Row
+from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.json_files import flush_folder
 
 SCHEMA = 2
 LOCK_SECONDS = 60

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_output_perturbation
-from accounting.events.serialize import canonical, from_json, to_json
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.events.types import (
+from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_output_perturbation
+from dpsweep.accounting.events.serialize import canonical, from_json, to_json
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     ComposedDpEvent,
     DpEvent,
@@ -40,7 +40,7 @@ from accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
 )
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 __all__ = [
     "DpEvent",

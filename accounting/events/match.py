@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.events.types import (
+from dpsweep.accounting.events.types import (
     DpEvent,
     EpochDpEvent,
     GaussianDpEvent,
@@ -11,7 +11,7 @@ from accounting.events.types import (
     SampledWithoutReplacementDpEvent,
     StatedGaussianDpEvent,
 )
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 
 def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> tuple[float, float] | None:

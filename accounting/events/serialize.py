@@ -9,9 +9,9 @@ from typing import Any
 
 import attr
 
-from accounting.errors import BadInput
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.events.types import (
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     ComposedDpEvent,
     DpEvent,

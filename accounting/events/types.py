@@ -19,8 +19,8 @@ from dp_accounting.dp_event import (
     TruncatedSubsampledGaussianDpEvent,
 )
 
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.guarantee import Adjacency
 
 __all__ = [
     "BlackBoxDpEvent",

@@ -10,12 +10,12 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
-from accounting.errors import ContractBroken, LedgerDamaged
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.json_files import in_words
-from accounting.ledger.composition_policy import (
+from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
+from dpsweep.accounting.errors import ContractBroken, LedgerDamaged
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.ledger.composition_policy import (
     DELTA,
     DIVERGENCE,
     EPSILON,
@@ -27,9 +27,9 @@ from accounting.ledger.composition_policy import (
     policy_to_json,
     subtract,
 )
-from accounting.names.stored_classes import stored
-from accounting.notation import apart, epsilon_down, typed
-from accounting.validation import as_written
+from dpsweep.accounting.names.stored_classes import stored
+from dpsweep.accounting.notation import apart, epsilon_down, typed
+from dpsweep.accounting.validation import as_written
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from accounting.chain.entries import Entry, Kind
-from accounting.chain.hash_chain import End, Lines
-from accounting.errors import LedgerDamaged
-from accounting.ledger.account import Balance
-from accounting.validation import as_written
+from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.validation import as_written
 
 FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE)
 """What leaves a balance as it was."""

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from accounting.chain.hash_chain import End, Lines
-from accounting.chain.storage import Chain
-from accounting.ledger.chain_audit import count_whole, refuse_another
-from accounting.ledger.lost_amounts import unrestored
-from accounting.ledger.remembered_ends import RememberedEnd
+from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.ledger.chain_audit import count_whole, refuse_another
+from dpsweep.accounting.ledger.lost_amounts import unrestored
+from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 
 
 class ComparedChain:

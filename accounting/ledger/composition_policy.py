@@ -24,13 +24,13 @@ from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from typing import Any, Protocol
 
-from accounting.accountants.rdp import ORDERS, Rdp
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Guarantee
-from accounting.names.stored_classes import KIND, build_own, written_name
-from accounting.names.tags import tag_of_class
-from accounting.notation import epsilon_up, typed
+from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.names.stored_classes import KIND, build_own, written_name
+from dpsweep.accounting.names.tags import tag_of_class
+from dpsweep.accounting.notation import epsilon_up, typed
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
 """What an account counts: of (epsilon, delta) charges their sums, of a filter's charges their Renyi divergence."""

@@ -33,8 +33,8 @@ from typing import Any
 
 from platformdirs import user_config_path
 
-from accounting.errors import BadInput
-from accounting.json_files import flush_folder
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import flush_folder
 
 KEY_BYTES = 32
 

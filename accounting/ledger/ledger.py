@@ -24,20 +24,20 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from accounting.chain.entries import Entry, Kind
-from accounting.chain.hash_chain import End, Lines
-from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Guarantee
-from accounting.json_files import in_words
-from accounting.ledger.account import Attempts, Balance, Ended, Statement, budget_to_json
-from accounting.ledger.compared_chain import ComparedChain
-from accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Policy, policy_to_json
-from accounting.ledger.data_fingerprint import Fingerprint, news_of
-from accounting.ledger.receipt import Receipt
-from accounting.notation import delta_up, epsilon_up, typed
-from accounting.validation import as_written
+from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.ledger.account import Attempts, Balance, Ended, Statement, budget_to_json
+from dpsweep.accounting.ledger.compared_chain import ComparedChain
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Policy, policy_to_json
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.notation import delta_up, epsilon_up, typed
+from dpsweep.accounting.validation import as_written
 
 ADDITION = Addition()
 

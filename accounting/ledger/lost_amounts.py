@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from accounting.chain.entries import Kind
-from accounting.chain.hash_chain import End, Lines
-from accounting.errors import BadInput
-from accounting.json_files import in_words
-from accounting.ledger.account import Balance
-from accounting.ledger.chain_audit import whole
-from accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
-from accounting.ledger.remembered_ends import WIDTH, Digests, Memory, RememberedEnd, shortened
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.chain_audit import whole
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
+from dpsweep.accounting.ledger.remembered_ends import WIDTH, Digests, Memory, RememberedEnd, shortened
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,11 +28,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accounting.errors import BadInput
-from accounting.json_files import flush_folder, write_json
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import flush_folder, write_json
 
 if TYPE_CHECKING:
-    from accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.ledger.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
 HOME_VARIABLE = "DPSWEEP_PRIVATE"

@@ -18,11 +18,11 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from accounting.chain.entries import Entry
-from accounting.errors import NoReceipt, ReceiptUsed
-from accounting.json_files import flush_folder, write_json
-from accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
-from accounting.validation import DAMAGE, text, whole
+from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.errors import NoReceipt, ReceiptUsed
+from dpsweep.accounting.json_files import flush_folder, write_json
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
+from dpsweep.accounting.validation import DAMAGE, text, whole
 
 RECEIPT_FILE = "receipt.json"
 

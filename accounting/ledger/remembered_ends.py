@@ -28,9 +28,9 @@ from typing import Any
 from filelock import FileLock
 from platformdirs import user_state_path
 
-from accounting.chain.hash_chain import End, Lines, Row
-from accounting.errors import LedgerDamaged
-from accounting.ledger.chain_audit import refuse_another
+from dpsweep.accounting.chain.hash_chain import End, Lines, Row
+from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.ledger.chain_audit import refuse_another
 
 WIDTH = 8
 """Bytes of a digest that are remembered of every line: enough to tell the lines of two chains apart."""

@@ -20,19 +20,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accounting.chain.entries import Kind
-from accounting.chain.hash_chain import End, Lines
-from accounting.chain.storage import Chain
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Guarantee
-from accounting.ledger.account import Balance, budget_to_json
-from accounting.ledger.chain_audit import count_whole
-from accounting.ledger.composition_policy import Addition, exact, policy_to_json, upward
-from accounting.ledger.lost_amounts import Base, Lost, body_of, charging, losses, read_base
-from accounting.ledger.receipt import Receipt
-from accounting.ledger.remembered_ends import Memory, RememberedEnd
-from accounting.ledger.set_aside import put_aside
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Balance, budget_to_json
+from dpsweep.accounting.ledger.chain_audit import count_whole
+from dpsweep.accounting.ledger.composition_policy import Addition, exact, policy_to_json, upward
+from dpsweep.accounting.ledger.lost_amounts import Base, Lost, body_of, charging, losses, read_base
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
+from dpsweep.accounting.ledger.set_aside import put_aside
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from accounting.chain.storage import Chain
-from accounting.errors import LedgerDamaged
-from accounting.json_files import flush_folder
-from accounting.ledger.chain_audit import count_whole
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.json_files import flush_folder
+from dpsweep.accounting.ledger.chain_audit import count_whole
 
 DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of a file without the tables, or of none of its own; not of one in use or out of reach."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.events.trial_counts import SERIES, NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.trial_counts import SERIES, NegativeBinomial, Poisson, Stopping
 
 
 @dataclass(frozen=True, kw_only=True)

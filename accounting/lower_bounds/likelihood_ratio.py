@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 from scipy import special
 
-from accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between
 
 WIDTH = 8000
 """How many units the likely sums may spread over."""

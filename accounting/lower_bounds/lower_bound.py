@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from accounting.accountants.interface import check_delta, gaussian_part
-from accounting.events.build import DpEvent
-from accounting.events.trial_counts import Stopping
-from accounting.events.types import (
+from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.trial_counts import Stopping
+from dpsweep.accounting.events.types import (
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
     ThresholdDpEvent,
     TruncatedSubsampledGaussianDpEvent,
 )
-from accounting.guarantee import Adjacency
-from accounting.lower_bounds.best_of_k import Law, chance_of_any, winner_above, winner_below
-from accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between, watch
-from accounting.lower_bounds.likelihood_ratio import weigh
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.best_of_k import Law, chance_of_any, winner_above, winner_below
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between, watch
+from dpsweep.accounting.lower_bounds.likelihood_ratio import weigh
 
 ROUNDING = 1e-6
 """More than any probability here is wrong by, relative to itself."""
@@ -50,7 +50,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     """Epsilon that the attack forces at `delta`: no accountant may say less.
 
-    >>> from accounting.events.build import gaussian
+    >>> from dpsweep.accounting.events.build import gaussian
     >>> round(lower_bound(gaussian(noise_multiplier=1.0), 1e-5, Adjacency.ADD_OR_REMOVE_ONE), 2)
     4.38
     """

@@ -19,8 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from accounting.errors import BadInput
-from accounting.names.tags import HOMES, PARTS, identity_name, is_below_ours, own_class, require_family, tag_of, tags_of
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.tags import (
+    HOMES,
+    PARTS,
+    identity_name,
+    is_below_ours,
+    own_class,
+    require_family,
+    tag_of,
+    tags_of,
+)
 
 TARGET, KIND = "_target_", "kind"
 """The key of a class's path, and the key of a tag."""
@@ -54,8 +63,8 @@ def stored(node: Any, family: str) -> Any:
     Stored forms, also those of 0.1.0, come back as they are to be stored now. Raises `BadInput` where a class of ours
     has no tag or is of another family.
 
-    >>> rule = {"_target_": "accounting.selection.public_data.Public"}
-    >>> stored({"_target_": "accounting.selection.final_run.Final", "rule": rule}, "rule")
+    >>> rule = {"_target_": "dpsweep.accounting.selection.public_data.Public"}
+    >>> stored({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """
     return _written(node, family, lambda tag: {KIND: tag}, lambda tag: tag)
@@ -83,7 +92,8 @@ def canonical_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def name_of(node: Mapping[str, Any]) -> str:
     """The tag of the class that a part of a configuration names, or the path of a class of the user's.
 
-    >>> name_of({"_target_": "trainers.models.logistic.logistic"}), name_of({"_target_": "my_model.Net"}), name_of({})
+    >>> ours = {"_target_": "dpsweep.trainers.models.logistic.logistic"}
+    >>> name_of(ours), name_of({"_target_": "my_model.Net"}), name_of({})
     ('logistic', 'my_model.Net', '')
     """
     if TARGET not in node:

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from scipy.optimize import brentq
 
-from accounting.errors import BadInput
-from accounting.notation import apart, typed
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import apart, typed
 
 LARGEST_NOISE = 1e6
 SMALLEST_NOISE = 1e-2

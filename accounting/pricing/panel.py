@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from accounting.accountants.interface import Accountant
-from accounting.errors import AccountantsDisagree, UnsupportedEvent
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.lower_bounds.lower_bound import lower_bound
-from accounting.notation import typed
+from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
+from dpsweep.accounting.notation import typed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a search would cost under every rule, side by side, before anything runs.
 
->>> from accounting import Composition, Panel, PlanEvent, Pld, PrivateSelection, Rdp, poisson_gaussian, repeat
+>>> from dpsweep.accounting import Composition, Panel, PlanEvent, Pld, PrivateSelection, Rdp, poisson_gaussian, repeat
 >>> run = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000))
 >>> rules = {"everything": Composition(), "winner only": PrivateSelection()}
 >>> offers = price_list(rules, [run] * 35, Panel(claimants=(Pld(), Rdp())), delta=1e-5)
@@ -14,12 +14,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from accounting.errors import DpsweepError
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency
-from accounting.pricing.panel import Panel, Quote
-from accounting.records.execution import can_run
-from accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.records.execution import can_run
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 
 BEST_SHARE = 0.1
 """Luck is told as the chance of having tried one of this share of the points, the best ones."""

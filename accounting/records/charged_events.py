@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from accounting.errors import BadInput
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
 
 
 def paid_for(

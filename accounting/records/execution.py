@@ -19,18 +19,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from accounting.errors import BadInput
-from accounting.events import build as events
-from accounting.events.build import DpEvent, PlanEvent
-from accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
-from accounting.json_files import write_json
-from accounting.ledger.private_store import PRIVATE
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Plan, Trial
-from accounting.records.trial_result import Status, TrialResult
-from accounting.selection.composition import Composition
-from accounting.selection.interface import THE_WINNER, Draw, Proposals, Search, SelectionRule, rule_from_config
-from accounting.validation import DAMAGE, in_short, text, whole
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.private_store import PRIVATE
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import THE_WINNER, Draw, Proposals, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.validation import DAMAGE, in_short, text, whole
 
 DRAW = "draw"
 """The key of a try's place in the draw, in its configuration."""
@@ -69,7 +69,7 @@ def execution_of(plan: Plan) -> Execution:
 def can_run(rule: SelectionRule) -> bool:
     """Whether plans under this rule may be run, and not only priced; tried on two points of different price.
 
-    >>> from accounting import Composition, NoisyMax, PrivateSelection
+    >>> from dpsweep.accounting import Composition, NoisyMax, PrivateSelection
     >>> [can_run(rule) for rule in (Composition(), PrivateSelection(), NoisyMax(noise_scale=2.0))]
     [True, True, False]
     """

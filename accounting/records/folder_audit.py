@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from accounting.chain.hash_chain import End
-from accounting.errors import BadInput, ContractBroken
-from accounting.events import build as events
-from accounting.ledger.account import Attempts, Statement
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import PrivateStore
-from accounting.ledger.receipt import Receipt
-from accounting.records.execution import Execution, SearchOutcome, execution_of, read_draw
-from accounting.records.plan import Plan, Trial
-from accounting.records.proposal_file import choices_of
-from accounting.records.released_winner import ReleasedWinner
-from accounting.records.search_record import SearchRecord
-from accounting.records.step_log import is_charged
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from accounting.selection.interface import rule_from_config
-from accounting.validation import as_written
+from dpsweep.accounting.chain.hash_chain import End
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.execution import Execution, SearchOutcome, execution_of, read_draw
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.proposal_file import choices_of
+from dpsweep.accounting.records.released_winner import ReleasedWinner
+from dpsweep.accounting.records.search_record import SearchRecord
+from dpsweep.accounting.records.step_log import is_charged
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.validation import as_written
 
 
 def verify_folder(root: Path, ledger: Ledger) -> str:

@@ -20,15 +20,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from accounting.errors import BadInput
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.json_files import digest, in_words, write_json
-from accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
-from accounting.records.charged_events import paid_for
-from accounting.records.proposed import Proposed
-from accounting.validation import as_written
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.json_files import digest, in_words, write_json
+from dpsweep.accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.validation import as_written
 
 SCHEMA = 4
 READ = (3, 4)

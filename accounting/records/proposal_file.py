@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.json_files import write_json
-from accounting.records.execution import read_stored
-from accounting.records.plan import Plan, Trial
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.records.execution import read_stored
+from dpsweep.accounting.records.plan import Plan, Trial
 
 TURN = "turn"
 """The key of a run's turn, in its configuration."""

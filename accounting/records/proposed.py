@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from accounting.errors import BadInput
-from accounting.names.stored_classes import canonical, class_name, stored
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import canonical, class_name, stored
 
 MOST = 10**6
 """Runs that a sampler may propose."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.json_files import write_json
-from accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.records.trial_result import MODEL_FILE
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"

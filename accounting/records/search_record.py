@@ -13,11 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from accounting.json_files import write_json
-from accounting.ledger.private_store import PRIVATE, PrivateStore, made_folder
-from accounting.ledger.receipt import Receipt
-from accounting.records.execution import DrawnTrial, SearchOutcome, read_stored
-from accounting.records.trial_result import TrialResult
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, made_folder
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.execution import DrawnTrial, SearchOutcome, read_stored
+from dpsweep.accounting.records.trial_result import TrialResult
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.ledger.private_store import FOLDER, PrivateStore, TrialPlace
-from accounting.records.execution import (
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.private_store import FOLDER, PrivateStore, TrialPlace
+from dpsweep.accounting.records.execution import (
     DRAW_FILE,
     ENDED,
     OUTCOME_FILE,
@@ -20,8 +20,8 @@ from accounting.records.execution import (
     read_tries,
     tries_of,
 )
-from accounting.records.plan import Block, Plan, Trial
-from accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
 
 
 @dataclass(frozen=True, kw_only=True)

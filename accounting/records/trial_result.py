@@ -10,10 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from accounting.errors import BadInput
-from accounting.json_files import write_json
-from accounting.ledger.private_store import PRIVATE, new_nonce
-from accounting.validation import as_written, text, whole
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
+from dpsweep.accounting.validation import as_written, text, whole
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
@@ -39,8 +39,8 @@ class TrialResult:
     measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
     also "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
     `parameters` is how many numbers a step of the model's training released, None where an earlier version trained it,
-    or began to: then its noise was no such as `accounting.floating_point` speaks of. `counts` is how many its score
-    released.
+    or began to: then its noise was no such as `dpsweep.accounting.floating_point` speaks of. `counts` is how many its
+    score released.
     """
 
     trial: str

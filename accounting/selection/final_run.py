@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.selection.interface import Disclosure, Draw, Search, SelectionRule
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, SelectionRule
 
 
 @dataclass(frozen=True, kw_only=True)

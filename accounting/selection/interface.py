@@ -20,11 +20,11 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Protocol
 
-from accounting.errors import BadInput
-from accounting.events.build import DpEvent, PlanEvent, worst
-from accounting.events.trial_counts import Tries, chance_of_best
-from accounting.names.stored_classes import build_own, written_name
-from accounting.validation import whole
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, worst
+from dpsweep.accounting.events.trial_counts import Tries, chance_of_best
+from dpsweep.accounting.names.stored_classes import build_own, written_name
+from dpsweep.accounting.validation import whole
 
 
 class Disclosure(StrEnum):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.events.trial_counts import NegativeBinomial, Poisson
-from accounting.selection.interface import (
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.selection.interface import (
     THE_WINNER,
     Disclosure,
     Draw,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-from accounting.events import build as events
-from accounting.events.build import DpEvent, PlanEvent
-from accounting.selection.interface import (
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
     Search,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from accounting.chain.entries import Entry
-from reports.content.sweep_table import Sweep
+from dpsweep.accounting.chain.entries import Entry
+from dpsweep.reports.content.sweep_table import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from accounting.events import build as events
-from accounting.names.stored_classes import class_name, fields_of
-from accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
-from accounting.records.step_log import steps_priced
-from reports.content import formatting as notation
-from reports.content.charges import Bill
-from reports.content.sweep_table import Alone, State, Sweep
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.names.stored_classes import class_name, fields_of
+from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
+from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.reports.content import formatting as notation
+from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.sweep_table import Alone, State, Sweep
 
 LEDGER, PLAN, RESULTS = "ledger", "plan.json", "trials/*/result.json"
 ALONE = "priced by the accountants from one run's event in plan.json"

@@ -1,6 +1,6 @@
 """How a page writes what is no amount of privacy: settings, shares, times, names, one spelling for each.
 
-Amounts of privacy are written by `accounting.notation`, on pages as everywhere.
+Amounts of privacy are written by `dpsweep.accounting.notation`, on pages as everywhere.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from accounting.notation import epsilon_up
-from reports.content.formatting import axis_label, method_label, number
-from reports.content.sweep_table import State, Sweep
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.reports.content.formatting import axis_label, method_label, number
+from dpsweep.reports.content.sweep_table import State, Sweep
 
 REPEAT, RUNS = "repeat", "runs"
 """The key of a repetition in a plan, and the column of how many runs a point had."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import yaml
 
-from accounting.errors import DpsweepError
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import verify_folder
-from reports.content.sweep_table import Sweep
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.reports.content.sweep_table import Sweep
 
 COMMAND_FILE = "multirun.yaml"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.ledger.account import Statement
-from accounting.records.execution import (
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.records.execution import (
     DRAW_FILE,
     OUTCOME_FILE,
     Execution,
@@ -17,9 +17,9 @@ from accounting.records.execution import (
     read_draw,
     read_tries,
 )
-from accounting.records.plan import Plan, Trial
-from accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
-from accounting.records.trial_result import TrialResult
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
+from dpsweep.accounting.records.trial_result import TrialResult
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from accounting.names.stored_classes import class_name
-from accounting.notation import noise_down
-from reports.content import formatting as notation
-from reports.content.charges import Bill
-from reports.content.facts import Fact
-from reports.content.formatting import axis_label, count, method_label, number
-from reports.content.sweep_table import State, Sweep, noise_multiplier
+from dpsweep.accounting.names.stored_classes import class_name
+from dpsweep.accounting.notation import noise_down
+from dpsweep.reports.content import formatting as notation
+from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.formatting import axis_label, count, method_label, number
+from dpsweep.reports.content.sweep_table import State, Sweep, noise_multiplier
 
 SECRET = (
     "Tries of a secret draw. How many there are, which, how they did and how long they took is covered by no price: "

@@ -17,21 +17,21 @@ from typing import Any
 
 import pandas as pd
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency
-from accounting.ledger.account import Statement
-from accounting.ledger.ledger import Ledger
-from accounting.pricing.panel import Panel
-from accounting.records.plan import Plan, Trial
-from accounting.records.step_log import is_charged, steps_priced
-from accounting.records.trial_result import Status, TrialResult
-from accounting.selection.interface import SelectionRule, rule_from_config
-from reports.content.formatting import ACCURACY, metric_label
-from reports.content.run_records import RunRecord, Runs, read_runs
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.step_log import is_charged, steps_priced
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
+from dpsweep.reports.content.formatting import ACCURACY, metric_label
+from dpsweep.reports.content.run_records import RunRecord, Runs, read_runs
 
 _SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from accounting.notation import delta_up, epsilon_up
-from reports.content import formatting as notation
-from reports.content.charges import Bill
-from reports.content.formatting import axis_label, method_label, number
-from reports.content.panels import Cell, MapPanel, Mark
-from reports.content.sweep_table import State, Sweep
+from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.reports.content import formatting as notation
+from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.formatting import axis_label, method_label, number
+from dpsweep.reports.content.panels import Cell, MapPanel, Mark
+from dpsweep.reports.content.sweep_table import State, Sweep
 
 TITLES = {
     "state": "outcome",

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from accounting.accountants.rdp import Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events import build as events
-from accounting.events.build import DpEvent
-from accounting.notation import epsilon_up
-from accounting.records.execution import Execution
-from reports.content.sections import Segment, Tone
-from reports.content.sweep_table import State, Sweep
-from reports.content.tables import Item, Sheet
-from reports.exhibits.exhibit import Exhibit
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.records.execution import Execution
+from dpsweep.reports.content.sections import Segment, Tone
+from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
 
 SOURCE = "the ledger's charges and starts, result files, and Renyi curves of the events in plan.json"
 REPEATED = "run again"

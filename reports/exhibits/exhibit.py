@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reports.content.sections import Segment
-from reports.content.tables import Sheet
-from reports.figures.charts import Drawing
+from dpsweep.reports.content.sections import Segment
+from dpsweep.reports.content.tables import Sheet
+from dpsweep.reports.figures.charts import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from reports.content.facts import RESULTS
-from reports.content.panels import REPEAT, MapPanel, arrange
-from reports.content.sweep_table import State, Sweep
-from reports.content.tables import Item, Sheet
-from reports.exhibits.exhibit import Exhibit
-from reports.figures import charts
-from reports.figures.charts import Map
+from dpsweep.reports.content.facts import RESULTS
+from dpsweep.reports.content.panels import REPEAT, MapPanel, arrange
+from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.figures import charts
+from dpsweep.reports.figures.charts import Map
 
 LEAST = 5
 """Finished points of a map that is more than its table."""

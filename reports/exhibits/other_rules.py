@@ -6,23 +6,23 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import DpsweepError
-from accounting.notation import epsilon_up
-from accounting.pricing.panel import Panel
-from accounting.pricing.rule_prices import BEST_SHARE
-from accounting.records.plan import Plan
-from accounting.selection.composition import Composition
-from accounting.selection.interface import SelectionRule
-from accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from accounting.selection.random_stopping import RandomStopping
-from reports.content.formatting import percent
-from reports.content.sweep_table import Alone
-from reports.content.tables import Item, Sheet
-from reports.exhibits.exhibit import Exhibit
-from reports.figures import charts
-from reports.figures.charts import Chart, Curve
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from dpsweep.accounting.selection.random_stopping import RandomStopping
+from dpsweep.reports.content.formatting import percent
+from dpsweep.reports.content.sweep_table import Alone
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.figures import charts
+from dpsweep.reports.figures.charts import Chart, Curve
 
 PANEL = Panel(claimants=(Pld(), Rdp()))
 FEWEST = 5

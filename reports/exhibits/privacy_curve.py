@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import DpsweepError
-from accounting.notation import delta_up, epsilon_up
-from accounting.pricing.panel import Panel
-from accounting.records.plan import Plan
-from reports.content.tables import Item, Sheet
-from reports.exhibits.exhibit import Exhibit
-from reports.figures import charts
-from reports.figures.charts import Chart, Curve
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.figures import charts
+from dpsweep.reports.figures.charts import Chart, Curve
 
 PANEL = Panel(claimants=(Pld(), Rdp()))
 DELTAS = tuple(10.0**power for power in range(-3, -11, -1))

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reports.content.facts import RESULTS
-from reports.content.formatting import method_label, number, percent
-from reports.content.sweep_table import State
-from reports.content.tables import Item, Sheet
-from reports.exhibits.exhibit import Exhibit
-from reports.figures import charts
-from reports.figures.charts import Boxes, Chart, Curve
-from reports.figures.ridge import CLIP, LR, exponent
+from dpsweep.reports.content.facts import RESULTS
+from dpsweep.reports.content.formatting import method_label, number, percent
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.figures import charts
+from dpsweep.reports.figures.charts import Boxes, Chart, Curve
+from dpsweep.reports.figures.ridge import CLIP, LR, exponent
 
 NEAR = (0.01, 0.02)
 """Distances from the best score that are counted, as shares."""

@@ -6,14 +6,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from accounting.records.trial_result import TrialResult
-from reports.content.facts import RESULTS
-from reports.content.formatting import method_label
-from reports.content.sweep_table import Sweep
-from reports.content.tables import Item, Sheet
-from reports.exhibits.exhibit import Exhibit
-from reports.figures import charts
-from reports.figures.charts import Chart, Curve
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.content.facts import RESULTS
+from dpsweep.reports.content.formatting import method_label
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.figures import charts
+from dpsweep.reports.figures.charts import Chart, Curve
 
 SHOWN = {
     "test_accuracy": "accuracy, public test records",

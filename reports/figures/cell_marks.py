@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from reports.content.panels import Mark
-from reports.content.sweep_table import State
+from dpsweep.reports.content.panels import Mark
+from dpsweep.reports.content.sweep_table import State
 
 INK, MUTED, PAPER, GRID = "#1b1c20", "#6b7079", "#fefefd", "#e2e4e9"
 SERIES = ("#23617a", "#b4551d", "#4c7a34", "#7a4a8c", "#8a6d00", "#5d636e", "#a3171f")

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from reports.figures import cell_marks as marks
+from dpsweep.reports.figures import cell_marks as marks
 
 PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6

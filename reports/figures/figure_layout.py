@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from reports.content.formatting import shortened
-from reports.content.panels import MapPanel, Mark
-from reports.content.sweep_table import State
+from dpsweep.reports.content.formatting import shortened
+from dpsweep.reports.content.panels import MapPanel, Mark
+from dpsweep.reports.content.sweep_table import State
 
 CELL = (0.60, 0.42)
 LARGEST_PLOT = (7.4, 7.4)

@@ -23,11 +23,11 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from reports.content.formatting import count, half_width, percent
-from reports.content.panels import Cell, MapPanel, Mark, clipped, scale
-from reports.content.sweep_table import State
-from reports.figures import cell_marks as marks
-from reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
+from dpsweep.reports.content.formatting import count, half_width, percent
+from dpsweep.reports.content.panels import Cell, MapPanel, Mark, clipped, scale
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
 
 PNG_DPI = 200
 COLOURS = "viridis"

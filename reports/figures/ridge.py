@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.content.sweep_table import State
+from dpsweep.reports.content.sweep_table import State
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 

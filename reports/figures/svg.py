@@ -7,7 +7,7 @@ from typing import Protocol
 
 from markupsafe import Markup, escape
 
-from reports.figures.cell_marks import GRID, INK, MUTED, PAPER, SERIES
+from dpsweep.reports.figures.cell_marks import GRID, INK, MUTED, PAPER, SERIES
 
 CSS_PIXELS_PER_POINT = 96 / 72
 _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)", GRID: "var(--line)"} | {

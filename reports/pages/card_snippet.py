@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accounting.errors import BadInput
-from accounting.names.stored_classes import fields_of, home_of, name_of
-from accounting.names.tags import tag_of
-from accounting.validation import whole
-from reports.pages.model_code import FILE as MODEL_CODE
-from reports.pages.preprocessing import FILE as PREPROCESSING
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import fields_of, home_of, name_of
+from dpsweep.accounting.names.tags import tag_of
+from dpsweep.accounting.validation import whole
+from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
+from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 
 _FEW = 16
 """Columns of a row that is written out."""

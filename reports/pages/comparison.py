@@ -10,22 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from accounting.json_files import in_words, write_json
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import close_to_others
-from accounting.notation import delta_up, epsilon_up
-from accounting.validation import as_written
-from reports.content import sweep_table as table
-from reports.content.audience import Audience
-from reports.content.charges import Bill, exact_sum, read_bill
-from reports.content.formatting import ACCURACY, interval, listed, method_label, percent
-from reports.content.panels import arrange
-from reports.content.sweep_table import Sweep
-from reports.content.tables import Item, Sheet
-from reports.figures.heatmap import Picture, pictures
-from reports.pages.curator_page import Figure, figures, measure
-from reports.pages.templates import fill, store
-from reports.statement.statement import cautions_of
+from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import close_to_others
+from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.validation import as_written
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.charges import Bill, exact_sum, read_bill
+from dpsweep.reports.content.formatting import ACCURACY, interval, listed, method_label, percent
+from dpsweep.reports.content.panels import arrange
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.figures.heatmap import Picture, pictures
+from dpsweep.reports.pages.curator_page import Figure, figures, measure
+from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.statement.statement import cautions_of
 
 FILE = "beside.html"
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"

@@ -14,35 +14,35 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from accounting.json_files import in_words, write_json
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import close_to_others
-from accounting.validation import as_written, refuse_link
-from reports.content import facts as numbers
-from reports.content import sections
-from reports.content import sweep_table as table
-from reports.content import tables as sheets
-from reports.content.audience import Audience
-from reports.content.charges import Bill, read_bill
-from reports.content.facts import Fact
-from reports.content.panels import arrange
-from reports.content.provenance import Origin, read_origin
-from reports.content.sections import Best, Segment
-from reports.content.sweep_table import Sweep
-from reports.content.tables import Sheet
-from reports.exhibits.budget_by_method import spending, with_shares
-from reports.exhibits.exhibit import Exhibit
-from reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
-from reports.exhibits.other_rules import rivals
-from reports.exhibits.privacy_curve import privacy
-from reports.exhibits.search_difficulty import ease
-from reports.exhibits.training_curves import course
-from reports.figures.heatmap import Picture, pictures
-from reports.figures.svg import fragment
-from reports.pages.templates import fill, store
-from reports.statement.public_data import NOBODY, statement_of
-from reports.statement.statement import cautions_of
-from reports.statement.statement_line import Context, Line, violations
+from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import close_to_others
+from dpsweep.accounting.validation import as_written, refuse_link
+from dpsweep.reports.content import facts as numbers
+from dpsweep.reports.content import sections
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content import tables as sheets
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.charges import Bill, read_bill
+from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.panels import arrange
+from dpsweep.reports.content.provenance import Origin, read_origin
+from dpsweep.reports.content.sections import Best, Segment
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.tables import Sheet
+from dpsweep.reports.exhibits.budget_by_method import spending, with_shares
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
+from dpsweep.reports.exhibits.other_rules import rivals
+from dpsweep.reports.exhibits.privacy_curve import privacy
+from dpsweep.reports.exhibits.search_difficulty import ease
+from dpsweep.reports.exhibits.training_curves import course
+from dpsweep.reports.figures.heatmap import Picture, pictures
+from dpsweep.reports.figures.svg import fragment
+from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.statement.public_data import NOBODY, statement_of
+from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.statement.statement_line import Context, Line, violations
 
 SCHEMA = 1
 FOLDER = "curator"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 FILE = "model.py"
 _HEAD = '''"""The code of this model, as it was trained: it needs torch, and safetensors where it reads a file."""

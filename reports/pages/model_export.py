@@ -14,18 +14,18 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.names.stored_classes import home_of
-from accounting.records.released_winner import CONFIG_FILE
-from accounting.records.trial_result import MODEL_FILE
-from accounting.validation import as_written, refuse_link
-from reports.content import sweep_table as table
-from reports.pages import card_snippet as snippet
-from reports.pages import model_code, preprocessing
-from reports.pages.curator_page import Page
-from reports.pages.release import compose, write_release
-from reports.pages.templates import fill
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.names.stored_classes import home_of
+from dpsweep.accounting.records.released_winner import CONFIG_FILE
+from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.validation import as_written, refuse_link
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.pages import card_snippet as snippet
+from dpsweep.reports.pages import model_code, preprocessing
+from dpsweep.reports.pages.curator_page import Page
+from dpsweep.reports.pages.release import compose, write_release
+from dpsweep.reports.pages.templates import fill
 
 FOLDER = "export"
 CARD = "README.md"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accounting.errors import DpsweepError
-from accounting.names.stored_classes import build_own
-from accounting.validation import whole
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.accounting.validation import whole
 
 FILE = "preprocessing.json"
 OUTPUTS = ("class", "number")

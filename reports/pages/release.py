@@ -17,28 +17,28 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from accounting.errors import BadInput
-from accounting.json_files import write_json
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import charge_and_secret, verify_results
-from accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
-from accounting.records.trial_result import MODEL_FILE
-from accounting.selection.interface import Disclosure
-from accounting.validation import as_written, refuse_link, within
-from reports.content import facts as numbers
-from reports.content import sections
-from reports.content import sweep_table as table
-from reports.content import tables as sheets
-from reports.content.audience import Audience
-from reports.content.charges import read_bill
-from reports.content.sections import Best
-from reports.content.sweep_table import State, Sweep
-from reports.pages import curator_page as pages
-from reports.pages import preprocessing
-from reports.pages.curator_page import Page
-from reports.statement.public_data import statement_of
-from reports.statement.statement import cautions_of
-from reports.statement.statement_line import Context, violations
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
+from dpsweep.accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
+from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.validation import as_written, refuse_link, within
+from dpsweep.reports.content import facts as numbers
+from dpsweep.reports.content import sections
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content import tables as sheets
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.sections import Best
+from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.pages import curator_page as pages
+from dpsweep.reports.pages import preprocessing
+from dpsweep.reports.pages.curator_page import Page
+from dpsweep.reports.statement.public_data import statement_of
+from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.statement.statement_line import Context, violations
 
 FOLDER = "release"
 DECLARED = (

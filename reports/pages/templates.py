@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from reports.figures.svg import fragment
+from dpsweep.reports.figures.svg import fragment
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 

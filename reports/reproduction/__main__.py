@@ -1,4 +1,4 @@
-"""`python -m reports.reproduction FIGURE`: makes a paper's figure again and says which of its claims hold.
+"""`python -m dpsweep.reports.reproduction FIGURE`: makes a paper's figure again and says which of its claims hold.
 
 A figure that needs training starts the ordinary command, a sweep of its experiment, with a ledger of its own.
 """
@@ -9,22 +9,22 @@ import argparse
 import sys
 from pathlib import Path
 
-from accounting.errors import DpsweepError
-from reports.reproduction.finding import Computed, Reproduction, find
-from reports.reproduction.training import train
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.reports.reproduction.finding import Computed, Reproduction, find
+from dpsweep.reports.reproduction.training import train
 
 ROOT = Path("reproductions")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints each claim's verdict and the page's path; 0 whatever the verdicts, else the error's exit code."""
-    parser = argparse.ArgumentParser(prog="python -m reports.reproduction", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dpsweep.reports.reproduction", description=__doc__)
     parser.add_argument("figure", nargs="?", default="", help="a figure, such as b_fig9; leave it out for the list")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides of its experiment")
     parser.add_argument("--scale", default="small", help="full, small (the default) or smoke, for what needs training")
     parser.add_argument("--output", type=Path, default=ROOT, help="folder for all figures (default: reproductions)")
     asked = parser.parse_intermixed_args(arguments)
-    from reports.reproduction.document import write
+    from dpsweep.reports.reproduction.document import write
 
     try:
         folder, made = _make(asked.figure, asked.scale, asked.overrides, asked.output)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from reports.content.formatting import method_label, number
-from reports.figures.ridge import CLIP, LR, best_row, by, exponent, scores
-from reports.reproduction.finding import Finding
+from dpsweep.reports.content.formatting import method_label, number
+from dpsweep.reports.figures.ridge import CLIP, LR, best_row, by, exponent, scores
+from dpsweep.reports.reproduction.finding import Finding
 
 REGULARIZER, MOMENTUM, STEPS = "trainer.regularizer", "trainer.momentum", "steps"
 FLAT, CLOSE = 0.05, 0.03

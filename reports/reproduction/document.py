@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from accounting.json_files import write_json
-from reports.pages.templates import fill, store
-from reports.reproduction.finding import Reproduction
+from dpsweep.accounting.json_files import write_json
+from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.reproduction.finding import Reproduction
 
 FILE = "index.html"
 

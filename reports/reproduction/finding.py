@@ -10,11 +10,11 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accounting.errors import BadInput
-from reports.content.sweep_table import Sweep
-from reports.content.tables import Item, Sheet
-from reports.figures.charts import Drawing
-from reports.reproduction import figures
+from dpsweep.accounting.errors import BadInput
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.figures.charts import Drawing
+from dpsweep.reports.reproduction import figures
 
 
 @dataclass(frozen=True, kw_only=True)

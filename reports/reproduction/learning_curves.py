@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.content.formatting import method_label, number
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Chart, Curve, Drawing, charts
-from reports.figures.ridge import CLIP
-from reports.reproduction.claims import APART, FLAT, REGULARIZER, points
-from reports.reproduction.finding import Finding
+from dpsweep.reports.content.formatting import method_label, number
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
+from dpsweep.reports.figures.ridge import CLIP
+from dpsweep.reports.reproduction.claims import APART, FLAT, REGULARIZER, points
+from dpsweep.reports.reproduction.finding import Finding
 
 LOWER, ROUGHER = 0.05, 0.05
 """What a training loss must be lower by, and a curve rougher by, relative to the other, to be called so."""

@@ -6,13 +6,13 @@ import math
 
 import pandas as pd
 
-from reports.content.formatting import method_label
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Map, maps
-from reports.figures.ridge import CLIP, LR, scores
-from reports.reproduction import claims
-from reports.reproduction.finding import Reproduction
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.formatting import method_label
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Map, maps
+from dpsweep.reports.figures.ridge import CLIP, LR, scores
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.finding import Reproduction
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 BEST = 0.01
 """The share of DP-SGD's losses that is drawn white, and DP-Adam's below the same loss."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from reports.content.formatting import number
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Chart, Curve, Drawing, charts
-from reports.figures.ridge import scores
-from reports.reproduction.claims import APART, points
-from reports.reproduction.finding import Finding
+from dpsweep.reports.content.formatting import number
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
+from dpsweep.reports.figures.ridge import scores
+from dpsweep.reports.reproduction.claims import APART, points
+from dpsweep.reports.reproduction.finding import Finding
 
 LEAST = "bounds.least"
 PLAIN, MOMENTUM, FALLING, BOTH = "DP-SGD", "momentum", "falling clip norm", "momentum and falling clip norm"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from reports.content.formatting import method_label
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Drawing
-from reports.pages.curator_page import draw
-from reports.reproduction import claims
-from reports.reproduction.finding import Reproduction
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.formatting import method_label
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Drawing
+from dpsweep.reports.pages.curator_page import draw
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.finding import Reproduction
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def heatmaps(sweep: Sweep) -> Drawing:

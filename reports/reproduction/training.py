@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from accounting.accountants.rdp import Conversion, Rdp
-from accounting.errors import BadInput, DpsweepError, ExitCode, UnsupportedEvent
-from accounting.ledger.ledger import Ledger
-from accounting.notation import delta_up, epsilon_up
-from reports.content.charges import read_bill
-from reports.content.sweep_table import Sweep, read
-from reports.content.tables import Sheet
-from reports.reproduction.finding import sheet
+from dpsweep.accounting.accountants.rdp import Conversion, Rdp
+from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode, UnsupportedEvent
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.sweep_table import Sweep, read
+from dpsweep.reports.content.tables import Sheet
+from dpsweep.reports.reproduction.finding import sheet
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"

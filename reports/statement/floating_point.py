@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from accounting.floating_point import LOG_RATIO, excess
-from accounting.notation import delta_up
-from accounting.records.step_log import steps_priced
-from accounting.records.trial_result import TrialResult
-from reports.content import formatting as notation
-from reports.content.audience import Audience
-from reports.statement.statement_line import Context, EvidenceLevel, Line
+from dpsweep.accounting.floating_point import LOG_RATIO, excess
+from dpsweep.accounting.notation import delta_up
+from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.content import formatting as notation
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 _BASIS = (
     "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice that the "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.content.facts import Fact
-from reports.content.formatting import count, listed, number
-from reports.content.sweep_table import Conduct
-from reports.statement.statement import write_statement
-from reports.statement.statement_line import Context, EvidenceLevel, Line
-from reports.statement.what_ran import charged
+from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.formatting import count, listed, number
+from dpsweep.reports.content.sweep_table import Conduct
+from dpsweep.reports.statement.statement import write_statement
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
+from dpsweep.reports.statement.what_ran import charged
 
 NOBODY = "This search protects nobody: its data were declared public."
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accounting.cautions import cautions, epsilon_in_words
-from accounting.guarantee import Adjacency
-from accounting.names.stored_classes import class_name, name_of
-from accounting.names.tags import tag_of
-from accounting.notation import delta_up, epsilon_down, epsilon_up
-from accounting.records.plan import Plan
-from reports.content import formatting as notation
-from reports.content.audience import Audience
-from reports.content.charges import Bill
-from reports.content.formatting import axis_label, count, listed, method_label
-from reports.statement.floating_point import floating_point
-from reports.statement.statement_line import Context, EvidenceLevel, Line
-from reports.statement.what_ran import charged, randomness, sampling
+from dpsweep.accounting.cautions import cautions, epsilon_in_words
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.stored_classes import class_name, name_of
+from dpsweep.accounting.names.tags import tag_of
+from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.reports.content import formatting as notation
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.statement.floating_point import floating_point
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
+from dpsweep.reports.statement.what_ran import charged, randomness, sampling
 
 _FORCED = (
     "No accountant could say less than {epsilon}: an explicit attack on this search (an aligned canary among records "

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reports.content.audience import Audience
-from reports.content.charges import Bill
-from reports.content.facts import Fact
-from reports.content.formatting import count
-from reports.content.sweep_table import Sweep
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.formatting import count
+from dpsweep.reports.content.sweep_table import Sweep
 
 
 class EvidenceLevel(StrEnum):

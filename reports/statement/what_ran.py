@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from reports.content.audience import Audience
-from reports.content.facts import Fact
-from reports.content.formatting import count
-from reports.content.sweep_table import Conduct
-from reports.statement.statement_line import Context, EvidenceLevel, Line
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.formatting import count
+from dpsweep.reports.content.sweep_table import Conduct
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 SHARED = (
     "Runs on the same subsamples are priced as one mechanism whose precision is the sum of theirs; as independent ones "

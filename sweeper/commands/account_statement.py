@@ -14,20 +14,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.chain.entries import Entry, Kind
-from accounting.errors import DpsweepError
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.json_files import in_words
-from accounting.ledger.account import Statement, limit_of
-from accounting.ledger.composition_policy import DELTA, EPSILON, exact, policy_to_json
-from accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
-from accounting.pricing.calibration import LARGEST_COUNT
-from accounting.pricing.panel import Panel
-from reports.content.formatting import count
-from sweeper.planning.remaining_budget import RemainingBudget
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.ledger.account import Statement, limit_of
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, exact, policy_to_json
+from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.reports.content.formatting import count
+from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
 
 SEARCH = "search"
 

@@ -17,17 +17,17 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.guarantee import Guarantee
-from accounting.ledger.account import Statement
-from accounting.ledger.composition_policy import Policy, policy_from_config
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
-from accounting.validation import as_written
-from sweeper.commands.hydra_app import CONF
-from sweeper.commands.restore import restore_ledger
-from sweeper.planning.limits import amount, require_no_typo
-from sweeper.planning.plan_builder import read_budget
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
+from dpsweep.accounting.validation import as_written
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.restore import restore_ledger
+from dpsweep.sweeper.planning.limits import amount, require_no_typo
+from dpsweep.sweeper.planning.plan_builder import read_budget
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
@@ -127,7 +127,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
 
 
 def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
-    from sweeper.commands import account_statement as passbook
+    from dpsweep.sweeper.commands import account_statement as passbook
 
     if JSON in arguments:
         with as_written("the ledger", LedgerDamaged):

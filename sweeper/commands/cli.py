@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from accounting.errors import BadInput, ExitCode
-from accounting.ledger.ledger import Ledger
-from sweeper.commands import budget
-from sweeper.commands import hydra_app as app
+from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands import budget
+from dpsweep.sweeper.commands import hydra_app as app
 
 
 def main() -> None:
@@ -42,6 +42,7 @@ def main() -> None:
         _complete(sys.argv[1:], tuple(verbs))
         return
     known, rest = parser.parse_known_args(sys.argv[1:2])
+    sys.path.append(str(Path.cwd()))  # last, as plain Hydra programs find classes of the user's own
     with app.one_sentence():
         verbs[known.verb][0](rest + sys.argv[2:])
 
@@ -69,7 +70,7 @@ def plan(arguments: list[str]) -> None:
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
-    from reports.pages.curator_page import write_report
+    from dpsweep.reports.pages.curator_page import write_report
 
     for folder in _folders(arguments):
         print(write_report(folder, Ledger(Ledger.locate())))
@@ -77,7 +78,7 @@ def report(arguments: list[str]) -> None:
 
 def release(arguments: list[str]) -> None:
     """`dpsweep release FOLDER...`."""
-    from reports.pages.release import write_release
+    from dpsweep.reports.pages.release import write_release
 
     for folder in _folders(arguments):
         print(write_release(folder, Ledger(Ledger.locate())))
@@ -85,7 +86,7 @@ def release(arguments: list[str]) -> None:
 
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`."""
-    from reports.pages.model_export import write_export
+    from dpsweep.reports.pages.model_export import write_export
 
     for folder in _folders(arguments):
         print(write_export(folder, Ledger(Ledger.locate())))

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from accounting.errors import ContractBroken, DpsweepError, ExitCode
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan
+from dpsweep.accounting.errors import ContractBroken, DpsweepError, ExitCode
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
 
 UNCHARGED = (ExitCode.BAD_INPUT, ExitCode.BUDGET_REFUSED)
 

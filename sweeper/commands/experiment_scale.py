@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS, FIGURES = ROOT / "conf" / "experiment", ROOT / "reports" / "reproduction" / "figures"
@@ -45,8 +45,8 @@ def _refuse_what_trains_nothing(word: str) -> None:
     key, _, name = word.partition("=")
     if key == "experiment" and (FIGURES / f"{name}.py").is_file() and not (EXPERIMENTS / f"{name}.yaml").is_file():
         raise BadInput(
-            f"Expected experiment={name} to be a sweep: this figure trains nothing. python -m reports.reproduction "
-            f"{name} (make reproduce FIGURE={name}) computes it."
+            f"Expected experiment={name} to be a sweep: this figure trains nothing. "
+            f"python -m dpsweep.reports.reproduction {name} (make reproduce FIGURE={name}) computes it."
         )
 
 

@@ -14,10 +14,10 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from accounting.errors import BadInput, DpsweepError, ExitCode
-from sweeper.commands.experiment_scale import scaled
-from sweeper.commands.hydra_door import refuse_job, refuse_words
-from sweeper.coordinator.signals import AGAIN, REPEAT_ALL, same_command
+from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
+from dpsweep.sweeper.commands.experiment_scale import scaled
+from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
+from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL, same_command
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import BadInput, DpsweepError, NoReceipt
+from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 
 SWEEPER = "hydra_plugins.honest_sweeper.HonestSweeper"
 

@@ -8,18 +8,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from accounting.cautions import cautions, is_large
-from accounting.ledger.account import Statement
-from accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
-from accounting.pricing.rule_prices import Offer, cheapest
-from accounting.records.step_log import steps_priced
-from accounting.selection.interface import Disclosure
-from sweeper.planning.alternatives import RequiredNoise, admits, what_fits
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.remaining_budget import RemainingBudget
-from sweeper.planning.subsample_alternative import alternative
-from sweeper.trial.spec import declare
-from trainers.declarations.scores import metric_of_score
+from dpsweep.accounting.cautions import cautions, is_large
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
+from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
+from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.sweeper.planning.alternatives import RequiredNoise, admits, what_fits
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
+from dpsweep.sweeper.planning.subsample_alternative import alternative
+from dpsweep.sweeper.trial.spec import declare
+from dpsweep.trainers.declarations.scores import metric_of_score
 
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",

@@ -11,12 +11,12 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from accounting.ledger.account import Statement
-from accounting.notation import epsilon_down, epsilon_up
-from accounting.records.plan import Trial
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import RESULT_FILE, Status, TrialResult
-from sweeper.commands.price_table import duration
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.notation import epsilon_down, epsilon_up
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from dpsweep.sweeper.commands.price_table import duration
 
 SECONDS = 0.5
 

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.ledger.restore import Receipts, paid_charges, restore
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from accounting.selection.interface import rule_from_config
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.restore import Receipts, paid_charges, restore
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.selection.interface import rule_from_config
 
 
 def restore_ledger(arguments: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ def _asked(arguments: Sequence[str]) -> tuple[str | None, list[Path]]:
 
 def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
     """The receipts of a folder where some name a charge that the ledger does not hold, and the price of its plan."""
-    from sweeper.commands.account_statement import PANEL
+    from dpsweep.sweeper.commands.account_statement import PANEL
 
     folder = SweepFolder(root=root)
     read = [receipt for place in sorted(folder.trials.glob("*")) if (receipt := Receipt.read(place)) is not None]

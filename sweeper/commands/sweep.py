@@ -18,38 +18,38 @@ from typing import TYPE_CHECKING
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.chain.read_only import refuse_writing
-from accounting.errors import BadInput, ExitCode
-from accounting.json_files import write_json
-from accounting.ledger.account import Statement
-from accounting.ledger.data_fingerprint import Content
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
-from accounting.records.execution import Execution, execution_of
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from sweeper.commands import price_table as pricelist
-from sweeper.commands.exit_codes import true_to_its_code
-from sweeper.commands.progress_display import Display
-from sweeper.coordinator import study
-from sweeper.coordinator.adaptive_search import proposed_runs
-from sweeper.coordinator.admission import Retry, open_account, raised_since
-from sweeper.coordinator.attempt_state import AttemptStates
-from sweeper.coordinator.hidden_search import drawn_tries
-from sweeper.coordinator.runner import Runner, results
-from sweeper.coordinator.signals import graceful, same_command
-from sweeper.coordinator.work import RunQueue, every_point
-from sweeper.coordinator.workers import Workers, cores, is_forked
-from sweeper.job.locks import held
-from sweeper.launchers import fork_launcher as forked_jobs
-from sweeper.planning import time_estimate as estimate
-from sweeper.planning.alternatives import fit, offers_of
-from sweeper.planning.grid import offered_rules, points, read_request
-from sweeper.planning.plan_builder import PricedPlan, compose_plan
-from sweeper.planning.remaining_budget import RemainingBudget
-from sweeper.planning.step_times import Speeds
-from sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
-from sweeper.preflight.record_counts import refuse_no_records
+from dpsweep.accounting.chain.read_only import refuse_writing
+from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
+from dpsweep.accounting.records.execution import Execution, execution_of
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.commands import price_table as pricelist
+from dpsweep.sweeper.commands.exit_codes import true_to_its_code
+from dpsweep.sweeper.commands.progress_display import Display
+from dpsweep.sweeper.coordinator import study
+from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
+from dpsweep.sweeper.coordinator.admission import Retry, open_account, raised_since
+from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
+from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
+from dpsweep.sweeper.coordinator.runner import Runner, results
+from dpsweep.sweeper.coordinator.signals import graceful, same_command
+from dpsweep.sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.sweeper.coordinator.workers import Workers, cores, is_forked
+from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
+from dpsweep.sweeper.planning import time_estimate as estimate
+from dpsweep.sweeper.planning.alternatives import fit, offers_of
+from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
+from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
+from dpsweep.sweeper.planning.step_times import Speeds
+from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.sweeper.preflight.record_counts import refuse_no_records
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -180,7 +180,7 @@ def _report(
     command: Command, plan: Plan, ledger: Ledger, folder: SweepFolder, work: RunQueue, where: AttemptStates
 ) -> ExitCode:
     """Writes down what came out, and says what is missing."""
-    from reports.pages.curator_page import write_report
+    from dpsweep.reports.pages.curator_page import write_report
 
     found = results(work.runs, folder)
     try:
@@ -294,7 +294,7 @@ def _charged(plan: Plan) -> bool:
 
 def _preflight(priced: PricedPlan, command: Command) -> tuple[tuple[Content, ...], dict[str, float]]:
     """Everything that could fail by a mistake, tried before the charge: files, checksums, models, shapes."""
-    from sweeper.job.block_job import machine_of
+    from dpsweep.sweeper.job.block_job import machine_of
 
     if _workers(command).elsewhere and not os.environ.get(HOME_VARIABLE):
         raise BadInput(

@@ -16,18 +16,18 @@ import itertools
 from collections.abc import Container
 from dataclasses import dataclass
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan, Trial
-from accounting.records.proposal_file import choices_of, read_proposals, run_at, store_proposals
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import TrialResult
-from sweeper.coordinator.admission import Retry, admit, open_account
-from sweeper.coordinator.attempt_state import AttemptStates
-from sweeper.coordinator.launches import launch, reconcile
-from sweeper.coordinator.work import LedgerAttemptLog, RunQueue
-from sweeper.planning.optuna_samplers import Seen, propose
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.proposal_file import choices_of, read_proposals, run_at, store_proposals
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account
+from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
+from dpsweep.sweeper.coordinator.launches import launch, reconcile
+from dpsweep.sweeper.coordinator.work import LedgerAttemptLog, RunQueue
+from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,20 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from accounting.errors import BadInput, BudgetRefused
-from accounting.events.build import PlanEvent
-from accounting.ledger.account import Attempts, Statement
-from accounting.ledger.ledger import Ledger, refusal
-from accounting.ledger.receipt import Receipt
-from accounting.notation import typed
-from accounting.pricing.panel import Quote
-from accounting.records.charged_events import paid_for
-from accounting.records.plan import Plan, Trial
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
-from sweeper.planning.alternatives import advice
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.errors import BadInput, BudgetRefused
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.ledger import Ledger, refusal
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.notation import typed
+from dpsweep.accounting.pricing.panel import Quote
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
+from dpsweep.sweeper.planning.alternatives import advice
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 class Retry(StrEnum):

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from accounting.errors import NoReceipt
-from accounting.ledger.private_store import TrialPlace
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from accounting.records.step_log import can_resume
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.job.locks import at_work
+from dpsweep.accounting.errors import NoReceipt
+from dpsweep.accounting.ledger.private_store import TrialPlace
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import can_resume
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.job.locks import at_work
 
 
 class AttemptState(StrEnum):

@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
 
-from accounting.chain.entries import Kind
-from accounting.errors import BadInput
-from accounting.ledger.account import Ended, Statement
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import new_nonce
-from accounting.ledger.receipt import Receipt
-from accounting.records.execution import (
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.account import Ended, Statement
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import new_nonce
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.execution import (
     DrawnTrial,
     SearchOutcome,
     StoredDraw,
@@ -35,14 +35,14 @@ from accounting.records.execution import (
     read_draw,
     scores_of,
 )
-from accounting.records.plan import Plan, Trial
-from accounting.records.search_record import SearchRecord
-from accounting.records.sweep_folder import SweepFolder
-from sweeper.coordinator.admission import Retry, charge, open_account
-from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
-from sweeper.coordinator.launches import adopt, attempts_of, launch
-from sweeper.coordinator.work import RunQueue
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.search_record import SearchRecord
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
+from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
+from dpsweep.sweeper.coordinator.launches import adopt, attempts_of, launch
+from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ and a crash anywhere in between leaves a store that agrees with the ledger, or o
 
 from __future__ import annotations
 
-from accounting.ledger.account import Attempts
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import PrivateStore, new_nonce
-from accounting.ledger.receipt import void_claims
-from accounting.records.plan import Plan
-from accounting.records.step_log import adopt_marks, void_marks
-from accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
+from dpsweep.accounting.ledger.receipt import void_claims
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.step_log import adopt_marks, void_marks
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 
 
 def attempts_of(plan: Plan, ledger: Ledger) -> Attempts:

@@ -23,15 +23,15 @@ from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from accounting.errors import ContractBroken, DpsweepError
-from accounting.ledger.receipt import RECEIPT_FILE, Receipt
-from accounting.records.plan import Plan, Trial
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import RESULT_FILE, TrialResult
-from sweeper.coordinator.work import AttemptLog
-from sweeper.job.locks import at_work
-from sweeper.launchers.joblib_pool import tame
-from sweeper.trial.blocks import Job, jobs_of
+from dpsweep.accounting.errors import ContractBroken, DpsweepError
+from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
+from dpsweep.sweeper.coordinator.work import AttemptLog
+from dpsweep.sweeper.job.locks import at_work
+from dpsweep.sweeper.launchers.joblib_pool import tame
+from dpsweep.sweeper.trial.blocks import Job, jobs_of
 
 JOB = "job"
 """The configuration that jobs are composed from; it holds nothing but what the runner tells them."""

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from accounting.errors import BadInput
-from accounting.ledger.private_store import close_to_others
-from accounting.records.plan import Plan, Trial
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.planning.optuna_samplers import METHOD
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.private_store import close_to_others
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.planning.optuna_samplers import METHOD
 
 if TYPE_CHECKING:
     import optuna

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from accounting.ledger.account import Attempts, Ended
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Plan, Trial
-from accounting.records.step_log import steps_spent
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import TrialResult
-from sweeper.coordinator.admission import Retry, admit, open_account, stages
-from sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
-from sweeper.coordinator.launches import launch, reconcile
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.ledger.account import Attempts, Ended
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.step_log import steps_spent
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account, stages
+from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
+from dpsweep.sweeper.coordinator.launches import launch, reconcile
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 class AttemptLog(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 ROUNDS = 64
 """Jobs that are handed over for each worker: so many that waiting for the last costs nothing, so few that a stop, for

@@ -22,17 +22,17 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from accounting.errors import BadInput, ContractBroken, NoReceipt
-from accounting.ledger.private_store import PrivateStore, TrialPlace
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Block, Plan, Trial
-from accounting.records.step_log import stretches
-from accounting.records.sweep_folder import SweepFolder
-from sweeper.job.locks import working
-from sweeper.job.stop_requests import stop_requests
-from sweeper.trial.blocks import at_once, part_of
-from sweeper.trial.run import run_sessions
-from sweeper.trial.session import Machine, Session
+from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.step_log import stretches
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.stop_requests import stop_requests
+from dpsweep.sweeper.trial.blocks import at_once, part_of
+from dpsweep.sweeper.trial.run import run_sessions
+from dpsweep.sweeper.trial.session import Machine, Session
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, ten times quicker, wherever PyYAML was built with it
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 WORK = ".lock"
 

@@ -21,16 +21,16 @@ from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrid
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from accounting.errors import BadInput
-from sweeper.launchers.fork_pool import can_fork, fork_each
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers.fork_pool import can_fork, fork_each
 
 log = logging.getLogger("dpsweep")
 
 NEEDED = (
-    "trainers.data.split",
-    "trainers.models.weights_file",
-    "trainers.training.checkpoint",
-    "trainers.training.loop",
+    "dpsweep.trainers.data.split",
+    "dpsweep.trainers.models.weights_file",
+    "dpsweep.trainers.training.checkpoint",
+    "dpsweep.trainers.training.loop",
 )
 """Modules that every trial imports."""
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from sweeper.job.parent_death import killed_with
+from dpsweep.sweeper.job.parent_death import killed_with
 
 WAKE_SECONDS = 0.2
 """How long this process sleeps at most: where another of its threads hears a signal, nothing else wakes this one."""

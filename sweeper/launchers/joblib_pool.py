@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sweeper.job.parent_death import end_with
+from dpsweep.sweeper.job.parent_death import end_with
 
 QUIET = "ignore:resource_tracker"
 """A pool that is killed leaves semaphores behind. The trackers remove them, and need not warn the user of it."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events.build import PlanEvent, worst
-from accounting.ledger.account import Statement
-from accounting.ledger.composition_policy import DELTA, EPSILON
-from accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
-from accounting.pricing.rule_prices import Offer, price_list
-from accounting.records.plan import Plan, Trial
-from accounting.selection.interface import SelectionRule
-from sweeper.planning.grid import Point
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.remaining_budget import RemainingBudget
-from sweeper.planning.solver import SearchTerms, trials_of
-from sweeper.trial.spec import declare
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import PlanEvent, worst
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
+from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
+from dpsweep.accounting.pricing.rule_prices import Offer, price_list
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
+from dpsweep.sweeper.planning.solver import SearchTerms, trials_of
+from dpsweep.sweeper.trial.spec import declare
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from accounting.errors import BadInput
-from accounting.names.stored_classes import stored_config
-from sweeper.trial.spec import SAME_BOUND
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import stored_config
+from dpsweep.sweeper.trial.spec import SAME_BOUND
 
 IDENTITY = (
     "dataset",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from accounting.errors import BadInput
-from accounting.notation import typed
-from sweeper.planning.grid import Point
-from sweeper.planning.solver import positive
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import typed
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.solver import positive
 
 LIMITS: Mapping[str, tuple[float, float]] = {
     "trainer.lr": (1e-9, 1e6),

@@ -14,15 +14,15 @@ from random import Random
 
 import numpy as np
 
-from accounting.accountants.interface import plan_epsilon
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput
-from accounting.events.build import PlanEvent
-from accounting.records.plan import Plan, Trial
-from accounting.records.proposal_file import choices_of
-from accounting.records.proposed import Phase
-from sweeper.planning.grid import Point
-from sweeper.planning.optuna_samplers import Seen
+from dpsweep.accounting.accountants.interface import plan_epsilon
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.proposal_file import choices_of
+from dpsweep.accounting.records.proposed import Phase
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.optuna_samplers import Seen
 
 RATE = "trainer.lr"
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from accounting.errors import BadInput
-from accounting.names.stored_classes import written_name
-from accounting.records.plan import Plan, Value
-from accounting.records.proposed import Phase
-from sweeper.planning.grid import Point
-from sweeper.trial.spec import build
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import written_name
+from dpsweep.accounting.records.plan import Plan, Value
+from dpsweep.accounting.records.proposed import Phase
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.trial.spec import build
 
 if TYPE_CHECKING:
     import optuna

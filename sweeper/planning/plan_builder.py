@@ -15,24 +15,24 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from accounting.cautions import accepts, is_large, require_small_delta
-from accounting.errors import BadInput
-from accounting.events.build import PlanEvent, to_json
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.json_files import digest
-from accounting.notation import apart, typed
-from accounting.pricing.panel import Panel, Quote
-from accounting.records.plan import Plan
-from accounting.selection.composition import Composition
-from accounting.selection.interface import Disclosure, Proposals, Search, SelectionRule, rule_from_config
-from sweeper.planning import search_options as asked
-from sweeper.planning.grid import Point, Request
-from sweeper.planning.limits import amount, require_meant
-from sweeper.planning.solve_steps import is_open, spend
-from sweeper.planning.solver import SearchTerms, cheapest_rule, open_noises, solve_for, trials_of
-from sweeper.trial.blocks import blocks_of
-from sweeper.trial.spec import build, declare
-from trainers.data.interface import nominal_units
+from dpsweep.accounting.cautions import accepts, is_large, require_small_delta
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent, to_json
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.json_files import digest
+from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import Disclosure, Proposals, Search, SelectionRule, rule_from_config
+from dpsweep.sweeper.planning import search_options as asked
+from dpsweep.sweeper.planning.grid import Point, Request
+from dpsweep.sweeper.planning.limits import amount, require_meant
+from dpsweep.sweeper.planning.solve_steps import is_open, spend
+from dpsweep.sweeper.planning.solver import SearchTerms, cheapest_rule, open_noises, solve_for, trials_of
+from dpsweep.sweeper.trial.blocks import blocks_of
+from dpsweep.sweeper.trial.spec import build, declare
+from dpsweep.trainers.data.interface import nominal_units
 
 FINAL = "final"
 SOLVED = ("noise", "steps", "points")

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events.build import PlanEvent
-from accounting.ledger.account import Balance, Statement
-from accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract
-from accounting.pricing.calibration import calibrate_noise, largest_count
-from accounting.pricing.panel import Panel
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.ledger.account import Balance, Statement
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from accounting.errors import BadInput
-from accounting.notation import noise_up
-from accounting.records.plan import Trial
-from accounting.records.proposed import Proposed
-from accounting.selection.interface import Disclosure, Search, SelectionRule
-from sweeper.planning.grid import Point
-from sweeper.planning.optuna_samplers import chooser_of
-from sweeper.planning.solver import NOISE, SearchTerms, open_noises
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import noise_up
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.selection.interface import Disclosure, Search, SelectionRule
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.optuna_samplers import chooser_of
+from dpsweep.sweeper.planning.solver import NOISE, SearchTerms, open_noises
 
 INDEPENDENT, SHARED = "independent", "shared"
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accounting.accountants.pld import Pld
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events.build import DpEvent, PlanEvent
-from sweeper.planning.grid import Point
-from sweeper.planning.solver import MOST_STEPS, SearchTerms, given_noise, training_events
-from sweeper.trial.spec import Declaration, declare
-from trainers.declarations.batch_sampling import Sampler
-from trainers.declarations.clip_schedules import BoundSchedule
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.solver import MOST_STEPS, SearchTerms, given_noise, training_events
+from dpsweep.sweeper.trial.spec import Declaration, declare
+from dpsweep.trainers.declarations.batch_sampling import Sampler
+from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
 
 Kind = tuple[Sampler, int, BoundSchedule, float]
 """What the price of a run follows from, its number of steps apart: sampler, records, bounds, noise multiplier."""

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accounting.accountants.interface import plan_epsilon
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events.build import DpEvent, PlanEvent, flatten, gaussian, nothing
-from accounting.guarantee import Adjacency
-from accounting.notation import apart, typed
-from accounting.pricing.calibration import calibrate_noise, largest_count
-from accounting.pricing.panel import Panel
-from accounting.pricing.rule_prices import SHOWN, cheapest, price_list
-from accounting.records.charged_events import paid_for
-from accounting.records.execution import can_run
-from accounting.records.plan import Trial
-from accounting.selection.interface import SelectionRule
-from sweeper.planning.grid import Point
-from sweeper.trial.spec import Declaration, declare
-from trainers.methods.interface import is_noiseless
+from dpsweep.accounting.accountants.interface import plan_epsilon
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, flatten, gaussian, nothing
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.execution import can_run
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.trial.spec import Declaration, declare
+from dpsweep.trainers.methods.interface import is_noiseless
 
 MOST_STEPS = 10**7
 

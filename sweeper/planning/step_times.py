@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from accounting.json_files import digest, write_json
-from accounting.records.plan import Plan, Trial
-from accounting.records.trial_result import TrialResult
-from sweeper.planning.time_estimate import kind_of
+from dpsweep.accounting.json_files import digest, write_json
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.planning.time_estimate import kind_of
 
 
 @dataclass(frozen=True, kw_only=True)

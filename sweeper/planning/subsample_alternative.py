@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from accounting.accountants.interface import plan_epsilon
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput, UnsupportedEvent
-from accounting.events.build import PlanEvent
-from accounting.notation import epsilon_up, noise_up
-from accounting.records.plan import Plan
-from accounting.selection.interface import Disclosure
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.solver import SearchTerms
-from sweeper.trial.blocks import blocks_of
-from sweeper.trial.spec import declare
+from dpsweep.accounting.accountants.interface import plan_epsilon
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.notation import epsilon_up, noise_up
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.planning.solver import SearchTerms
+from dpsweep.sweeper.trial.blocks import blocks_of
+from dpsweep.sweeper.trial.spec import declare
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """About how long a plan takes on this machine: one step on random inputs, timed, times the steps.
 
-No data are touched. `python -m sweeper.planning.time_estimate` reads trial configurations as JSON and prints seconds
-per step, so that planning itself need not import torch.
+No data are touched. `python -m dpsweep.sweeper.planning.time_estimate` reads trial configurations as JSON and prints
+seconds per step, so that planning itself need not import torch.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from accounting.names.stored_classes import name_of
-from accounting.records.plan import Plan
-from accounting.selection.interface import rule_from_config
+from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.selection.interface import rule_from_config
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from sweeper.trial.spec import Declaration
-    from trainers.engines.interface import Engine, Minibatch, Task
+    from dpsweep.sweeper.trial.spec import Declaration
+    from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 
 EXAMPLES = 64
 LONG_ENOUGH = 0.2
@@ -52,11 +52,11 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     """
     import torch
 
-    from sweeper.job.block_job import resolve_device
-    from sweeper.trial.build import make_model
-    from sweeper.trial.spec import build, declare
-    from trainers.engines.interface import Minibatch, Task
-    from trainers.models.checks.modules import refuse_mixing
+    from dpsweep.sweeper.job.block_job import resolve_device
+    from dpsweep.sweeper.trial.build import make_model
+    from dpsweep.sweeper.trial.spec import build, declare
+    from dpsweep.trainers.engines.interface import Minibatch, Task
+    from dpsweep.trainers.models.checks.modules import refuse_mixing
 
     torch.set_num_threads(threads)
     device = resolve_device(device)
@@ -79,7 +79,7 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
 
 def _examples(declared: Declaration) -> int:
     """Examples in a batch, on average: more than its units where a unit has several, or copies of them."""
-    from trainers.data.interface import nominal_units
+    from dpsweep.trainers.data.interface import nominal_units
 
     dataset = declared.dataset
     copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
@@ -116,7 +116,7 @@ def asked(
     Yields what waits for the answer; leaving ends a process that nobody waited for.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "sweeper.planning.time_estimate"],
+        [sys.executable, "-m", "dpsweep.sweeper.planning.time_estimate"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

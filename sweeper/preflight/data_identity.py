@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content, Fingerprint, Key, news_of, no_key
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan
-from sweeper.trial.spec import declare
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key, news_of, no_key
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.trial.spec import declare
 
 
 def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:

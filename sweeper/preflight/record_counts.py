@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.names.stored_classes import KIND
-from accounting.records.plan import Plan
-from sweeper.trial.build import load
-from sweeper.trial.spec import declare
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import KIND
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.trial.build import load
+from dpsweep.sweeper.trial.spec import declare
 
 FILES = "files"
 """The field of data sets whose files are published, and with them how many records they hold."""

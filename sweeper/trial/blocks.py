@@ -16,10 +16,10 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any
 
-from accounting.errors import BadInput
-from accounting.records.plan import Block, Trial
-from sweeper.trial.spec import build
-from trainers.data.interface import unit_column
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import Block, Trial
+from dpsweep.sweeper.trial.spec import build
+from dpsweep.trainers.data.interface import unit_column
 
 MOST = 256
 """Points that a job has in work at once at most: each holds a lock and a log, and files that may be open are few."""
@@ -93,8 +93,8 @@ def at_once(config: Mapping[str, Any]) -> int:
 
 @lru_cache(maxsize=64)
 def _at_once(parts: str) -> int:
-    from sweeper.trial.build import make_model
-    from trainers.engines.stacked import Stack
+    from dpsweep.sweeper.trial.build import make_model
+    from dpsweep.trainers.engines.stacked import Stack
 
     config = json.loads(parts)
     if not build(config["engine"], "engine").stacks or unit_column(build(config["dataset"], "dataset")) is not None:

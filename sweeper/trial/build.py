@@ -9,27 +9,27 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accounting.errors import ContractBroken
-from accounting.guarantee import Adjacency
-from accounting.ledger.receipt import Receipt
-from accounting.names.stored_classes import at_home, fields_of, name_of
-from accounting.names.tags import tag_of
-from accounting.records.execution import is_try
-from accounting.records.plan import Trial
-from sweeper.trial.spec import build, class_of
-from trainers.data.interface import unit_column
-from trainers.data.text.vocabulary import vocabulary_of
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
+from dpsweep.accounting.names.tags import tag_of
+from dpsweep.accounting.records.execution import is_try
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.sweeper.trial.spec import build, class_of
+from dpsweep.trainers.data.interface import unit_column
+from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainers.data.split import Split
-    from trainers.randomness import Streams
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.randomness import Streams
 
 
 def make_streams(trial: Trial, receipt: Receipt) -> Streams:
     """New streams for each session of each attempt; with a seed, an attempt's first session has the trial's own."""
-    from trainers.randomness import reproducible_streams, secret_streams
+    from dpsweep.trainers.randomness import reproducible_streams, secret_streams
 
     seed = trial.config["seed"]
     if seed is None:
@@ -53,10 +53,10 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     One of ours has the weights that we draw, one of the user's own those that its constructor draws or loads.
     Raises ValueError where it does not read what the configuration's data set gives.
     """
-    from trainers.models.initialize import build as build_model
-    from trainers.models.initialize import construct
-    from trainers.models.token_inputs import check_words
-    from trainers.randomness import initial_seed
+    from dpsweep.trainers.models.initialize import build as build_model
+    from dpsweep.trainers.models.initialize import construct
+    from dpsweep.trainers.models.token_inputs import check_words
+    from dpsweep.trainers.randomness import initial_seed
 
     parameters = at_home(fields_of(config["model"]))
     shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]

@@ -16,27 +16,27 @@ from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from accounting.errors import ContractBroken
-from accounting.events import build as events
-from accounting.events.build import DpEvent
-from accounting.records.step_log import StepLog, forget_checkpoints, go_on, is_charged, steps_spent
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.trial.blocks import stacks
-from sweeper.trial.build import initial_identity, load, make_model, make_streams
-from sweeper.trial.session import Machine, Session, log, progress
-from sweeper.trial.spec import build
-from trainers.declarations.scores import looks_every, noisy_counts
-from trainers.methods.output_perturbation import OutputPerturbation
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.records.step_log import StepLog, forget_checkpoints, go_on, is_charged, steps_spent
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.trial.blocks import stacks
+from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
+from dpsweep.sweeper.trial.session import Machine, Session, log, progress
+from dpsweep.sweeper.trial.spec import build
+from dpsweep.trainers.declarations.scores import looks_every, noisy_counts
+from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainers.data.split import Split
-    from trainers.randomness import Streams
-    from trainers.training.checkpoint import TrialJournal
-    from trainers.training.gradient_sums import Sums
-    from trainers.training.learning_curves import CurveRecorder
-    from trainers.training.run import Outcome, Progress, Run
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.randomness import Streams
+    from dpsweep.trainers.training.checkpoint import TrialJournal
+    from dpsweep.trainers.training.gradient_sums import Sums
+    from dpsweep.trainers.training.learning_curves import CurveRecorder
+    from dpsweep.trainers.training.run import Outcome, Progress, Run
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,8 +159,8 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
     """Model, streams and journal, and what an earlier session left."""
     import torch
 
-    from trainers.training.checkpoint import TrialJournal, read_checkpoint
-    from trainers.training.run import Run
+    from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
+    from dpsweep.trainers.training.run import Run
 
     torch.set_num_threads(machine.threads)
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
@@ -205,10 +205,10 @@ def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
 def _train(
     group: Sequence[_Ready], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
 ) -> tuple[Outcome, ...]:
-    from trainers.training.loop import train_together
+    from dpsweep.trainers.training.loop import train_together
 
     if isinstance(group[0].run.trainer, OutputPerturbation):
-        from trainers.training.convex_fit import fit
+        from dpsweep.trainers.training.convex_fit import fit
 
         device = machine.device
         return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
@@ -231,7 +231,7 @@ def _train(
 
 def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
     """How the runs of a group are looked at in their course; None where they are not."""
-    from trainers.training.learning_curves import CurveRecorder, look
+    from dpsweep.trainers.training.learning_curves import CurveRecorder, look
 
     declaration = session.declaration
     every = looks_every(declaration.score)
@@ -244,8 +244,8 @@ def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | N
 
 def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
     """Stacked where models can be, which pays for a lone one too; by the engine elsewhere."""
-    from trainers.engines.stacked import Stack
-    from trainers.training.gradient_sums import EngineSums, StackedSums
+    from dpsweep.trainers.engines.stacked import Stack
+    from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 
     first, records = group[0].session, data.train.to(machine.device)
     config, loss = first.trial.config, first.declaration.loss
@@ -275,7 +275,7 @@ def _finish(
     one: _Ready, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
 ) -> TrialResult:
     """Compares what ran with what was charged, keeps the model, and measures the score."""
-    from trainers.models.weights_file import save_model
+    from dpsweep.trainers.models.weights_file import save_model
 
     session, declaration = one.session, one.session.declaration
     result = replace(

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from accounting.errors import BadInput
-from accounting.ledger.private_store import TrialPlace
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from sweeper.trial.spec import Declaration, declare
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.private_store import TrialPlace
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.sweeper.trial.spec import Declaration, declare
 
 log = logging.getLogger("dpsweep")
 

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.utils import get_object
 
-from accounting.errors import BadInput, DpsweepError
-from accounting.events import build as events
-from accounting.events.build import DpEvent, PlanEvent
-from accounting.guarantee import Adjacency
-from accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
-from accounting.names.tags import own_class
-from trainers.data.interface import is_public, nominal_units, unit_column
-from trainers.declarations.batch_sampling import check_epochs, step_events
-from trainers.declarations.clip_schedules import noise_factors
-from trainers.declarations.scores import check_metric, looks_every
-from trainers.methods.interface import check_run, is_noiseless
-from trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
-from trainers.validation import fraction
+from dpsweep.accounting.errors import BadInput, DpsweepError
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
+from dpsweep.accounting.names.tags import own_class
+from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
+from dpsweep.trainers.declarations.batch_sampling import check_epochs, step_events
+from dpsweep.trainers.declarations.clip_schedules import noise_factors
+from dpsweep.trainers.declarations.scores import check_metric, looks_every
+from dpsweep.trainers.methods.interface import check_run, is_noiseless
+from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
+from dpsweep.trainers.validation import fraction
 
 if TYPE_CHECKING:
-    from trainers.data.interface import DataSet
-    from trainers.declarations.augmentation import Augmentation
-    from trainers.declarations.batch_sampling import Sampler
-    from trainers.declarations.clip_schedules import BoundSchedule
-    from trainers.declarations.losses import Loss
-    from trainers.declarations.lr_schedules import LearningRate
-    from trainers.declarations.scores import Score
-    from trainers.methods.interface import Trainer
+    from dpsweep.trainers.data.interface import DataSet
+    from dpsweep.trainers.declarations.augmentation import Augmentation
+    from dpsweep.trainers.declarations.batch_sampling import Sampler
+    from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
+    from dpsweep.trainers.declarations.losses import Loss
+    from dpsweep.trainers.declarations.lr_schedules import LearningRate
+    from dpsweep.trainers.declarations.scores import Score
+    from dpsweep.trainers.methods.interface import Trainer
 
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"

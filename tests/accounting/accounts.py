@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)

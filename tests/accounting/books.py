@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
 
 BUDGET = Guarantee(epsilon=1e6, delta=0.5)
 ONE = Guarantee(epsilon=1.0, delta=1e-9)
 
 ALONE = multiprocessing.get_context("forkserver")
-ALONE.set_forkserver_preload(["accounting.ledger.ledger", "sqlalchemy.dialects.postgresql.psycopg"])
+ALONE.set_forkserver_preload(["dpsweep.accounting.ledger.ledger", "sqlalchemy.dialects.postgresql.psycopg"])
 
 
 def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE, record: dict[str, Any] | None = None) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET
 from tests.databases import Place
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.selection.subsampled import TrainOn
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.selection.subsampled import TrainOn
 
 OUTCOMES = 5
 TAIL = 1e-13

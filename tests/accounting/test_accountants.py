@@ -9,13 +9,13 @@ from dp_accounting.dp_event import LaplaceDpEvent, PoissonSampledDpEvent, Sample
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from accounting.accountants.classical import Classical
-from accounting.accountants.interface import Accountant, plan_epsilon
-from accounting.accountants.pld import Pld
-from accounting.accountants.prv import Prv
-from accounting.accountants.rdp import Conversion, Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import (
+from dpsweep.accounting.accountants.classical import Classical
+from dpsweep.accounting.accountants.interface import Accountant, plan_epsilon
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.prv import Prv
+from dpsweep.accounting.accountants.rdp import Conversion, Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     above_threshold,
@@ -42,8 +42,8 @@ from accounting.events.build import (
     without_replacement_gaussian,
     worst,
 )
-from accounting.events.trial_counts import NegativeBinomial, Poisson
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.guarantee import Adjacency
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 ACCOUNTANTS = [

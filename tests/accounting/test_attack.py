@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from accounting.accountants.interface import Accountant
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import (
+from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import (
     DpEvent,
     above_threshold,
     compose,
@@ -33,12 +33,12 @@ from accounting.events.build import (
     without_replacement_gaussian,
     worst,
 )
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.guarantee import Adjacency
-from accounting.lower_bounds.best_of_k import Fixed, Law, winner_above, winner_below
-from accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, watch
-from accounting.lower_bounds.likelihood_ratio import weigh
-from accounting.lower_bounds.lower_bound import best_of, first_good_masses, forced, lower_bound, winner_masses
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.best_of_k import Fixed, Law, winner_above, winner_below
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, watch
+from dpsweep.accounting.lower_bounds.likelihood_ratio import weigh
+from dpsweep.accounting.lower_bounds.lower_bound import best_of, first_good_masses, forced, lower_bound, winner_masses
 from tests.accounting.finite import best, cases, first_good, probabilities
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE

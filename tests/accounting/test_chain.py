@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from accounting.chain import hash_chain as lines
-from accounting.chain import storage as chain
-from accounting.chain.storage import Chain
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.chain import hash_chain as lines
+from dpsweep.accounting.chain import storage as chain
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET, charge, charged
 from tests.databases import Place, Server, in_file
 

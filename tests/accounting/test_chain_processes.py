@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accounting.chain import storage as chain
-from accounting.errors import BudgetRefused, DpsweepError, LedgerDamaged
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.chain import storage as chain
+from dpsweep.accounting.errors import BudgetRefused, DpsweepError, LedgerDamaged
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET, charge, charged, processes
 from tests.databases import Place
 

@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from accounting.chain.storage import Chain
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET, charge, processes
 from tests.databases import Server
 from tests.waiting import wait

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.events.build import (
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events.build import (
     PlanEvent,
     above_threshold,
     black_box,
@@ -18,9 +18,9 @@ from accounting.events.build import (
     repeat,
     select,
 )
-from accounting.events.trial_counts import NegativeBinomial, Poisson
-from accounting.guarantee import Adjacency
-from accounting.selection.threshold import Threshold
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.selection.threshold import Threshold
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 RUN = gaussian(noise_multiplier=4.0)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from accounting.accountants.classical import SHARES, Classical, lecture_noise
-from accounting.accountants.pld import Pld
-from accounting.accountants.privacy_profiles import GaussianProfile
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import (
+from dpsweep.accounting.accountants.classical import SHARES, Classical, lecture_noise
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     black_box,
@@ -33,9 +33,9 @@ from accounting.events.build import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from accounting.events.trial_counts import Poisson
-from accounting.guarantee import Adjacency
-from accounting.pricing.panel import Panel
+from dpsweep.accounting.events.trial_counts import Poisson
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing.panel import Panel
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 CLASSICAL = Classical()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput, BudgetRefused
-from accounting.events.build import PlanEvent, non_private, repeat
-from accounting.guarantee import Guarantee
-from accounting.ledger.composition_policy import RenyiFilter
-from accounting.ledger.ledger import Ledger
-from accounting.pricing.panel import Panel
-from accounting.records.plan import Block, Plan, Trial
-from accounting.selection.composition import Composition
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, BudgetRefused
+from dpsweep.accounting.events.build import PlanEvent, non_private, repeat
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.composition_policy import RenyiFilter
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.selection.composition import Composition
 
 NOTHING = Guarantee(epsilon=math.inf, delta=1e-4)
 PROMISE = Guarantee(epsilon=8.0, delta=1e-4)
@@ -86,7 +86,7 @@ def test_plans_are_written_as_json_that_any_program_reads(tmp_path: Path) -> Non
         account="open",
         budget=NOTHING,
         delta=1e-5,
-        rule={"_target_": "accounting.selection.composition.Composition"},
+        rule={"_target_": "dpsweep.accounting.selection.composition.Composition"},
         blocks=(Block(trials=(trial,)),),
         event=Composition().event([event]),
     )

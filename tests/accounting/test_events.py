@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from dp_accounting.dp_event import LaplaceDpEvent
 
-from accounting.errors import BadInput
-from accounting.events.build import (
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import (
     DpEvent,
     as_epoch,
     as_gaussian_step,
@@ -24,7 +24,7 @@ from accounting.events.build import (
     steps_of,
     to_json,
 )
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 STEP = poisson_gaussian(sample_rate=0.02, noise_multiplier=1.2)
 OTHER = gaussian(noise_multiplier=0.1 + 0.2)

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.errors import BadInput
-from accounting.events import build as events
-from accounting.events.build import DpEvent, PlanEvent
-from accounting.events.trial_counts import NegativeBinomial, Poisson
-from accounting.guarantee import Guarantee
-from accounting.names import tags
-from accounting.records.execution import Execution, StoredDraw, check_draw, execution_of, read_draw, tries_of
-from accounting.records.plan import Block, Plan, Trial
-from accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.names import tags
+from dpsweep.accounting.records.execution import Execution, StoredDraw, check_draw, execution_of, read_draw, tries_of
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
-SELECTION = {"_target_": "accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
-THRESHOLD = {"_target_": "accounting.selection.threshold.Threshold", "threshold": 0.9, "delta": 1e-5}
+SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
+THRESHOLD = {"_target_": "dpsweep.accounting.selection.threshold.Threshold", "threshold": 0.9, "delta": 1e-5}
 
 
 def points(scored: bool = True) -> list[Trial]:
@@ -145,7 +145,7 @@ def test_a_rule_that_shows_what_a_search_does_not_pay_for_does_not_run(claimed: 
     ],
 )
 def test_a_draw_that_the_plan_does_not_pay_for_is_refused(rule: Mapping[str, Any], draw: Draw, reason: str) -> None:
-    from accounting.selection.interface import rule_from_config
+    from dpsweep.accounting.selection.interface import rule_from_config
 
     trials = points()
     plan = plan_of(rule, rule_from_config(rule).event([trial.event for trial in trials]), trials)

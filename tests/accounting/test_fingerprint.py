@@ -12,8 +12,8 @@ from threading import Barrier
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import KEY_BYTES, Content, Fingerprint, Key, Relation
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import KEY_BYTES, Content, Fingerprint, Key, Relation
 from tests.waiting import HANGS
 
 KEY, OTHER_KEY = Key(secret=bytes(range(KEY_BYTES))), Key(secret=bytes(KEY_BYTES))
@@ -142,7 +142,7 @@ def test_threads_that_ask_at_once_get_one_key(path: Path) -> None:
 
 
 def test_processes_that_ask_at_once_get_one_key(path: Path) -> None:
-    code = "import sys, pathlib, accounting.records.plan; from accounting.ledger.data_fingerprint import Key; "
+    code = "import sys, pathlib; from dpsweep.accounting.ledger.data_fingerprint import Key; "
     code += "print('ready', flush=True); input(); print(Key.open(pathlib.Path(sys.argv[1])).id)"
     command = [sys.executable, "-c", code, str(path)]
     asking = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]

@@ -18,12 +18,12 @@ from prv_accountant import PRVAccountant
 from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
 from scipy.optimize import brentq
 
-from accounting.accountants.interface import Accountant
-from accounting.accountants.pld import Pld
-from accounting.accountants.prv import Prv
-from accounting.accountants.rdp import ORDERS, Conversion, Rdp
-from accounting.errors import UnsupportedEvent
-from accounting.events.build import (
+from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.prv import Prv
+from dpsweep.accounting.accountants.rdp import ORDERS, Conversion, Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import (
     DpEvent,
     compose,
     gaussian,
@@ -38,8 +38,8 @@ from accounting.events.build import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from accounting.events.trial_counts import NegativeBinomial, Poisson
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.guarantee import Adjacency
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 MIRONOV = Rdp(conversion=Conversion.MIRONOV)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain.hash_chain import End
-from accounting.errors import BadInput, BudgetRefused, ContractBroken
-from accounting.events.build import PlanEvent, gaussian
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.ledger.account import Ended
-from accounting.ledger.composition_policy import RenyiFilter
-from accounting.ledger.data_fingerprint import Content, Fingerprint, Key
-from accounting.ledger.ledger import Ledger, refusal
+from dpsweep.accounting.chain.hash_chain import End
+from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
+from dpsweep.accounting.events.build import PlanEvent, gaussian
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.ledger.account import Ended
+from dpsweep.accounting.ledger.composition_policy import RenyiFilter
+from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
+from dpsweep.accounting.ledger.ledger import Ledger, refusal
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, ONE, charge, start
 from tests.databases import Place

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain.hash_chain import End
-from accounting.errors import LedgerDamaged
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.remembered_ends import Memory, RememberedEnd
+from dpsweep.accounting.chain.hash_chain import End
+from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, charge, start
 from tests.databases import Place, Server
@@ -47,7 +47,7 @@ def test_an_account_that_was_never_opened_is_found(place: Place) -> None:
 
 
 def _sign_again(place: Place) -> None:
-    from accounting.chain.hash_chain import GENESIS, digest
+    from dpsweep.accounting.chain.hash_chain import GENESIS, digest
 
     columns = ("seq", "account", "kind", "plan", "body", "balance", "who", "at")
     with closing(place.connect()) as connection:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.accountants import pld, rdp
-from accounting.accountants.interface import Accountant, GaussianSteps, coarser, coarser_batches
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.events.build import (
+from dpsweep.accounting.accountants import pld, rdp
+from dpsweep.accounting.accountants.interface import Accountant, GaussianSteps, coarser, coarser_batches
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     as_fixed_size_step,
@@ -28,10 +28,10 @@ from accounting.events.build import (
     to_json,
     without_replacement_gaussian,
 )
-from accounting.events.serialize import FEW
-from accounting.events.trial_counts import NegativeBinomial
-from accounting.guarantee import Adjacency
-from accounting.pricing.panel import Panel
+from dpsweep.accounting.events.serialize import FEW
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing.panel import Panel
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.cautions import (
+from dpsweep.accounting.cautions import (
     acceptance,
     cautions,
     delta_in_words,
@@ -17,7 +17,7 @@ from accounting.cautions import (
     is_noticeable,
     require_small_delta,
 )
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 
 @pytest.mark.parametrize(("delta", "large"), [(0.05, True), (0.001, True), (0.000999, False), (1e-5, False)])

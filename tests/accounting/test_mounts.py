@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain import filesystems as mounts
-from accounting.chain.filesystems import Mount, mount_of, read_mounts
-from accounting.errors import BadInput
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.chain import filesystems as mounts
+from dpsweep.accounting.chain.filesystems import Mount, mount_of, read_mounts
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
 
 TABLE = r"""
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard

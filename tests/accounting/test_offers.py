@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-import accounting
-from accounting import (
+from dpsweep import accounting
+from dpsweep.accounting import (
     Adjacency,
     Composition,
     Final,
@@ -27,7 +27,7 @@ from accounting import (
     price_list,
     repeat,
 )
-from accounting.pricing.rule_prices import cheapest
+from dpsweep.accounting.pricing.rule_prices import cheapest
 
 DELTA = 1e-5
 ADD = Adjacency.ADD_OR_REMOVE_ONE

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from scipy import special
 
-from accounting.accountants import approximate_dp as claims
-from accounting.accountants import renyi_curves as renyi
-from accounting.accountants.approximate_dp import Theorem
-from accounting.accountants.privacy_profiles import Sampled, Selected, Worst
-from accounting.accountants.rdp import noisy_max_epsilon
-from accounting.events.build import DpEvent, above_threshold, gaussian, noisy_max, random_stopping, select
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.guarantee import Adjacency
-from accounting.selection.subsampled import TrainOn
+from dpsweep.accounting.accountants import approximate_dp as claims
+from dpsweep.accounting.accountants import renyi_curves as renyi
+from dpsweep.accounting.accountants.approximate_dp import Theorem
+from dpsweep.accounting.accountants.privacy_profiles import Sampled, Selected, Worst
+from dpsweep.accounting.accountants.rdp import noisy_max_epsilon
+from dpsweep.accounting.events.build import DpEvent, above_threshold, gaussian, noisy_max, random_stopping, select
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.selection.subsampled import TrainOn
 from tests.accounting.finite import (
     OUTCOMES,
     SLACK,

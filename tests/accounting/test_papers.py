@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.accountants import gaussian_limit as history
-from accounting.guarantee import Adjacency
-from reports.reproduction.tables import honest_tuning, one_run
-from reports.reproduction.tables.honest_tuning import (
+from dpsweep.accounting.accountants import gaussian_limit as history
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.reports.reproduction.tables import honest_tuning, one_run
+from dpsweep.reports.reproduction.tables.honest_tuning import (
     OPTIMIZERS,
     crossing,
     figure_1_affordable,
@@ -22,7 +22,13 @@ from reports.reproduction.tables.honest_tuning import (
     figure_9,
     table_3,
 )
-from reports.reproduction.tables.one_run import SamplerRow, lecture, noise_table, sampler_table, truncation_table
+from dpsweep.reports.reproduction.tables.one_run import (
+    SamplerRow,
+    lecture,
+    noise_table,
+    sampler_table,
+    truncation_table,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,12 +84,12 @@ def test_what_is_no_bound_is_never_charged() -> None:
     """Only the papers' tables read it: no accountant or rule, no trainer, no report, no sweep, no configuration."""
     sources = [path for package in ("accounting", "trainers", "reports") for path in (ROOT / package).rglob("*.py")]
     decisive = [*(ROOT / "conf").rglob("*.yaml"), *(ROOT / "sweeper").rglob("*.py")]
-    quoted = ("accounting.accountants.gaussian_limit", "import history", "proposition_e3", "gaussian_limit")
+    quoted = ("dpsweep.accounting.accountants.gaussian_limit", "import history", "proposition_e3", "gaussian_limit")
     assert naming(sources, quoted) == {
         "accounting/accountants/gaussian_limit.py",
         "reports/reproduction/tables/one_run.py",
     }
-    assert naming(decisive, (*quoted, "reports.reproduction.tables")) == set()
+    assert naming(decisive, (*quoted, "dpsweep.reports.reproduction.tables")) == set()
 
 
 def naming(paths: Iterable[Path], words: tuple[str, ...]) -> set[str]:

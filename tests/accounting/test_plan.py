@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput, NoReceipt
-from accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
-from accounting.guarantee import Guarantee
-from accounting.json_files import write_json
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Block, Plan, Trial
-from accounting.records.trial_result import Status, TrialResult
-from accounting.selection.composition import Composition
+from dpsweep.accounting.errors import BadInput, NoReceipt
+from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.selection.composition import Composition
 from tests.places import NONCE, launched
 
 
@@ -31,7 +31,7 @@ def plan(budget: float = 10.0) -> Plan:
         account="digits",
         budget=Guarantee(epsilon=budget, delta=1e-4),
         delta=1e-5,
-        rule={"_target_": "accounting.selection.composition.Composition"},
+        rule={"_target_": "dpsweep.accounting.selection.composition.Composition"},
         blocks=tuple(Block(trials=(one,)) for one in trials),
         event=Composition().event([one.event for one in trials]),
         target_epsilon=8.0,

@@ -13,11 +13,11 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.accountants.privacy_profiles import GaussianProfile
-from accounting.accountants.rdp import ORDERS, Rdp
-from accounting.chain.entries import Kind
-from accounting.errors import BadInput
-from accounting.events.build import (
+from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
+from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import (
     PlanEvent,
     black_box,
     compose,
@@ -27,10 +27,10 @@ from accounting.events.build import (
     repeat,
     select,
 )
-from accounting.events.trial_counts import NegativeBinomial
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.ledger.account import Balance, budget_to_json
-from accounting.ledger.composition_policy import (
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.ledger.account import Balance, budget_to_json
+from dpsweep.accounting.ledger.composition_policy import (
     DELTA,
     DIVERGENCE,
     EPSILON,
@@ -39,7 +39,7 @@ from accounting.ledger.composition_policy import (
     RenyiFilter,
     policy_from_config,
 )
-from accounting.ledger.composition_policy import policy_to_json as to_json
+from dpsweep.accounting.ledger.composition_policy import policy_to_json as to_json
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
@@ -308,10 +308,10 @@ def test_nothing_but_a_policy_is_called(tmp_path: Path) -> None:
     """A ledger that several people write to must not make another one's machine run anything."""
     for target, parameters in (
         ("os.mkdir", {"path": str(tmp_path / "made")}),
-        ("accounting.ledger.composition_policy.exact", {"value": 1.0}),
-        ("accounting.ledger.composition_policy.Policy", {}),
-        ("accounting.guarantee.Guarantee", {"epsilon": 1.0, "delta": 0.0}),
-        ("accounting.ledger.composition_policy.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),
+        ("dpsweep.accounting.ledger.composition_policy.exact", {"value": 1.0}),
+        ("dpsweep.accounting.ledger.composition_policy.Policy", {}),
+        ("dpsweep.accounting.guarantee.Guarantee", {"epsilon": 1.0, "delta": 0.0}),
+        ("dpsweep.accounting.ledger.composition_policy.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),
         ("nosuch.Thing", {}),
         ("", {}),
     ):

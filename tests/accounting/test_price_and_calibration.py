@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.prv import Prv
-from accounting.accountants.rdp import Rdp
-from accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
-from accounting.events.build import DpEvent, PlanEvent, gaussian, poisson_gaussian, repeat, same
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.pricing.calibration import calibrate_noise
-from accounting.pricing.panel import Panel
-from accounting.selection.composition import Composition
-from accounting.selection.interface import Disclosure, rule_from_config
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.prv import Prv
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, gaussian, poisson_gaussian, repeat, same
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.pricing.calibration import calibrate_noise
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import Disclosure, rule_from_config
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 PANEL = Panel(claimants=(Pld(), Rdp()))
@@ -123,7 +123,7 @@ def test_one_more_trial_never_lowers_the_price() -> None:
 def test_composition_runs_and_shows_everything() -> None:
     from random import Random
 
-    rule = rule_from_config({"_target_": "accounting.selection.composition.Composition"})
+    rule = rule_from_config({"_target_": "dpsweep.accounting.selection.composition.Composition"})
     assert rule.draw(4, Random(1)).tries == (0, 1, 2, 3)
     assert rule.discloses == frozenset(Disclosure)
 
@@ -132,8 +132,8 @@ def test_composition_runs_and_shows_everything() -> None:
     "config",
     [
         {},
-        {"_target_": "accounting.selection.composition.Kompozition"},
-        {"_target_": "accounting.selection.composition.Composition", "gamma": 0.1},
+        {"_target_": "dpsweep.accounting.selection.composition.Kompozition"},
+        {"_target_": "dpsweep.accounting.selection.composition.Composition", "gamma": 0.1},
     ],
 )
 def test_a_rule_that_does_not_exist_is_refused(config: dict[str, object]) -> None:

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.records.charged_events import paid_for
-from accounting.records.execution import Execution, execution_of
-from accounting.records.plan import Block, Plan, Trial
-from accounting.records.proposal_file import read_proposals, runs_of, store_proposals
-from accounting.records.proposed import Proposed
-from accounting.selection.composition import Composition
-from accounting.selection.interface import rule_from_config
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.execution import Execution, execution_of
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.proposal_file import read_proposals, runs_of, store_proposals
+from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import rule_from_config
 
 SAMPLER = {"_target_": "optuna.samplers.RandomSampler"}
-RULE = {"_target_": "accounting.selection.composition.Composition"}
+RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 
 
 def points(noises: Sequence[float] = (2.0, 2.0, 3.0)) -> tuple[Trial, ...]:
@@ -203,7 +203,7 @@ def test_proposals_run_only_where_every_turn_is_paid_for_and_scores_may_be_read(
     for cheaper in (plan_of(3).event, replace(plan, proposed=None, blocks=plan.blocks[:1]).trials[0].event):
         with pytest.raises(BadInput, match="not run yet"):
             execution_of(replace(plan, event=cheaper))
-    hidden = {"_target_": "accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
+    hidden = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
     searched = rule_from_config(hidden).event([trial.event for trial in plan.trials])
     assert execution_of(replace(plan, rule=hidden, event=searched, proposed=None)) is Execution.DRAWN_TRIES
     with pytest.raises(BadInput, match="proposal made from hidden scores"):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.errors import BudgetRefused
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
-from accounting.notation import (
+from dpsweep.accounting.errors import BudgetRefused
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.notation import (
     apart,
     delta_down,
     delta_up,

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain.entries import Kind
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.events.build import PlanEvent, poisson_gaussian, repeat
-from accounting.guarantee import Guarantee
-from accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
-from accounting.ledger.data_fingerprint import Fingerprint
-from accounting.ledger.ledger import ADDITION, Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.ledger.remembered_ends import RememberedEnd
-from accounting.ledger.restore import Receipts, restore
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.ledger import ADDITION, Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
+from dpsweep.accounting.ledger.restore import Receipts, restore
 from tests.accounting.books import processes
 from tests.databases import Place, Server
 

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 import yaml
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput
-from accounting.events.build import (
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import (
     PlanEvent,
     compose,
     noisy_count,
@@ -25,11 +25,11 @@ from accounting.events.build import (
     select,
     worst,
 )
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
-from accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
-from accounting.guarantee import Adjacency
-from accounting.selection.composition import Composition
-from accounting.selection.interface import (
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
     Proposals,
@@ -38,12 +38,12 @@ from accounting.selection.interface import (
     best_points,
     rule_from_config,
 )
-from accounting.selection.noisy_max import NoisyMax
-from accounting.selection.private_selection import PoissonSelection, PrivateSelection
-from accounting.selection.public_data import Public
-from accounting.selection.random_stopping import RandomStopping, best_delta2
-from accounting.selection.subsampled import Subsampled, TrainOn
-from accounting.selection.threshold import Threshold
+from dpsweep.accounting.selection.noisy_max import NoisyMax
+from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from dpsweep.accounting.selection.public_data import Public
+from dpsweep.accounting.selection.random_stopping import RandomStopping, best_delta2
+from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
+from dpsweep.accounting.selection.threshold import Threshold
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 DELTA = 1e-5
@@ -346,8 +346,13 @@ def test_every_yaml_that_names_a_rule_builds_one(path: Path) -> None:
 
 
 def test_a_rule_within_a_rule_is_built() -> None:
-    inner = {"_target_": "accounting.selection.private_selection.PrivateSelection", "eta": 0.0}
-    form = {"_target_": "accounting.selection.subsampled.Subsampled", "rate": 0.1, "train_on": "all", "rule": inner}
+    inner = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "eta": 0.0}
+    form = {
+        "_target_": "dpsweep.accounting.selection.subsampled.Subsampled",
+        "rate": 0.1,
+        "train_on": "all",
+        "rule": inner,
+    }
     assert rule_from_config(form) == Subsampled(rate=0.1, rule=PrivateSelection(eta=0.0), train_on=TrainOn.ALL)
     with pytest.raises(BadInput, match="to name a selection rule"):
         rule_from_config({**form, "rule": {**inner, "eta": -2.0}})

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput
-from accounting.events.build import (
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     compose,
@@ -24,9 +24,9 @@ from accounting.events.build import (
     shared_subsample,
     without_replacement_gaussian,
 )
-from accounting.guarantee import Adjacency
-from accounting.records.charged_events import paid_for
-from accounting.selection.composition import Composition
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.selection.composition import Composition
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.errors import ContractBroken, NoReceipt
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from accounting.records.step_log import (
+from dpsweep.accounting.errors import ContractBroken, NoReceipt
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import (
     Header,
     StepLog,
     can_resume,

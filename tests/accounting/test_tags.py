@@ -16,24 +16,24 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.errors import BadInput
-from accounting.guarantee import Adjacency, Guarantee
-from accounting.json_files import digest
-from accounting.ledger.account import Balance
-from accounting.ledger.composition_policy import Addition
-from accounting.ledger.ledger import Ledger
-from accounting.names import tags
-from accounting.names.former_names import FORMER_NAMES
-from accounting.names.stored_classes import build_own, canonical, foreign_names, stored, stored_config
-from accounting.records.plan import Plan, Trial
-from accounting.records.proposed import Proposed
-from accounting.selection.composition import Composition
-from accounting.selection.interface import rule_from_config
-from accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.json_files import digest
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.composition_policy import Addition
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.names import tags
+from dpsweep.accounting.names.former_names import FORMER_NAMES
+from dpsweep.accounting.names.stored_classes import build_own, canonical, foreign_names, stored, stored_config
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 ROOT = Path(__file__).parent.parent.parent
 FROZEN = ROOT / "tests" / "frozen" / "e41da95"
-OURS = ("accounting.", "trainers.", "sweeper.", "reports.")
+OURS = ("dpsweep.",)
 GROUPS = {"tuning": "rule", "policy": "policy"}
 """Groups of conf/ that are called otherwise than what they hold."""
 
@@ -140,7 +140,8 @@ def test_identities_tell_classes_apart() -> None:
     sampler = Proposed(trials=3, sampler={"_target_": "optuna.samplers.TPESampler"})
     assert sampler.identity() == sampler.to_json()
     own = Proposed(
-        trials=3, sampler={"_target_": "sweeper.planning.linear_scaling.LinearScaling", "noise_multipliers": [2]}
+        trials=3,
+        sampler={"_target_": "dpsweep.sweeper.planning.linear_scaling.LinearScaling", "noise_multipliers": [2]},
     )
     assert own.sampler == {"kind": "linear_scaling", "noise_multipliers": [2]}
     former = " ".join(["sweeper", "linear_scaling", "LinearScaling"]).replace(" ", ".")
@@ -170,7 +171,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
     net = {
         "_target_": "my_model.Net",
         "kind": "linear",
-        "head": {"_target_": "trainers.models.linear.linear"},
+        "head": {"_target_": "dpsweep.trainers.models.linear.linear"},
         "more": {"kind": "logistic"},
     }
     written = stored(net, "model")
@@ -183,19 +184,19 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
 @pytest.mark.parametrize(
     ("part", "node"),
     [
-        ("trainer", {"_target_": "trainers.methods.dpsgd.NoSuch"}),
-        ("trainer", {"_target_": "accounting.ledger.composition_policy.exact"}),
+        ("trainer", {"_target_": "dpsweep.trainers.methods.dpsgd.NoSuch"}),
+        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.exact"}),
         ("trainer", {"kind": "poisson"}),
         ("trainer", {"kind": "nosuch"}),
         ("trainer", {"kind": 3}),
         ("trainer", {"_target_": None}),
         ("trainer", {"_target_": "os"}),
         ("model", {"_target_": "x import y; z.a"}),
-        ("model", {"_target_": "my_model.Net", "head": {"_target_": "sweeper.commands.sweep.run"}}),
+        ("model", {"_target_": "my_model.Net", "head": {"_target_": "dpsweep.sweeper.commands.sweep.run"}}),
         ("schedule", {"kind": "warm_up_lr", "then": {"kind": "poisson"}}),
         ("dataset", {"kind": "torch_dataset", "source": {"kind": "table"}}),
         ("dataset", {"kind": "sst2_tokens", "vocabulary": {"kind": "table"}}),
-        ("sampler", {"_target_": "trainers.declarations.batch_sampling.Poisson", "kind": "shuffle"}),
+        ("sampler", {"_target_": "dpsweep.trainers.declarations.batch_sampling.Poisson", "kind": "shuffle"}),
     ],
 )
 def test_a_class_without_a_tag_or_of_another_family_is_refused(part: str, node: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
 
 LAWS = [
     NegativeBinomial.with_mean(eta=1.0, mean=10.0),

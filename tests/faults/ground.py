@@ -15,17 +15,17 @@ from random import Random
 import pytest
 from scipy.stats import norm
 
-from accounting.accountants.rdp import Rdp
-from accounting.chain.entries import Entry, Kind
-from accounting.errors import ExitCode
-from accounting.events import build as events
-from accounting.ledger.ledger import Ledger
-from accounting.records.execution import Execution, execution_of
-from accounting.records.folder_audit import remembered_ends, verify_folder
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status
-from reports.content.sweep_table import read
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.execution import Execution, execution_of
+from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status
+from dpsweep.reports.content.sweep_table import read
 from tests.faults import witness
 from tests.faults.instants import Fault, Stroke
 from tests.faults.programs import Done, Run

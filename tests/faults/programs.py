@@ -113,9 +113,7 @@ def swing_clock(days: float) -> None:
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return datetime.now(tz) + timedelta(days=next(jumps))
 
-    ours = [
-        module for name, module in sys.modules.items() if name.partition(".")[0] in ("accounting", "sweeper", "reports")
-    ]
+    ours = [module for name, module in sys.modules.items() if name.startswith("dpsweep.")]
     for module in ours:
         if getattr(module, "datetime", None) is datetime:
             module.datetime = Swung  # type: ignore[attr-defined]
@@ -138,6 +136,6 @@ def _run(
         swing_clock(float(days))
     if fault is not None:
         arm(fault)
-    from sweeper.commands.cli import main
+    from dpsweep.sweeper.commands.cli import main
 
     main()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import ExitCode
-from accounting.records.plan import Plan
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, alike, sentence, studied
 from tests.faults.instants import Stroke
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from accounting.errors import ExitCode
+from dpsweep.accounting.errors import ExitCode
 from tests.faults.ground import CHECKPOINTS, FAULTS, SHARDS, SWEEP, Ground, agree, sentence, spread
 from tests.faults.instants import Stroke
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import ExitCode
-from accounting.ledger.account import Attempts
-from accounting.records.execution import Execution, execution_of
-from accounting.records.plan import Plan
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.records.execution import Execution, execution_of
+from dpsweep.accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, EVERY, HIDING, RESUMES, STEPS, SWEEP, Ground
 from tests.faults.witness import Look
 from tests.randomized import SEARCHES
@@ -69,7 +69,7 @@ _PAID: Mapping[Execution, Callable[[Plan, Attempts, set[tuple[str, int]]], None]
 
 def typed(ground: Ground, *more: str) -> subprocess.Popen[str]:
     """The command in a process that imports all of it anew: pools of workers do not begin in a forked one."""
-    words = [sys.executable, "-m", "sweeper.commands.cli", "sweep", *ground.words, *more]
+    words = [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "sweep", *ground.words, *more]
     environment, pipe = dict(ground.environment), subprocess.PIPE
     return subprocess.Popen(words, cwd=ground.root, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
 

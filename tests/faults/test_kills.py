@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from accounting.errors import ExitCode
-from accounting.records.plan import Plan
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.records.plan import Plan
 from tests.faults.ground import CHECKPOINTS, FAULTS, HIDING, SHARDS, SWEEP, Ground, agree, spread
 from tests.faults.instants import Stroke
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from accounting.errors import ExitCode
-from accounting.records.trial_result import Status
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.records.trial_result import Status
 from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, sentence
 from tests.faults.instants import Stroke
 from tests.faults.programs import CLOCK

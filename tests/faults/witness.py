@@ -18,10 +18,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accounting.events.build import DpEvent
-from accounting.guarantee import Adjacency
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.scores import Accuracy, PrivateHoldout
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from trainers.data.records import Records
-    from trainers.data.split import Split
-    from trainers.declarations.losses import Loss
+    from dpsweep.trainers.data.records import Records
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.declarations.losses import Loss
 
 PLACE = "FAULTS_WITNESS"
 """The variable that names the file."""

@@ -16,23 +16,23 @@ import pytest
 import yaml
 from hydra.utils import instantiate
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.events import build as events
-from accounting.events.build import DpEvent, PlanEvent
-from accounting.guarantee import Guarantee
-from accounting.ledger.account import Ended
-from accounting.ledger.ledger import Ledger
-from accounting.names import tags
-from accounting.pricing.panel import Panel
-from accounting.records.plan import Block, Plan, Trial
-from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from accounting.selection.composition import Composition
-from accounting.selection.interface import Disclosure, Draw
-from reports.pages.curator_page import write_report
-from trainers.declarations.clip_schedules import noise_factors
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Ended
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.names import tags
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import Disclosure, Draw
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.trainers.declarations.clip_schedules import noise_factors
 
-RULE = {"_target_": "accounting.selection.composition.Composition"}
+RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 COUNTS_STD = 9.0
 STEPS = 80
 LRS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -63,7 +63,7 @@ class Recipe:
     private: bool = True
     randomness: str = "secret"
     dataset: str = "digits"
-    model: str = "trainers.models.logistic.logistic"
+    model: str = "dpsweep.trainers.models.logistic.logistic"
     error: str = "RuntimeError: out of memory"
     rule: Mapping[str, Any] = field(default_factory=lambda: dict(RULE))
     repeats: Iterable[int] = ()
@@ -116,7 +116,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             trainer = {key.rpartition(".")[2]: value for key, value in point.items()}
             config = {
                 "dataset": {
-                    "_target_": "trainers.data.sets.embedded.EmbeddedImages",
+                    "_target_": "dpsweep.trainers.data.sets.embedded.EmbeddedImages",
                     "name": recipe.dataset,
                     "shape": [1, 8, 8],
                     "classes": 10,
@@ -133,10 +133,10 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 },
                 "model": {"_target_": recipe.model},
                 "trainer": _written(method) | trainer,
-                "schedule": {"_target_": "trainers.declarations.lr_schedules.Constant"},
-                "sampler": {"_target_": "trainers.declarations.batch_sampling.Poisson", "batch_size": 180},
+                "schedule": {"_target_": "dpsweep.trainers.declarations.lr_schedules.Constant"},
+                "sampler": {"_target_": "dpsweep.trainers.declarations.batch_sampling.Poisson", "batch_size": 180},
                 "score": {
-                    "_target_": "trainers.declarations.scores.PrivateHoldout",
+                    "_target_": "dpsweep.trainers.declarations.scores.PrivateHoldout",
                     "fraction": 0.2,
                     "noise_std": COUNTS_STD,
                 },

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from reports.content.charges import exact_sum, read_bill
-from reports.content.panels import Mark
-from reports.content.sweep_table import read
-from reports.pages import comparison as beside
+from dpsweep.reports.content.charges import exact_sum, read_bill
+from dpsweep.reports.content.panels import Mark
+from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.pages import comparison as beside
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},
@@ -66,7 +66,7 @@ def test_cells_are_off_the_common_scale_and_not_their_own(sweep_of: SweepOf) -> 
 def test_the_command_writes_it_beside_the_pages(
     sweep_of: SweepOf, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reports.__main__ import main
+    from dpsweep.reports.__main__ import main
 
     made = sweep_of(AXES)
     monkeypatch.setenv("DPSWEEP_LEDGER", str(made.ledger.path))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import reports
+from dpsweep import reports
 
 ROOT = Path(reports.__file__).parents[1]
 SweepOf = Callable[..., Any]
@@ -46,7 +46,12 @@ def test_a_folder_that_is_no_sweep_is_one_sentence_and_exit_code_2(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "statement", ["import reports.pages.curator_page", "import reports.pages.release", "import reports.__main__"]
+    "statement",
+    [
+        "import dpsweep.reports.pages.curator_page",
+        "import dpsweep.reports.pages.release",
+        "import dpsweep.reports.__main__",
+    ],
 )
 def test_importing_it_pulls_no_torch_hydra_or_optuna(tmp_path: Path, statement: str) -> None:
     code = f"import sys; {statement}; print(sorted({{name.partition('.')[0] for name in sys.modules}}))"

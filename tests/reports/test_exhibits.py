@@ -12,20 +12,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from accounting.accountants.rdp import Rdp
-from accounting.events import build as events
-from accounting.events.build import PlanEvent
-from accounting.guarantee import Adjacency
-from accounting.records.plan import Plan
-from reports.content import sweep_table as table
-from reports.content.sweep_table import State
-from reports.content.tables import Sheet
-from reports.exhibits.budget_by_method import REPEATED, spending, with_shares
-from reports.exhibits.other_rules import TRIES, rivals
-from reports.exhibits.privacy_curve import gaussian_mu, privacy
-from reports.exhibits.search_difficulty import ease, subsets
-from reports.exhibits.training_curves import course
-from reports.pages.release import write_release
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.content.tables import Sheet
+from dpsweep.reports.exhibits.budget_by_method import REPEATED, spending, with_shares
+from dpsweep.reports.exhibits.other_rules import TRIES, rivals
+from dpsweep.reports.exhibits.privacy_curve import gaussian_mu, privacy
+from dpsweep.reports.exhibits.search_difficulty import ease, subsets
+from dpsweep.reports.exhibits.training_curves import course
+from dpsweep.reports.pages.release import write_release
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4, 0.8), "trainer.clip_norm": (0.5, 1)}}
 FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}

@@ -12,15 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from accounting.errors import BadInput
-from accounting.records.trial_result import MODEL_FILE
-from reports.content.sweep_table import read
-from reports.pages.card_snippet import snippet
-from reports.pages.model_export import CARD, render_card, write_export
-from reports.pages.preprocessing import declared
-from reports.pages.release import compose
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.pages.card_snippet import snippet
+from dpsweep.reports.pages.model_export import CARD, render_card, write_export
+from dpsweep.reports.pages.preprocessing import declared
+from dpsweep.reports.pages.release import compose
+from dpsweep.trainers.models.logistic import logistic
 from tests.alone import answers, code_of
-from trainers.models.logistic import logistic
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]

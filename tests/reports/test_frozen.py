@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import verify_folder
-from accounting.records.trial_result import TrialResult
-from reports.pages.curator_page import write_report
-from reports.pages.release import write_release
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.release import write_release
 
 FROZEN = Path(__file__).parent / "frozen"
 BEST = "b9bb2f020d68"

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.content.panels import MapPanel, Mark, arrange, clipped, scale
-from reports.content.sweep_table import State, read
+from dpsweep.reports.content.panels import MapPanel, Mark, arrange, clipped, scale
+from dpsweep.reports.content.sweep_table import State, read
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 SweepOf = Callable[..., Any]

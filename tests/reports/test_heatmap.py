@@ -13,11 +13,11 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from reports.content.panels import MapPanel, arrange, scale
-from reports.content.sweep_table import State, read
-from reports.figures import cell_marks as marks
-from reports.figures.figure_layout import lay_out
-from reports.figures.heatmap import PNG_DPI, figure, pictures
+from dpsweep.reports.content.panels import MapPanel, arrange, scale
+from dpsweep.reports.content.sweep_table import State, read
+from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures.figure_layout import lay_out
+from dpsweep.reports.figures.heatmap import PNG_DPI, figure, pictures
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 

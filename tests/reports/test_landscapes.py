@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from reports.content import sweep_table as table
-from reports.content.tables import Sheet
-from reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
-from reports.pages.curator_page import write_report
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content.tables import Sheet
+from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
+from dpsweep.reports.pages.curator_page import write_report
 from tests.reports.conftest import CLIP, LR, Made
 
 SweepOf = Callable[..., Made]

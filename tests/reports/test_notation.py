@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hydra.utils import get_class
 
-from reports.content import formatting as notation
+from dpsweep.reports.content import formatting as notation
 
 TRAINERS = Path(__file__).parents[2] / "conf" / "trainer"
 

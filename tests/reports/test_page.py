@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.notation import epsilon_up
-from accounting.pricing.panel import Panel
-from reports.content.formatting import percent
-from reports.pages.curator_page import write_report
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.reports.content.formatting import percent
+from dpsweep.reports.pages.curator_page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 VOID = {"meta", "br", "img", "link", "hr", "input"}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.errors import BadInput
-from accounting.records.released_winner import WINNER_FILE
-from accounting.records.trial_result import MODEL_FILE, TrialResult
-from reports.pages.release import write_release
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.released_winner import WINNER_FILE
+from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
+from dpsweep.reports.pages.release import write_release
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},

@@ -15,28 +15,28 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from accounting.names.stored_classes import home_of
-from accounting.names.tags import HOMES
-from reports.pages.card_snippet import snippet
-from reports.pages.model_code import code_of
-from reports.pages.preprocessing import declared
-from sweeper.trial.spec import build
+from dpsweep.accounting.names.stored_classes import home_of
+from dpsweep.accounting.names.tags import HOMES
+from dpsweep.reports.pages.card_snippet import snippet
+from dpsweep.reports.pages.model_code import code_of
+from dpsweep.reports.pages.preprocessing import declared
+from dpsweep.sweeper.trial.spec import build
+from dpsweep.trainers.data.own.bounded import bounded_records
+from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, encode
+from dpsweep.trainers.data.text.hashed_words import hashed_counts
+from dpsweep.trainers.models.initialize import build as build_model
+from dpsweep.trainers.models.logistic import logistic
 from tests.alone import BLOCKER, answers
-from trainers.data.own.bounded import bounded_records
-from trainers.data.sets.adult import CATEGORIES, COLUMNS, encode
-from trainers.data.text.hashed_words import hashed_counts
-from trainers.models.initialize import build as build_model
-from trainers.models.logistic import logistic
 
 CONF = Path(__file__).parents[2] / "conf"
 DATASETS = {path.stem: yaml.safe_load(path.read_text())["dataset"] for path in sorted(CONF.glob("dataset/*.yaml"))}
 TABLE = {
-    "_target_": "trainers.data.own.table.Table",
+    "_target_": "dpsweep.trainers.data.own.table.Table",
     **{"name": "heart", "file": "heart.csv", "records": 100, "shape": [2], "classes": 2, "unit": "record"},
     **{"label": "ill", "labels": ["no", "yes"], "bounds": {"pressure": [80, 200], "age": [18, 90]}},
 }
 NPZ = {
-    "_target_": "trainers.data.own.npz.Npz",
+    "_target_": "dpsweep.trainers.data.own.npz.Npz",
     **{"name": "own", "path": "own.npz", "features": "x", "labels": "y", "records": 9, "test_records": 0},
     **{"shape": [2, 3], "classes": 3, "unit": "record", "bounds": [-1.0, 3.0]},
 }
@@ -104,7 +104,7 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
         model[1].bias.zero_()
         model[1].bias.copy_(-model[1](inputs.flatten(1)).mean(dim=0))
     (tmp_path / "preprocessing.json").write_text(json.dumps(form))
-    (tmp_path / "model.py").write_text(code_of("trainers.models.logistic"))
+    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.logistic"))
     save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
     expected = model(inputs).argmax(dim=1).tolist()
     assert len(set(expected)) > 1
@@ -159,7 +159,7 @@ for tag, (code, name, shape, classes, given) in cases.items():
 
 
 def test_the_code_of_every_model_of_ours_is_whole_without_us(tmp_path: Path) -> None:
-    tags = [tag for tag in HOMES if HOMES[tag].startswith("trainers.models.")]
+    tags = [tag for tag in HOMES if HOMES[tag].startswith("dpsweep.trainers.models.")]
     assert set(tags) == {*MODELS, "bert"}
     cases = {}
     for tag in tags:

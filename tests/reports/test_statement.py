@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from accounting.events.build import output_perturbation
-from accounting.guarantee import Adjacency
-from accounting.notation import epsilon_up
-from accounting.records.execution import Execution
-from reports.content.audience import Audience
-from reports.content.charges import read_bill
-from reports.content.facts import read_facts
-from reports.content.sweep_table import read
-from reports.statement.floating_point import floating_point
-from reports.statement.statement import write_statement
-from reports.statement.statement_line import Context, EvidenceLevel, Line, violations
+from dpsweep.accounting.events.build import output_perturbation
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.records.execution import Execution
+from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.facts import read_facts
+from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.statement.floating_point import floating_point
+from dpsweep.reports.statement.statement import write_statement
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, violations
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]
@@ -73,7 +73,12 @@ def test_output_perturbation_is_told_as_what_it_is(sweep_of: SweepOf) -> None:
 @pytest.mark.parametrize("noise", ["absolute", "multiplier"])
 def test_a_clip_norm_that_falls_is_told_by_its_schedule(sweep_of: SweepOf, noise: str) -> None:
     """Four to 4 (1 + 79 / 80), and not eighty numbers."""
-    linear = {"_target_": "trainers.declarations.clip_schedules.Linear", "least": 0.5, "over": None, "noise": noise}
+    linear = {
+        "_target_": "dpsweep.trainers.declarations.clip_schedules.Linear",
+        "least": 0.5,
+        "over": None,
+        "noise": noise,
+    }
     line = lines_of(sweep_of(AXES, bounds=linear))["Sampling and noise"]
     assert line.standing is EvidenceLevel.CHECKED
     risen = "4 rising to 7.95" if noise == "absolute" else "4"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput, LedgerDamaged
-from accounting.ledger.ledger import Ledger
-from accounting.pricing.panel import Panel
-from accounting.records.trial_result import TrialResult
-from reports.content.charges import read_bill
-from reports.content.sweep_table import Conduct, State, noise_multiplier, read
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.sweep_table import Conduct, State, noise_multiplier, read
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]

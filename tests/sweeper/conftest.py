@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import PrivateStore
-from accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from tests.sweeper.searches import (
     Compose,
     Place,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accounting.ledger.account import Attempts
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from accounting.records.proposal_file import read_proposals
-from sweeper.coordinator.adaptive_search import proposed_runs
-from sweeper.coordinator.admission import Retry
-from sweeper.coordinator.work import RunQueue
+from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.proposal_file import read_proposals
+from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator.work import RunQueue
 from tests.sweeper.searches import GRID, Place, result_of
 
 SIX = (*GRID, "search=random", "search.trials=6")

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounting.events import build as events
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.records.execution import StoredDraw
-from accounting.records.plan import Plan, Trial
-from accounting.records.released_winner import WINNER_FILE
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from accounting.selection.interface import Draw
-from reports.pages.release import write_release
-from sweeper.coordinator.admission import Retry
-from sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.execution import StoredDraw
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.released_winner import WINNER_FILE
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]

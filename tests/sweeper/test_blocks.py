@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.errors import BadInput
-from accounting.events.build import PlanEvent, gaussian
-from accounting.records.plan import Block, Trial
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.blocks import MOST, at_once, jobs_of, part_of, stacks
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent, gaussian
+from dpsweep.accounting.records.plan import Block, Trial
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.blocks import MOST, at_once, jobs_of, part_of, stacks
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
 LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "steps=3", "privacy.noise_multiplier=3")
 
 
-def points(count: int, model: str = "trainers.models.logistic.logistic") -> tuple[Trial, ...]:
+def points(count: int, model: str = "dpsweep.trainers.models.logistic.logistic") -> tuple[Trial, ...]:
     event = PlanEvent(training=gaussian(noise_multiplier=1.0))
     config = {
-        "dataset": {"_target_": "trainers.data.sets.embedded.EmbeddedImages"},
+        "dataset": {"_target_": "dpsweep.trainers.data.sets.embedded.EmbeddedImages"},
         "model": {"_target_": model},
-        "engine": {"_target_": "trainers.engines.opacus.Opacus"},
+        "engine": {"_target_": "dpsweep.trainers.engines.opacus.Opacus"},
     }
-    trainers = [{"_target_": "trainers.methods.dpsgd.DpSgd", "lr": float(place)} for place in range(count)]
+    trainers = [{"_target_": "dpsweep.trainers.methods.dpsgd.DpSgd", "lr": float(place)} for place in range(count)]
     privacy = {"noise_multiplier": 1.0}
     return tuple(
         Trial(method="dpsgd", axes={}, config={**config, "trainer": trainer, "privacy": privacy}, event=event)
@@ -99,7 +99,7 @@ def test_models_that_are_large_are_stacked_in_smaller_numbers(
     line = [*LINE, "model=one_hidden", "model.width=7", "trainer=dpsgd", "trainer.lr=1,2,3,4,5", "trainer.clip_norm=1"]
     plan = compose_priced(line).plan
     parameters = 64 * 7 + 7 + 7 * 10 + 10
-    monkeypatch.setattr("sweeper.trial.blocks.FLOATS", 2 * parameters + 1)
+    monkeypatch.setattr("dpsweep.sweeper.trial.blocks.FLOATS", 2 * parameters + 1)
     assert at_once(plan.trials[0].config) == 2
     assert [len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=None)] == [1, 2, 2]
 

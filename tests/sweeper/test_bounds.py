@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput
-from accounting.events.build import compose, poisson_gaussian, repeat, same
-from accounting.guarantee import Adjacency
-from accounting.records.plan import Plan
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import compose, poisson_gaussian, repeat, same
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

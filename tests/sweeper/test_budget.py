@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput, BudgetRefused, LedgerDamaged
-from accounting.events.build import PlanEvent, compose, gaussian, poisson_gaussian, repeat, select
-from accounting.events.trial_counts import NegativeBinomial
-from accounting.guarantee import Guarantee
-from accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
-from accounting.ledger.ledger import Ledger
-from sweeper.commands.account_statement import PANEL, still_fits
-from sweeper.commands.budget import VERBS, budget
+from dpsweep.accounting.errors import BadInput, BudgetRefused, LedgerDamaged
+from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, poisson_gaussian, repeat, select
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands.account_statement import PANEL, still_fits
+from dpsweep.sweeper.commands.budget import VERBS, budget
 
 Say = Callable[..., str]
 
@@ -237,7 +237,7 @@ def test_the_sentence_the_code_and_the_help_reach_the_shell(
     environment: Mapping[str, str], ledger: Ledger, tmp_path: Path
 ) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "sweeper.commands.cli", "budget", *words]
+        command = [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "budget", *words]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(environment))
 
     done = run("charge", "dataset=digits", "--epsilon", "1", "--delta", "0", "--note", "x")

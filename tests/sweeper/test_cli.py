@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.randomized import TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -19,7 +19,7 @@ TRAINERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "t
 
 
 def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: Path) -> None:
-    done = program("plan", "dataset=digits", "trainer=dpnsgd", "accountant=rdp", module="sweeper.commands.cli")
+    done = program("plan", "dataset=digits", "trainer=dpnsgd", "accountant=rdp", module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 0, done.stderr
     for words in ("the whole search", "not the price of this search", "it fits", "about", "16 dpnsgd"):
         assert words in done.stdout
@@ -31,14 +31,14 @@ def test_help_lists_groups_and_exit_codes(program: Program) -> None:
     assert done.returncode == 0
     for words in (f"trainer: {', '.join(TRAINERS)}", "grid:", "paper_a", "Exit codes"):
         assert words in done.stdout
-    verbs = program("--help", module="sweeper.commands.cli")
+    verbs = program("--help", module="dpsweep.sweeper.commands.cli")
     assert all(verb in verbs.stdout for verb in ("sweep", "plan", "budget", "verify", "report", "release"))
 
 
 def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
     shown = program("--cfg", "job", "dataset=cifar10", "trainer=dpadam", "trainer.lr=0.003")
     assert shown.returncode == 0, shown.stderr
-    assert "trainers.methods.dpadam.DpAdam" in shown.stdout
+    assert "dpsweep.trainers.methods.dpadam.DpAdam" in shown.stdout
     assert "lr: 0.003" in shown.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -46,7 +46,7 @@ def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
 def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_path: Path) -> None:
     def complete(line: str) -> list[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "sweeper.commands.cli", "-sc", "query=bash"],
+            [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "-sc", "query=bash"],
             capture_output=True,
             text=True,
             cwd=tmp_path,
@@ -106,10 +106,10 @@ def charged(ledger: Ledger) -> Ledger:
 
 
 def test_budget_shows_what_is_reserved_and_left(program: Program, charged: Ledger) -> None:
-    table = program("budget", module="sweeper.commands.cli").stdout
+    table = program("budget", module="dpsweep.sweeper.commands.cli").stdout
     assert "2.500" in table
     assert "21.500" in table
-    (account,) = json.loads(program("budget", "dataset=digits", "--json", module="sweeper.commands.cli").stdout)
+    (account,) = json.loads(program("budget", "dataset=digits", "--json", module="dpsweep.sweeper.commands.cli").stdout)
     assert account["left"] == {"epsilon": 21.5, "delta": 9e-5}
     assert account["charges"][0]["runs"] == 2
 
@@ -118,10 +118,10 @@ def test_a_budget_is_raised_on_the_record_only(program: Program, charged: Ledger
     done = program("dataset=digits", "trainer=dpnsgd", "trainer.lr=1,2", "budget.epsilon=30", "accountant=rdp")
     assert done.returncode == 2
     assert "dpsweep budget raise dataset=digits budget.epsilon=30" in done.stderr
-    raised = program("budget", "raise", "dataset=digits", "budget.epsilon=30", module="sweeper.commands.cli")
+    raised = program("budget", "raise", "dataset=digits", "budget.epsilon=30", module="dpsweep.sweeper.commands.cli")
     assert raised.returncode == 0, raised.stderr
     assert charged.statement("digits").budget.epsilon == 30
-    lowered = program("budget", "raise", "dataset=digits", "budget.epsilon=3", module="sweeper.commands.cli")
+    lowered = program("budget", "raise", "dataset=digits", "budget.epsilon=3", module="dpsweep.sweeper.commands.cli")
     assert lowered.returncode == 2
     assert charged.statement("digits").budget.epsilon == 30
 
@@ -152,7 +152,7 @@ def test_settings_that_the_launcher_refuses_are_refused_before_the_charge(progra
 
 
 def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger: Ledger, tmp_path: Path) -> None:
-    planned = program("plan", "dataset=digits", "accountant=rdp", module="sweeper.commands.cli")
+    planned = program("plan", "dataset=digits", "accountant=rdp", module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     (path,) = tmp_path.rglob("plan.json")
     ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
@@ -160,7 +160,7 @@ def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger:
         if trials:
             (path.parent / "trials").mkdir()
         for verb in (("verify",), ("budget", "verify")):
-            done = program(*verb, str(path.parent), module="sweeper.commands.cli")
+            done = program(*verb, str(path.parent), module="dpsweep.sweeper.commands.cli")
             assert done.returncode == 2
             assert done.stderr.splitlines() == [
                 f"Expected plan {path.parent.name} in {path.parent} to be charged on digits in {ledger.name}.",
@@ -169,7 +169,7 @@ def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger:
 
 
 def test_there_is_nothing_to_verify_without_a_ledger(program: Program, ledger: Ledger) -> None:
-    done = program("verify", module="sweeper.commands.cli")
+    done = program("verify", module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
@@ -180,7 +180,7 @@ def test_there_is_nothing_to_verify_without_a_ledger(program: Program, ledger: L
 
 def test_verify_finds_a_damaged_ledger(program: Program, charged: Ledger) -> None:
     for verb in (("verify",), ("budget", "verify")):
-        assert "2 entries, the chain is whole" in program(*verb, module="sweeper.commands.cli").stdout
+        assert "2 entries, the chain is whole" in program(*verb, module="dpsweep.sweeper.commands.cli").stdout
     import sqlite3
 
     connection = sqlite3.connect(charged.path)
@@ -188,14 +188,14 @@ def test_verify_finds_a_damaged_ledger(program: Program, charged: Ledger) -> Non
     connection.execute("UPDATE entries SET body = replace(body, '2.5', '0.5') WHERE seq = 2")
     connection.commit()
     connection.close()
-    done = program("verify", module="sweeper.commands.cli")
+    done = program("verify", module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 5
     assert "Entry 2" in done.stderr
 
 
 def test_an_unknown_folder_is_one_sentence(program: Program) -> None:
     for verb in ("report", "release", "verify"):
-        done = program(verb, "nowhere", module="sweeper.commands.cli")
+        done = program(verb, "nowhere", module="dpsweep.sweeper.commands.cli")
         assert done.returncode == 2
         assert "nowhere" in done.stderr
         assert "Traceback" not in done.stderr

@@ -9,15 +9,15 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput
-from accounting.events.build import flatten
-from accounting.guarantee import Adjacency
-from accounting.names.stored_classes import fields_of, home_of
-from accounting.records.plan import Plan
-from sweeper.commands.hydra_app import CONF
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.build import make_model
-from trainers.methods.interface import is_noiseless
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import flatten
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.stored_classes import fields_of, home_of
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.build import make_model
+from dpsweep.trainers.methods.interface import is_noiseless
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]"]
@@ -197,13 +197,16 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["schedule=warm_up", "schedule.then=cosine"], "Expected then='cosine' to be a schedule"),
         (["budget.epsilon=-1"], "budget.epsilon=-1 > 0"),
         (["model=nosuch,logistic"], "nosuch"),
-        (["tuning._target_=accounting.selection.composition.Kompozition"], "to name a selection rule"),
+        (["tuning._target_=dpsweep.accounting.selection.composition.Kompozition"], "to name a selection rule"),
         (["tuning._target_=os.system"], "tuning=os.system to name a selection rule"),
         (
-            ["trainer._target_=trainers.methods.dpsgd.NoSuch"],
-            "trainer=trainers.methods.dpsgd.NoSuch to be a class with a tag",
+            ["trainer._target_=dpsweep.trainers.methods.dpsgd.NoSuch"],
+            "trainer=dpsweep.trainers.methods.dpsgd.NoSuch to be a class with a tag",
         ),
-        (["sampler._target_=trainers.methods.dpsgd.DpSgd"], "sampler=dp_sgd to be one of fixed_size, poisson, shuffle"),
+        (
+            ["sampler._target_=dpsweep.trainers.methods.dpsgd.DpSgd"],
+            "sampler=dp_sgd to be one of fixed_size, poisson, shuffle",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(compose_priced: Compose, overrides: list[str], sentence: str) -> None:
@@ -215,7 +218,7 @@ def test_bad_input_is_one_sentence(compose_priced: Compose, overrides: list[str]
 
 def test_a_thousand_points_take_seconds(compose_priced: Compose) -> None:
     """Not a timed test: what would make it slow is composing Hydra's configuration per point, so that is counted."""
-    import sweeper.planning.grid as module
+    import dpsweep.sweeper.planning.grid as module
 
     calls = []
     original = module._compose

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain.entries import Kind
-from accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.records.execution import SearchOutcome, StoredDraw
-from accounting.records.folder_audit import verify_copies, verify_folder
-from accounting.records.plan import Trial
-from accounting.records.trial_result import RESULT_FILE, Status, TrialResult
-from accounting.selection.interface import Draw
-from reports.pages.release import write_release
-from sweeper.coordinator.admission import Retry, admit, open_account
-from sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.execution import SearchOutcome, StoredDraw
+from dpsweep.accounting.records.folder_audit import verify_copies, verify_folder
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account
+from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,

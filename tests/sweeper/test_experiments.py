@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput
-from accounting.names.stored_classes import home_of
-from reports.reproduction.finding import Computed, Trained, find, known
-from sweeper.commands.experiment_scale import FULL, REDUCED, scaled
-from sweeper.commands.hydra_app import CONF
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.spec import declare
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import home_of
+from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
+from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, scaled
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.spec import declare
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -70,7 +70,7 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
     if scale == FULL:
         score = "PublicTest" if dataset.test_records else "PrivateHoldout"
         assert {home_of(trial.config["score"]) for trial in priced.plan.trials} == {
-            f"trainers.declarations.scores.{score}"
+            f"dpsweep.trainers.declarations.scores.{score}"
         }
 
 
@@ -111,10 +111,10 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
 
 def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(compose_priced: Compose) -> None:
     own = compose_priced(["experiment=d_fig3", *FAST]).plan.trials[-1].config
-    assert (own["steps"], home_of(own["model"])) == (2000, "trainers.models.cnn.cnn")
+    assert (own["steps"], home_of(own["model"])) == (2000, "dpsweep.trainers.models.cnn.cnn")
     typed = compose_priced(["experiment=d_fig3", "model=logistic", "steps=7", "dataset=fashion_mnist", *FAST]).plan
     assert {trial.config["steps"] for trial in typed.trials} == {7}
-    assert {home_of(trial.config["model"]) for trial in typed.trials} == {"trainers.models.logistic.logistic"}
+    assert {home_of(trial.config["model"]) for trial in typed.trials} == {"dpsweep.trainers.models.logistic.logistic"}
     assert typed.account == "fashion_mnist"
 
 
@@ -139,7 +139,7 @@ def test_an_unknown_experiment_is_one_sentence(program: Program, tmp_path: Path)
 
 
 def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program: Program, tmp_path: Path) -> None:
-    done = program("b_fig2_3", "--scale", "smoke", "steps=3", module="reports.reproduction")
+    done = program("b_fig2_3", "--scale", "smoke", "steps=3", module="dpsweep.reports.reproduction")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "reproductions" / "b_fig2_3" / "smoke"
     assert Path(done.stdout.splitlines()[-1]) == Path("reproductions/b_fig2_3/smoke/index.html")
@@ -149,7 +149,7 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     assert "public benchmark, or made up" in page
     assert page.count('class="verdict"') == 2
     shutil.rmtree(folder)
-    refused = program("b_fig2_3", "--scale", "smoke", "budget.epsilon=1", module="reports.reproduction")
+    refused = program("b_fig2_3", "--scale", "smoke", "budget.epsilon=1", module="dpsweep.reports.reproduction")
     assert refused.returncode == 3, "what is removed is forgotten, and the declared budget holds"
     assert "remove reproductions/b_fig2_3/smoke to begin anew" in refused.stderr
     assert not (folder / "index.html").exists()
@@ -168,14 +168,14 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
 )
 def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_path: Path, word: str) -> None:
     """It goes with the folder, and its page says that the records are public."""
-    done = program("b_fig6", "--scale", "smoke", "--", word, module="reports.reproduction")
+    done = program("b_fig6", "--scale", "smoke", "--", word, module="dpsweep.reports.reproduction")
     assert done.returncode == 2
     assert done.stderr.startswith(f"Expected {word} to be left to the figure, whose account is for its own public data")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path: Path) -> None:
-    done = program("b_fig6", "--scale", "tiny", module="reports.reproduction")
+    done = program("b_fig6", "--scale", "tiny", module="dpsweep.reports.reproduction")
     assert (done.returncode, done.stderr) == (2, "Expected SCALE=tiny to be one of full, small, smoke.\n")
     assert not list(tmp_path.iterdir())
 

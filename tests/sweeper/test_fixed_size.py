@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.events.build import flatten, from_json, same
-from accounting.records.plan import Plan
-from accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.events.build import flatten, from_json, same
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

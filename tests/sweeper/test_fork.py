@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from hydra.core.utils import JobReturn
 
-from accounting.errors import BadInput
-from sweeper.job.locks import held
-from sweeper.launchers.fork_pool import can_fork, fork_each
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.launchers.fork_pool import can_fork, fork_each
 from tests.sweeper import forking
 from tests.sweeper.forking import LONG, SOON, end_by, is_gone
 from tests.waiting import wait
@@ -230,9 +230,9 @@ def test_where_no_more_processes_may_start_the_rest_is_told(monkeypatch: pytest.
 ORPHANS = f"""
 import os, sys, time
 from pathlib import Path
-from accounting.records.sweep_folder import SweepFolder
-from sweeper.launchers.fork_pool import fork_each
-from sweeper.job.locks import held
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.launchers.fork_pool import fork_each
+from dpsweep.sweeper.job.locks import held
 
 def work():
     Path(f"{{os.getpid()}}.pid").touch()

@@ -20,18 +20,18 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import TrialResult
-from sweeper.coordinator.workers import FORKED
-from sweeper.launchers import fork_launcher as forked_jobs
-from sweeper.launchers.fork_pool import can_fork
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.coordinator.workers import FORKED
+from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
+from dpsweep.sweeper.launchers.fork_pool import can_fork
+from dpsweep.trainers.randomness import secret_streams
 from tests.sweeper import forking
 from tests.sweeper.forking import SOON, end_by
 from tests.sweeper.searches import Program, folder_of
-from trainers.randomness import secret_streams
 
 Launch = Callable[..., Sequence[JobReturn]]
 
@@ -221,7 +221,7 @@ def test_hydras_door_is_the_launcher_that_workers_know() -> None:
 def test_hydras_door_is_light() -> None:
     program = (
         "import hydra_plugins.hydra_fork_launcher, sys\n"
-        "print(*[name for name in ('torch', 'sweeper', 'accounting', 'ctypes', 'numpy') if name in sys.modules])"
+        "print(*[name for name in ('torch', 'dpsweep', 'ctypes', 'numpy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -260,8 +260,8 @@ def test_a_sweep_comes_out_as_the_basic_launchers_does(program: Program, environ
 
 IMPORTS = """
 import sys
-from sweeper.commands import hydra_app as app
-from sweeper.job import block_job as job
+from dpsweep.sweeper.commands import hydra_app as app
+from dpsweep.sweeper.job import block_job as job
 
 def task(config, run_block=job.run_block):
     before = set(sys.modules)

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain.entries import Kind
-from accounting.errors import BadInput, BudgetRefused
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.records.execution import Execution, SearchOutcome, StoredDraw, can_run, execution_of
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status
-from accounting.selection.interface import Draw
-from reports.pages.release import write_release
-from sweeper.coordinator.admission import Retry
-from sweeper.planning.time_estimate import kind_of, plan_seconds
-from sweeper.trial.build import initial_identity
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput, BudgetRefused
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.execution import Execution, SearchOutcome, StoredDraw, can_run, execution_of
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.planning.time_estimate import kind_of, plan_seconds
+from dpsweep.sweeper.trial.build import initial_identity
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
@@ -66,7 +66,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     assert not (tmp_path / "speeds.json").exists(), "a shared file would tell which points were drawn"
     assert "ran nothing but its draw" in verify_folder(folder.root, ledger)
 
-    (account,) = json.loads(program("budget", "--json", module="sweeper.commands.cli").stdout)
+    (account,) = json.loads(program("budget", "--json", module="dpsweep.sweeper.commands.cli").stdout)
     assert [charge["runs"] for charge in account["charges"]] == [1]
 
     winner = max(tries, key=lambda one: one.score or 0.0)

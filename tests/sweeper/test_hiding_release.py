@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput, ContractBroken
-from accounting.events import build as events
-from accounting.ledger.ledger import Ledger
-from accounting.records.execution import SearchOutcome
-from accounting.records.folder_audit import verify_folder
-from accounting.selection.interface import Draw
-from reports.pages.curator_page import write_report
-from reports.pages.release import write_release
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.execution import SearchOutcome
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.release import write_release
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     ONCE,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.job.stop_requests import LOOK_SECONDS, SIGNALS, stop_requests
+from dpsweep.sweeper.job.stop_requests import LOOK_SECONDS, SIGNALS, stop_requests
 
 HANDLED = (*SIGNALS, signal.SIGINT)
 
@@ -101,7 +101,7 @@ def test_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
 def test_a_process_that_was_started_deaf_still_hears_its_own_signals(tmp_path: Path) -> None:
     """A shell starts what runs in its background with SIGINT ignored."""
     program = (
-        "import os, signal, pathlib; from sweeper.job.stop_requests import stop_requests\n"
+        "import os, signal, pathlib; from dpsweep.sweeper.job.stop_requests import stop_requests\n"
         "with stop_requests(pathlib.Path('stop')) as should_stop:\n"
         "    os.kill(os.getpid(), signal.SIGTERM); print(should_stop())"
     )

@@ -12,13 +12,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from accounting.cautions import is_large
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.notation import factor_up
-from sweeper.commands.hydra_app import CONF
-from sweeper.coordinator.admission import charge
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.cautions import is_large
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.notation import factor_up
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.coordinator.admission import charge
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -44,7 +44,7 @@ ACCEPTED = "privacy.accept_delta=0.05"
 
 @pytest.mark.parametrize("verb", ["sweep", "plan"])
 def test_it_is_refused_in_a_sentence_before_anything_is_charged(program: Program, ledger: Ledger, verb: str) -> None:
-    done = program(verb, *LINE, module="sweeper.commands.cli")
+    done = program(verb, *LINE, module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
     assert "Expected privacy.delta=0.05 to be below 1 / 1797, one over the declared number of records" in done.stderr
     assert "Traceback" not in done.stderr
@@ -60,7 +60,7 @@ def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
     (entry,) = ledger.statement("digits").charges
     assert (entry.body["accepted_delta"], entry.body["units"]) == (0.05, 1797)
     for verb in ("release", "export"):
-        assert program(verb, str(folder), module="sweeper.commands.cli").returncode == 0
+        assert program(verb, str(folder), module="dpsweep.sweeper.commands.cli").returncode == 0
     acceptance = "Whoever ran the search accepted that, by typing privacy.accept_delta=0.05."
     for path in ("curator/report.html", "release/report.html", "export/README.md"):
         text = (folder / path).read_text()

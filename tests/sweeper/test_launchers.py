@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.coordinator.signals import SAME_SECONDS
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.coordinator.signals import SAME_SECONDS
 from tests.randomized import TRAINS
 from tests.sweeper.searches import Program, folder_of
 from tests.waiting import HANGS, wait

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from accounting.notation import typed
-from sweeper.planning.limits import LIMITS
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.notation import typed
+from dpsweep.sweeper.planning.limits import LIMITS
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -70,16 +70,16 @@ def test_the_program_says_so_with_exit_code_2_and_opens_no_account(program: Prog
 
 @pytest.mark.parametrize("line", ["open dataset=digits budget.epsilon=1e30", "open dataset=digits budget.delta=1e-45"])
 def test_a_budget_has_limits_too(program: Program, ledger: Ledger, line: str) -> None:
-    done = program("budget", *line.split(), module="sweeper.commands.cli")
+    done = program("budget", *line.split(), module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
     assert "taken for a typo" in done.stderr
     assert ledger.accounts() == ()
 
 
 def test_what_was_spent_elsewhere_is_believed_up_to_a_limit(program: Program, ledger: Ledger) -> None:
-    assert program("budget", "open", "dataset=digits", module="sweeper.commands.cli").returncode == 0
+    assert program("budget", "open", "dataset=digits", module="dpsweep.sweeper.commands.cli").returncode == 0
     words = ("budget", "charge", "dataset=digits", "--delta", "0", "--note", "a pilot")
-    done = program(*words, "--epsilon", "1e30", module="sweeper.commands.cli")
+    done = program(*words, "--epsilon", "1e30", module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
     assert "Expected --epsilon=1e30 <= 1000000000000: anything above is taken for a typo." in done.stderr
     assert ledger.statement("digits").charges == ()

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from accounting.errors import BadInput, BudgetRefused
-from accounting.events import build as events
-from accounting.json_files import write_json
-from accounting.ledger.receipt import Receipt
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from accounting.records.proposal_file import choices_of, read_proposals, run_at, runs_of
-from accounting.records.proposed import Phase, Proposed
-from sweeper.coordinator.adaptive_search import proposed_runs
-from sweeper.coordinator.admission import Retry
-from sweeper.coordinator.work import RunQueue
-from sweeper.job.locks import working
-from sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.accounting.errors import BadInput, BudgetRefused
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.proposal_file import choices_of, read_proposals, run_at, runs_of
+from dpsweep.accounting.records.proposed import Phase, Proposed
+from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 from tests.sweeper.searches import Compose, Place, result_of
 
 RATES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)

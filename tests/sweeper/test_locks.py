@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from sweeper.job.locks import WORK, at_work, held, working
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.job.locks import WORK, at_work, held, working
 
-HOLD = "import sys, time; from pathlib import Path; from sweeper.job.locks import held\n"
+HOLD = "import sys, time; from pathlib import Path; from dpsweep.sweeper.job.locks import held\n"
 HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(3600)"
 
 

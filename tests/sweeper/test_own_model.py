@@ -14,11 +14,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.trainers.data.own.table import Table
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
 from tests.sweeper.test_units import PATIENTS, TABLE, write_visits
-from trainers.data.own.table import Table
 
 pytestmark = TRAINS
 
@@ -71,7 +71,7 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     done = program(*line(folder, "Net"))
     assert done.returncode == 0, done.stderr
     sweep = Path(done.stdout.strip().splitlines()[-1]).parents[1]
-    exported = program("export", str(sweep), module="sweeper.commands.cli")
+    exported = program("export", str(sweep), module="dpsweep.sweeper.commands.cli")
     assert exported.returncode == 0, exported.stderr
     card = Path(exported.stdout.strip().splitlines()[-1])
     assert {path.name for path in card.parent.iterdir()} == {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 LIGHT = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "steps=20"]
@@ -31,7 +31,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     command = [
         sys.executable,
         "-m",
-        "sweeper.commands.cli",
+        "dpsweep.sweeper.commands.cli",
         "plan",
         *LIGHT,
         "budget.epsilon=5",
@@ -92,7 +92,7 @@ def test_a_search_that_cannot_be_run_as_priced_is_not_run(program: Program, tmp_
 
 def test_a_plan_that_cannot_be_stored_is_still_told_and_is_one_sentence(program: Program, tmp_path: Path) -> None:
     (tmp_path / "sweeps").write_text("not a folder")
-    done = program("plan", *LIGHT, module="sweeper.commands.cli")
+    done = program("plan", *LIGHT, module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
     assert "the whole search" in done.stdout
     assert "to be a place for plan.json" in done.stderr

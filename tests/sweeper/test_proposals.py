@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 import optuna
 import pytest
 
-from accounting.errors import BadInput, BudgetRefused, ContractBroken
-from accounting.events import build as events
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan, Trial
-from reports.content.sweep_table import read
-from reports.pages.curator_page import write_report
-from reports.pages.release import write_release
-from sweeper.coordinator.admission import Retry
+from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.coordinator.admission import Retry
 from tests.randomized import TRAINS
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
 from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released
@@ -254,7 +254,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     """Two workers, so proposals come in pairs."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     line = [*SIX, "search=tpe", "search.n_startup_trials=2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    planned = program("plan", *line, module="sweeper.commands.cli")
+    planned = program("plan", *line, module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     assert "6, of the points that TPESampler proposes" in " ".join(planned.stdout.split())
     folder = folder_of(program(*line))

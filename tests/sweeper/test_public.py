@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput, BudgetRefused
-from accounting.events.build import non_private, repeat, same
-from accounting.ledger.ledger import Ledger
-from accounting.records.trial_result import TrialResult
-from reports.pages.comparison import write_beside
-from reports.pages.model_export import write_export
-from sweeper.commands import account_statement as passbook
-from sweeper.coordinator.admission import open_account
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.errors import BadInput, BudgetRefused
+from dpsweep.accounting.events.build import non_private, repeat, same
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.pages.comparison import write_beside
+from dpsweep.reports.pages.model_export import write_export
+from dpsweep.sweeper.commands import account_statement as passbook
+from dpsweep.sweeper.coordinator.admission import open_account
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

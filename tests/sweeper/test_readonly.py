@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain.read_only import unchanged
-from accounting.errors import LedgerDamaged
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.chain.read_only import unchanged
+from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.randomized import TRAINS
 from tests.sweeper.searches import folder_of
 
@@ -44,7 +44,7 @@ def bound(tmp_path: Path, environment: dict[str, str]) -> Program:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "sweeper.commands.cli", *words],
+            [sys.executable, "-m", "dpsweep.sweeper.commands.cli", *words],
             capture_output=True,
             text=True,
             cwd=tmp_path,
@@ -192,8 +192,8 @@ def test_a_ledger_on_a_read_only_mount_is_shown(ledger: Ledger, tmp_path: Path, 
 
     if on_it("true").returncode:
         pytest.skip("no mount can be made here")
-    done = on_it(f"{sys.executable} -m sweeper.commands.cli budget --json")
+    done = on_it(f"{sys.executable} -m dpsweep.sweeper.commands.cli budget --json")
     assert done.returncode == 0, done.stderr
     assert [account["account"] for account in json.loads(done.stdout)] == ["digits"]
-    done = on_it(f"{sys.executable} -m sweeper.commands.cli budget close dataset=digits")
+    done = on_it(f"{sys.executable} -m dpsweep.sweeper.commands.cli budget close dataset=digits")
     assert done.stderr.splitlines() == [READ_ONLY.format(file=ledger.path), CODE_5]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan
-from accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.trial_result import Status, TrialResult
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 DATA = os.environ.get("DPSWEEP_DATA")

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.guarantee import Guarantee
-from accounting.ledger.data_fingerprint import Content, Fingerprint, Key
-from accounting.ledger.ledger import Ledger
-from accounting.records.plan import Plan
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.trainers.data.files.checksums import verify_contents
 from tests.randomized import TRAINS
-from trainers.data.files.checksums import verify_contents
 
 pytestmark = TRAINS
 
@@ -227,7 +227,7 @@ SWAPPING = """
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.data.own.table import Table
+from dpsweep.trainers.data.own.table import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +260,7 @@ def test_a_sweep_says_that_its_table_was_changed_by_somebody_meanwhile(
     write_visits(tmp_path)
     declared = dict(line.removeprefix("dataset.").split("=", 1) for line in TABLE[1:8])
     declared["labels"] = "['no', 'yes']"
-    inner = {"_target_": "trainers.data.own.table.Table", "name": "visits", "unit": "record"} | declared
+    inner = {"_target_": "dpsweep.trainers.data.own.table.Table", "name": "visits", "unit": "record"} | declared
     outer = {key: inner[key] for key in ("name", "records", "shape", "classes", "unit")}
     outer |= {"_target_": "swapping.Swapping", "test_records": "0"}
     lines = [*(f"  {key}: {value}" for key, value in outer.items()), "  inner:"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -59,7 +59,7 @@ def test_where_none_is_held_out_the_curator_is_warned_and_no_page_says_so(
     assert done.returncode == 0, done.stderr
     assert "No record of visits is held out, so every score of this sweep is noise alone." in done.stderr
     folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
-    assert program("release", str(folder), module="sweeper.commands.cli").returncode == 0
+    assert program("release", str(folder), module="dpsweep.sweeper.commands.cli").returncode == 0
     for page in (folder / "release").glob("report.*"):
         assert "held out, so every score" not in page.read_text()
     again = program(*TABLE, "score.fraction=0.0001")

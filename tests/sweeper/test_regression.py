@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.records.plan import Plan
-from accounting.records.trial_result import TrialResult
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput, ExitCode, LedgerDamaged
-from accounting.guarantee import Guarantee
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.remembered_ends import RememberedEnd
-from accounting.records.folder_audit import remembered_ends
-from reports.pages.curator_page import write_report
-from reports.pages.release import write_release
-from sweeper.commands.account_statement import PANEL
-from sweeper.commands.budget import budget
+from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
+from dpsweep.accounting.records.folder_audit import remembered_ends
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.commands.account_statement import PANEL
+from dpsweep.sweeper.commands.budget import budget
 from tests.conftest import Program
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place, folder_of, work
@@ -92,7 +92,7 @@ def test_every_command_refuses_a_ledger_that_was_lost(program: Program, place: C
         *(("report", root), ("release", root), ("export", root)),
     )
     for line in lines:
-        done = program(*line, module="sweeper.commands.cli")
+        done = program(*line, module="dpsweep.sweeper.commands.cli")
         assert done.returncode == ExitCode.LEDGER_DAMAGED, (line, done.stderr)
         assert "Traceback" not in done.stderr
         assert "`dpsweep budget restore`" in done.stderr, line

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from accounting.errors import BudgetRefused
-from accounting.guarantee import Guarantee
-from accounting.ledger.account import Statement
-from accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
-from accounting.ledger.ledger import Ledger
-from accounting.pricing.calibration import DIGITS
-from sweeper.planning.alternatives import advice, fit, offers_of, what_fits
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.remaining_budget import RemainingBudget
+from dpsweep.accounting.errors import BudgetRefused
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.calibration import DIGITS
+from dpsweep.sweeper.planning.alternatives import advice, fit, offers_of, what_fits
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 

@@ -20,19 +20,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput, ContractBroken, ReceiptUsed
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import PrivateStore
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Plan
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status
-from sweeper.commands.hydra_app import CONF
-from sweeper.coordinator.admission import Retry
-from sweeper.coordinator.runner import JOB, Runner, overrides
-from sweeper.coordinator.work import every_point
-from sweeper.job.locks import working
-from sweeper.trial.blocks import part_of
+from dpsweep.accounting.errors import BadInput, ContractBroken, ReceiptUsed
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator.runner import JOB, Runner, overrides
+from dpsweep.sweeper.coordinator.work import every_point
+from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.trial.blocks import part_of
 from tests.sweeper.searches import GRID, Compose, result_of
 
 Launch = Callable[[list[str]], list[JobReturn]]

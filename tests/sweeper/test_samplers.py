@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import optuna
 import pytest
 
-from accounting.errors import BadInput
-from accounting.records.plan import Block, Plan, Trial
-from sweeper.commands.hydra_app import CONF
-from sweeper.coordinator.admission import Retry
-from sweeper.job.locks import working
-from sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
 from tests.sweeper.searches import GRID, Compose, Place
 

@@ -12,12 +12,12 @@ import optuna
 import pandas as pd
 import pytest
 
-from accounting.errors import BadInput
-from accounting.events.build import same
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import same
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.test_units import PATIENTS, TABLE, write_visits
 
@@ -126,7 +126,7 @@ def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger
     assert study.user_attrs["objective"] == "balanced_accuracy"
     assert study.best_trial.user_attrs["trial"] == best
 
-    exported = program("export", str(folder), module="sweeper.commands.cli")
+    exported = program("export", str(folder), module="dpsweep.sweeper.commands.cli")
     assert exported.returncode == 0, exported.stderr
     card = (folder / "export" / "README.md").read_text()
     assert f"Score: {100 * scores[best]['value']:.1f} %" in card
@@ -146,7 +146,7 @@ def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
     assert "2 of 2 results" in verify_folder(folder, ledger)
-    exported = program("export", str(folder), module="sweeper.commands.cli")
+    exported = program("export", str(folder), module="dpsweep.sweeper.commands.cli")
     assert exported.returncode == 0, exported.stderr
     page = (folder / "curator" / "report.html").read_text().replace("&#39;", "'")
     assert "Best by noisy F1 of 'yes'" in page

@@ -12,19 +12,19 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
-from accounting.errors import ContractBroken
-from accounting.events.build import from_json, same
-from accounting.ledger.private_store import PrivateStore
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Plan, Trial
-from accounting.records.step_log import can_resume, steps_spent
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.commands.hydra_app import CONF
-from sweeper.job.block_job import run_block
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.run import check_company, run_sessions
-from sweeper.trial.session import Machine, Session
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events.build import from_json, same
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.step_log import can_resume, steps_spent
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.job.block_job import run_block
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.run import check_company, run_sessions
+from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
 

@@ -10,14 +10,14 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from accounting.errors import BadInput
-from accounting.events.build import compose, repeat, same
-from accounting.names.stored_classes import stored
-from accounting.records.execution import can_run
-from accounting.selection.interface import rule_from_config
-from sweeper.commands.hydra_app import CONF
-from sweeper.planning.grid import offered_rules, points, read_request
-from sweeper.planning.plan_builder import PricedPlan, compose_plan
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import compose, repeat, same
+from dpsweep.accounting.names.stored_classes import stored
+from dpsweep.accounting.records.execution import can_run
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.planning.step_times import Speeds
-from sweeper.planning.time_estimate import kind_of
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.planning.step_times import Speeds
+from dpsweep.sweeper.planning.time_estimate import kind_of
 from tests.sweeper.searches import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]

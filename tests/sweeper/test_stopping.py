@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.coordinator import signals as stopping
-from sweeper.coordinator.signals import SIGNALS, graceful, same_command
+from dpsweep.sweeper.coordinator import signals as stopping
+from dpsweep.sweeper.coordinator.signals import SIGNALS, graceful, same_command
 from tests.waiting import HANGS
 
 ALONE = """
 import os, signal, sys, time
 from pathlib import Path
-from sweeper.coordinator.signals import graceful
+from dpsweep.sweeper.coordinator.signals import graceful
 with graceful(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGINT)
     deadline = time.monotonic() + 120

@@ -8,9 +8,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from accounting.errors import BadInput
-from accounting.ledger.ledger import Ledger
-from sweeper.coordinator.study import open_study, record
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.coordinator.study import open_study, record
 from tests.sweeper.searches import GRID, SELECTION, Place, Program, result_of
 
 NOWHERE = "postgresql://me:secret@localhost:1/studies"

@@ -15,12 +15,12 @@ from socket import gethostname
 
 import pytest
 
-from accounting.events.build import from_json, same
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.private_store import PrivateStore
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.events.build import from_json, same
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from tests.databases import Server
 from tests.randomized import TRAINS
 from tests.waiting import HANGS, strike_when, wait
@@ -230,8 +230,8 @@ BY_HAND = """
 import sys
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from sweeper.commands.hydra_app import CONF, one_sentence
-from sweeper.job.block_job import run_block
+from dpsweep.sweeper.commands.hydra_app import CONF, one_sentence
+from dpsweep.sweeper.job.block_job import run_block
 block, folder, store = sys.argv[1:]
 with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
     words = [f"block='{block}'", f"hydra.sweep.dir={folder}", f"store={store}", "hydra.runtime.cwd=."]
@@ -273,8 +273,8 @@ SPY = '''
 import json, os
 from dataclasses import dataclass
 from pathlib import Path
-from accounting.ledger.ledger import Ledger
-from trainers.data.sets.embedded import EmbeddedImages
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.trainers.data.sets.embedded import EmbeddedImages
 
 @dataclass(frozen=True, kw_only=True)
 class Spy:
@@ -369,7 +369,7 @@ def test_reproducible_sweeps_repeat_and_are_no_release(program: Program, tmp_pat
         assert {result.randomness for result in found.values()} == {"reproducible"}
         scores.append({trial: result.score for trial, result in found.items()})
     assert scores[0] == scores[1]
-    refused = program("release", str(folder), module="sweeper.commands.cli")
+    refused = program("release", str(folder), module="dpsweep.sweeper.commands.cli")
     assert refused.returncode == 2
     assert not (folder / "release").exists()
     page = (folder / "curator" / "report.html").read_text()

@@ -17,21 +17,30 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
-from accounting.errors import BadInput, ContractBroken
-from accounting.events.build import DpEvent, PlanEvent, compose, flatten, from_json, poisson_gaussian, repeat, same
-from accounting.ledger.receipt import Receipt
-from accounting.names.stored_classes import canonical
-from accounting.records.plan import Trial
-from accounting.records.step_log import can_resume, steps_spent
-from accounting.records.sweep_folder import SweepFolder
-from accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from sweeper.commands.hydra_app import CONF
-from sweeper.job.block_job import run_block
-from sweeper.job.locks import working
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.build import make_model, make_streams
-from sweeper.trial.run import check_realised, check_scored, run_sessions
-from sweeper.trial.session import Machine, Session
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    PlanEvent,
+    compose,
+    flatten,
+    from_json,
+    poisson_gaussian,
+    repeat,
+    same,
+)
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.names.stored_classes import canonical
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import can_resume, steps_spent
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.job.block_job import run_block
+from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.build import make_model, make_streams
+from dpsweep.sweeper.trial.run import check_realised, check_scored, run_sessions
+from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
 from tests.waiting import wait
@@ -280,7 +289,7 @@ def test_every_session_of_a_seeded_trial_has_streams_of_its_own(trial: Trial) ->
 
 SCORES = """
 from dataclasses import dataclass
-from trainers.declarations.scores import Accuracy, PrivateHoldout
+from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.records.plan import Block, Plan
-from sweeper.coordinator.runner import overrides
-from sweeper.job.block_job import _refuse_untrusted
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import Block, Plan
+from dpsweep.sweeper.coordinator.runner import overrides
+from dpsweep.sweeper.job.block_job import _refuse_untrusted
 from tests.conftest import Program
 from tests.randomized import TRAINS
 

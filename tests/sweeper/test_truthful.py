@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from hydra.errors import InstantiationException
 
-from accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged, NoReceipt
-from accounting.ledger.ledger import Ledger
-from sweeper.commands.exit_codes import true_to_its_code
+from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged, NoReceipt
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from tests.sweeper.searches import GRID, Place
 
 REFUSALS = [BadInput, NoReceipt, BudgetRefused, InstantiationException]

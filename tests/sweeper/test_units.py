@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.events.build import flatten
-from accounting.ledger.ledger import Ledger
-from accounting.ledger.receipt import Receipt
-from accounting.names.stored_classes import canonical
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from accounting.records.trial_result import Status, TrialResult
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.run import run_sessions
-from sweeper.trial.session import Machine, Session
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import flatten
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.names.stored_classes import canonical
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.run import run_sessions
+from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import both
 from tests.randomized import TRAINS
 
@@ -145,7 +145,7 @@ def test_a_sweep_by_patients_from_the_file_to_the_ledger(
 FORGETFUL = '''
 """A data set that declares patients and loads records."""
 from dataclasses import dataclass, replace
-from trainers.data.own.table import Table
+from dpsweep.trainers.data.own.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Forgetful:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.events.build import from_json, same, share
-from accounting.ledger.ledger import Ledger
-from accounting.records.folder_audit import verify_folder
-from accounting.records.plan import Plan
-from accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.events.build import from_json, same, share
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
 from tests.waiting import HANGS, strike_when
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput
-from sweeper.coordinator.workers import FORKED, MOST, ROUNDS, Workers
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.coordinator.workers import FORKED, MOST, ROUNDS, Workers
 
 SLURM = {"array_parallelism": 256, "tasks_per_node": 1, "nodes": 1}
 LOCAL = {"tasks_per_node": 1, "nodes": 1}

@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from accounting.events.build import PlanEvent, repeat
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from accounting.records.step_log import StepLog, can_resume, go_on, steps_spent
+from dpsweep.accounting.events.build import PlanEvent, repeat
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import StepLog, can_resume, go_on, steps_spent
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import StepDecay
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import Streams, reproducible_streams
+from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
+from dpsweep.trainers.training.loop import train
+from dpsweep.trainers.training.run import Outcome, Run
 from tests.places import both
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import StepDecay
-from trainers.engines.interface import Engine, Minibatch, Task
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpadam import DpAdam
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import Streams, reproducible_streams
-from trainers.training.checkpoint import TrialJournal, read_checkpoint
-from trainers.training.loop import train
-from trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES, RECORDS = (6,), 3, 20
 RUN = Run(

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from trainers.engines.auto import Auto
-from trainers.engines.fused import Fused
-from trainers.engines.opacus import Opacus
-from trainers.engines.vmap import Vmap
-from trainers.methods.transforms import Clip, Normalize
-from trainers.models.initialize import build
+from dpsweep.trainers.engines.auto import Auto
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.vmap import Vmap
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.models.initialize import build
 
 ENGINES = [Opacus(), Fused(), Vmap(), Auto()]
 TRANSFORMS = [

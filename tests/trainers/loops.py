@@ -10,24 +10,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainers.data.records import Records
-from trainers.data.units import Units
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import StepDecay
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpadamwosm import DpAdamWosm
-from trainers.methods.dpmomentum import DpMomentum
-from trainers.methods.dpnadam import DpNadam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.projected_dpsgd import ProjectedDpSgd
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.noise import standard_normal
-from trainers.randomness import Streams
-from trainers.training.loop import train
-from trainers.training.run import Run
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import StepDecay
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
+from dpsweep.trainers.methods.dpmomentum import DpMomentum
+from dpsweep.trainers.methods.dpnadam import DpNadam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.noise import standard_normal
+from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.training.loop import train
+from dpsweep.trainers.training.run import Run
 
 SHAPE, CLASSES, NOMINAL = (6,), 3, 90
 TRAINERS = [

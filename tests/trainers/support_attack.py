@@ -18,17 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.stacked import Stack
-from trainers.methods.dpsgd import DpSgd
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import Streams
-from trainers.training.gradient_sums import StackedSums
-from trainers.training.loop import train_together
-from trainers.training.run import Run
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.training.gradient_sums import StackedSums
+from dpsweep.trainers.training.loop import train_together
+from dpsweep.trainers.training.run import Run
 
 SHAPE, CLASSES, BATCH, SIGMA = (1, 28, 28), 10, 16, 8.0
 ROWS = 21

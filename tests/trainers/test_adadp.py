@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from accounting.errors import BadInput
-from accounting.events.build import adadp, same
-from sweeper.planning.plan_builder import PricedPlan
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant, Cosine
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.adadp import Adadp, HalfSteps
-from trainers.methods.updates import Directions
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import reproducible_streams
-from trainers.training.gradient_sums import StackedSums
-from trainers.training.loop import train, train_together
-from trainers.training.run import Run
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import adadp, same
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.adadp import Adadp, HalfSteps
+from dpsweep.trainers.methods.updates import Directions
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.gradient_sums import StackedSums
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Run
 
 NOISE = torch.ones(1, dtype=torch.float64)
 GRADIENTS = ([1.0, -4.0], [3.0, 2.0], [0.5, 1.0], [0.25, 1.5])

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from accounting.errors import BadInput
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.blocks import at_once
-from trainers.data.records import Records
-from trainers.data.units import Units
-from trainers.declarations.augmentation import ShiftFlip
-from trainers.engines.auto import Auto
-from trainers.methods.transforms import Clip
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.training.batch_and_noise import Batch
-from trainers.training.gradient_sums import EngineSums
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.blocks import at_once
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.augmentation import ShiftFlip
+from dpsweep.trainers.engines.auto import Auto
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.training.batch_and_noise import Batch
+from dpsweep.trainers.training.gradient_sums import EngineSums
 
 LINE = ("dataset=digits", "trainer=dpsgd", "accountant=rdp", "accountant.witnesses=[]")
 Compose = Callable[[Sequence[str]], PricedPlan]

@@ -8,23 +8,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from accounting.events.build import same
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.transforms import GradientTransform
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import Streams, reproducible_streams
-from trainers.training.gradient_sums import EngineSums, StackedSums
-from trainers.training.learning_curves import CurvePoint, CurveRecorder
-from trainers.training.loop import train, train_together
-from trainers.training.run import Run
-from trainers.training.weight_averaging import Averages
+from dpsweep.accounting.events.build import same
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import Streams, reproducible_streams
+from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
+from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Run
+from dpsweep.trainers.training.weight_averaging import Averages
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.3),

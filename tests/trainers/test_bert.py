@@ -15,16 +15,16 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from dpsweep.trainers.engines.auto import Auto
+from dpsweep.trainers.engines.chunk_size import fused_chunk
+from dpsweep.trainers.engines.gradients.self_check import prove
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.models.bert import bert
+from dpsweep.trainers.models.checks.modules import refuse_mixing
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.token_inputs import check_words
 from tests.exactness import rows_alone
-from trainers.engines.auto import Auto
-from trainers.engines.chunk_size import fused_chunk
-from trainers.engines.gradients.self_check import prove
-from trainers.engines.interface import Minibatch, Task
-from trainers.methods.transforms import Clip
-from trainers.models.bert import bert
-from trainers.models.checks.modules import refuse_mixing
-from trainers.models.initialize import build
-from trainers.models.token_inputs import check_words
 
 WORDS, PLACES, WIDTH, MIDDLE, LAYERS, HEADS, CLASSES, LENGTH = 19, 9, 8, 12, 2, 2, 3, 6
 MINILM = OmegaConf.load(Path(__file__).parents[2] / "conf" / "model" / "minilm.yaml")

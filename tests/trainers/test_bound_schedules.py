@@ -10,23 +10,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from accounting.events.build import compose, poisson_gaussian, same
-from accounting.records.step_log import is_charged
+from dpsweep.accounting.events.build import compose, poisson_gaussian, same
+from dpsweep.accounting.records.step_log import is_charged
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations import clip_schedules as bound_schedules
+from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
+from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.noise import standard_normal
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.gradient_sums import EngineSums
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Progress, Run
 from tests.trainers.loops import noisy_by_hand
-from trainers.data.records import Records
-from trainers.declarations import clip_schedules as bound_schedules
-from trainers.declarations.batch_sampling import FixedSize, Poisson
-from trainers.declarations.clip_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpadamwosm import DpAdamWosm
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.transforms import Clip, Normalize
-from trainers.noise import standard_normal
-from trainers.randomness import reproducible_streams
-from trainers.training.gradient_sums import EngineSums
-from trainers.training.loop import train, train_together
-from trainers.training.run import Progress, Run
 
 RUN = Run(
     trainer=DpSgd(lr=0.5, clip_norm=0.4),

@@ -21,27 +21,27 @@ from scipy.stats import beta, binom, norm
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from accounting.accountants.pld import Pld
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
+from dpsweep.trainers.declarations.losses import SquaredError
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.interface import Trainer
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
+from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
+from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
+from dpsweep.trainers.training.loop import train_together
+from dpsweep.trainers.training.run import Run
 from tests.margins import FALSE_ALARM, count_range, deviation_range, deviations, distribution_margin, joint
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import FixedSize, Poisson
-from trainers.declarations.losses import SquaredError
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.fused import Fused
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.stacked import Stack
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.interface import Trainer
-from trainers.methods.transforms import Clip, Normalize
-from trainers.models.initialize import build
-from trainers.randomness import Streams, reproducible_streams, secret_streams
-from trainers.training.batch_and_noise import BatchAndNoise
-from trainers.training.gradient_sums import EngineSums, StackedSums, Sums
-from trainers.training.loop import train_together
-from trainers.training.run import Run
 
 RECORDS, FEATURES = 12, 3
 TIMES = 10_000

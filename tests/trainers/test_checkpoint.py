@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from accounting.errors import ContractBroken
-from accounting.events.build import repeat, same
-from accounting.records.step_log import StepLog, go_on
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events.build import repeat, same
+from dpsweep.accounting.records.step_log import StepLog, go_on
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.checkpoint import read_checkpoint
+from dpsweep.trainers.training.run import Outcome
 from tests.places import both
 from tests.trainers.attempts import RUN, Attempt, Killed, Spy
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.transforms import GradientTransform
-from trainers.randomness import reproducible_streams
-from trainers.training.checkpoint import read_checkpoint
-from trainers.training.run import Outcome
 
 
 def test_a_checkpoint_holds_nothing_of_the_streams(tmp_path: Path) -> None:

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson, Shuffle
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.batch_and_noise import Batch, declared_block
+from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
 from tests.trainers.loops import RUN
-from trainers.data.records import Records
-from trainers.data.units import Units
-from trainers.declarations.batch_sampling import FixedSize, Poisson, Shuffle
-from trainers.engines.fused import Fused
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.transforms import Clip
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import reproducible_streams
-from trainers.training.batch_and_noise import Batch, declared_block
-from trainers.training.gradient_sums import EngineSums, StackedSums, Sums
 
 SHAPE, CLASSES, N = (1, 9, 9), 10, 200
 MODELS = {"logistic": lambda: logistic(SHAPE, CLASSES), "784-100-10": lambda: one_hidden(SHAPE, CLASSES, width=33)}

@@ -13,13 +13,13 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accounting.events.build import flatten
-from accounting.guarantee import Adjacency
-from accounting.names.tags import HOMES
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.interface import is_noiseless
-from trainers.models.checks.modules import refuse_mixing
-from trainers.models.initialize import build
+from dpsweep.accounting.events.build import flatten
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.tags import HOMES
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.interface import is_noiseless
+from dpsweep.trainers.models.checks.modules import refuse_mixing
+from dpsweep.trainers.models.initialize import build
 
 CONF = Path(__file__).parents[2] / "conf"
 ROOT = CONF.parent / "trainers"
@@ -126,7 +126,7 @@ def test_every_class_with_a_tag_can_be_configured() -> None:
     assert {tag for tag, home in HOMES.items() if home not in targets} == set(CHOSEN_BY_A_WORD)
     for path in (ROOT / "models").glob("*.py"):
         functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
-        assert path.stem not in functions or f"trainers.models.{path.stem}.{path.stem}" in HOMES.values()
+        assert path.stem not in functions or f"dpsweep.trainers.models.{path.stem}.{path.stem}" in HOMES.values()
 
 
 def targets_of(node: Any) -> Iterator[str]:

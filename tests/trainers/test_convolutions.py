@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.gradients.convolution import _by_channels, _by_positions, _grouped, weight_gradients
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.models.weight_standardization import WeightStandardConv2d, pulled_back, standardized
 from tests.exactness import CLASSES, EXACT, Model, assert_exact, filled, noise
-from trainers.engines.fused import Fused
-from trainers.engines.gradients.convolution import _by_channels, _by_positions, _grouped, weight_gradients
-from trainers.engines.gradients.supported_layers import Unsupported
-from trainers.engines.interface import Minibatch, Task
-from trainers.methods.transforms import Clip, Normalize
-from trainers.models.weight_standardization import WeightStandardConv2d, pulled_back, standardized
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

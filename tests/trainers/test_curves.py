@@ -14,27 +14,27 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from accounting.events.build import PlanEvent
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from accounting.records.step_log import StepLog, go_on
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import StepLog, go_on
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
+from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
+from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder, look
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Outcome, Run
 from tests.places import both
-from trainers.data.records import Records
-from trainers.data.split import Split
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
-from trainers.models.initialize import build
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import reproducible_streams
-from trainers.training.checkpoint import TrialJournal, read_checkpoint
-from trainers.training.gradient_sums import EngineSums, StackedSums
-from trainers.training.learning_curves import CurvePoint, CurveRecorder, look
-from trainers.training.loop import train, train_together
-from trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES = (4,), 3
 RUN = Run(
@@ -112,7 +112,7 @@ def test_what_bounds_gradients_is_seen_record_by_record_of_public_data(
 
 
 def test_long_data_are_looked_at_by_their_first_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.training.learning_curves.MOST", 5)
+    monkeypatch.setattr("dpsweep.trainers.training.learning_curves.MOST", 5)
     found = seen(fresh(), public=False)
     assert found["test_loss"] == mean_loss(fresh(), Records(features=TEST.features[:5], labels=TEST.labels[:5]))
 

@@ -10,20 +10,20 @@ from functools import partial
 import pytest
 import torch
 
+from dpsweep.trainers.declarations.losses import SquaredError
+from dpsweep.trainers.engines.auto import Auto
+from dpsweep.trainers.engines.chunk_size import automatic_chunk
+from dpsweep.trainers.engines.gradients.parameters import gradient_norms
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.mlp import mlp
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.wide_resnet import wide_resnet
 from tests.trainers.gradients import CLASSES, TRANSFORMS, each_engine, expected, problem, reference
-from trainers.declarations.losses import SquaredError
-from trainers.engines.auto import Auto
-from trainers.engines.chunk_size import automatic_chunk
-from trainers.engines.gradients.parameters import gradient_norms
-from trainers.engines.interface import Minibatch, Task
-from trainers.methods.transforms import Clip, Normalize
-from trainers.models.cnn import cnn
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.mlp import mlp
-from trainers.models.one_hidden import one_hidden
-from trainers.models.resnet20 import resnet20
-from trainers.models.wide_resnet import wide_resnet
 
 TEMPERED = {"activation": "tempered_sigmoid", "tempering": {"scale": 1.5, "temperature": 3.0, "offset": 0.7}}
 MODELS = [
@@ -244,11 +244,11 @@ def test_the_chunk_is_chosen_by_size(engine) -> None:
 
 MEMORY = """
 import resource, torch
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.{file} import {engine}
-from trainers.models.initialize import build
-from trainers.models.resnet20 import resnet20
-from trainers.methods.transforms import Clip
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.{file} import {engine}
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.methods.transforms import Clip
 torch.set_num_threads(1)
 model = build(lambda: resnet20((3, 32, 32), 10), 1)
 inputs, targets = torch.zeros(1000, 3, 32, 32), torch.zeros(1000, dtype=torch.int64)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
+from dpsweep.trainers.randomness import Streams, initial_seed, reproducible_streams, secret_streams
 from tests.margins import FALSE_ALARM, count_range
 from tests.randomized import SURE
-from trainers.randomness import Streams, initial_seed, reproducible_streams, secret_streams
 
 
 def words(streams: Streams) -> list[tuple[int, ...]]:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dpsweep.trainers.engines.auto import Auto
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.methods.transforms import Clip, Normalize
 from tests.exactness import CLASSES, Model, assert_exact, filled, noise, rows_alone
-from trainers.engines.auto import Auto
-from trainers.engines.fused import Fused
-from trainers.engines.gradients.supported_layers import Unsupported
-from trainers.engines.interface import Minibatch, Task
-from trainers.methods.transforms import Clip, Normalize
 
 
 def test_embeddings_count_every_word_of_an_example_once() -> None:

@@ -7,27 +7,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-import trainers
+from dpsweep import trainers
 
 ROOT = Path(trainers.__file__).parent
 ROOMS = ("declarations", "methods", "methods/without_noise")
 ALONE = ("randomness", "validation")
 DECLARATIONS = sorted(
-    {f"trainers.{room.replace('/', '.')}.{path.stem}" for room in ROOMS for path in (ROOT / room).glob("[a-z]*.py")}
-    | {f"trainers.{name}" for name in ALONE}
+    {
+        f"dpsweep.trainers.{room.replace('/', '.')}.{path.stem}"
+        for room in ROOMS
+        for path in (ROOT / room).glob("[a-z]*.py")
+    }
+    | {f"dpsweep.trainers.{name}" for name in ALONE}
 )
 """All modules that planning may import."""
 
-HEAVY = ("torch", "opacus", "hydra", "optuna", "sweeper", "reports")
+HEAVY = ("torch", "opacus", "hydra", "optuna", "dpsweep.sweeper", "dpsweep.reports")
 
 
 def test_declarations_import_nothing_heavy() -> None:
     imports = "; ".join(f"import {name}" for name in DECLARATIONS)
     uses = (
-        "trainers.declarations.batch_sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
-        "trainers.declarations.scores.PrivateHoldout(fraction=0.2, noise_std=3).event();"
-        "trainers.methods.dpadam.DpAdam(lr=1, clip_norm=1).transform.bound;"
-        "trainers.randomness.secret_streams()"
+        "dpsweep.trainers.declarations.batch_sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
+        "dpsweep.trainers.declarations.scores.PrivateHoldout(fraction=0.2, noise_std=3).event();"
+        "dpsweep.trainers.methods.dpadam.DpAdam(lr=1, clip_norm=1).transform.bound;"
+        "dpsweep.trainers.randomness.secret_streams()"
     )
     check = f"import sys; {imports}; {uses}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainers.models.checks.modules import refuse_mixing
-from trainers.models.cnn import cnn
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.mlp import mlp
-from trainers.models.one_hidden import one_hidden
-from trainers.models.resnet20 import resnet20
-from trainers.models.wide_resnet import wide_resnet
+from dpsweep.trainers.models.checks.modules import refuse_mixing
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.mlp import mlp
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.wide_resnet import wide_resnet
 
 
 class Layer(nn.Module):

@@ -8,17 +8,17 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant, Cosine
-from trainers.declarations.scores import right_and_wrong
-from trainers.engines.fused import Fused
-from trainers.methods.interface import is_noiseless
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import reproducible_streams
-from trainers.training.loop import train
-from trainers.training.run import Run
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
+from dpsweep.trainers.declarations.scores import right_and_wrong
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.methods.interface import is_noiseless
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.loop import train
+from dpsweep.trainers.training.run import Run
 
 CONF = Path(__file__).parents[2] / "conf"
 LR = {

@@ -13,7 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from accounting.events.build import flatten, poisson_gaussian, repeat, same
+from dpsweep.accounting.events.build import flatten, poisson_gaussian, repeat, same
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
+from dpsweep.trainers.methods.dpmomentum import DpMomentum
+from dpsweep.trainers.methods.dpnadam import DpNadam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
+from dpsweep.trainers.training.loop import train
+from dpsweep.trainers.training.run import BatchSizes, Run
 from tests.trainers.loops import (
     CLASSES,
     NOMINAL,
@@ -27,20 +41,6 @@ from tests.trainers.loops import (
     some_units,
     trained,
 )
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpadamwosm import DpAdamWosm
-from trainers.methods.dpmomentum import DpMomentum
-from trainers.methods.dpnadam import DpNadam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.projected_dpsgd import ProjectedDpSgd
-from trainers.randomness import Streams, reproducible_streams, secret_streams
-from trainers.training.loop import train
-from trainers.training.run import BatchSizes, Run
 
 NORMALIZED = (DpNsgd, DpNadam)
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.declarations.losses import CrossEntropy, Loss, SquaredError
+from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
 
 LOSSES = {"cross-entropy": (CrossEntropy(), 3), "squared error": (SquaredError(cap=4.0), 1)}
 each_loss = pytest.mark.parametrize(("loss", "classes"), LOSSES.values(), ids=LOSSES)

@@ -12,22 +12,30 @@ import torch
 from scipy.stats import binom, norm
 from torch import nn
 
-from accounting.accountants.pld import Pld
-from accounting.events.build import PlanEvent, gaussian, noisy_count, same
-from accounting.guarantee import Adjacency
-from accounting.names import tags
-from reports.content.formatting import metric_label
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.events.build import PlanEvent, gaussian, noisy_count, same
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names import tags
+from dpsweep.reports.content.formatting import metric_label
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.estimates import Estimate, binned_auroc, noisy_accuracy
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, SquaredError
+from dpsweep.trainers.declarations.metrics import (
+    F1,
+    Auroc,
+    BalancedAccuracy,
+    Metric,
+    Sensitivity,
+    Specificity,
+    metric_of,
+)
+from dpsweep.trainers.declarations.score_counts import table
+from dpsweep.trainers.declarations.scores import PrivateHoldout, PublicTest, check_metric, noisy_counts
+from dpsweep.trainers.noise import add_noise
+from dpsweep.trainers.randomness import secret_streams
 from tests.margins import FALSE_ALARM
-from trainers.data.records import Records
-from trainers.data.split import Split
-from trainers.data.units import Units
-from trainers.declarations.estimates import Estimate, binned_auroc, noisy_accuracy
-from trainers.declarations.losses import CROSS_ENTROPY, SquaredError
-from trainers.declarations.metrics import F1, Auroc, BalancedAccuracy, Metric, Sensitivity, Specificity, metric_of
-from trainers.declarations.score_counts import table
-from trainers.declarations.scores import PrivateHoldout, PublicTest, check_metric, noisy_counts
-from trainers.noise import add_noise
-from trainers.randomness import secret_streams
 
 NAMES = sorted(tag for tag, family in tags.FAMILY_OF.items() if family == "metric")
 CONFUSION = np.array([[50.0, 10.0], [5.0, 35.0]])

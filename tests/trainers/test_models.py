@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.models.cnn import cnn
-from trainers.models.initialize import build
-from trainers.models.linear import linear
-from trainers.models.logistic import logistic
-from trainers.models.mlp import mlp
-from trainers.models.one_hidden import one_hidden
-from trainers.models.resnet20 import resnet20
-from trainers.models.tempered_sigmoid import TemperedSigmoid
-from trainers.models.weight_standardization import WeightStandardConv2d
-from trainers.models.wide_resnet import wide_resnet
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.linear import linear
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.mlp import mlp
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.tempered_sigmoid import TemperedSigmoid
+from dpsweep.trainers.models.weight_standardization import WeightStandardConv2d
+from dpsweep.trainers.models.wide_resnet import wide_resnet
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 COUNTS = [

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.guarantee import Adjacency
-from trainers.data.own.table import Table
-from trainers.data.records import Records
-from trainers.data.split import Split
-from trainers.declarations.scores import PrivateHoldout, right_and_wrong
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.models.initialize import build
-from trainers.models.one_hidden import one_hidden
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.own.table import Table
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.declarations.scores import PrivateHoldout, right_and_wrong
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.one_hidden import one_hidden
 
 TABLE = Table(
     name="visits",

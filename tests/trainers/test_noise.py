@@ -12,12 +12,12 @@ import pytest
 import torch
 from scipy import stats
 
+from dpsweep.trainers import noise
+from dpsweep.trainers.noise import Lattices, add_noise, spacing, standard_normal
+from dpsweep.trainers.randomness import reproducible_streams, secret_streams
+from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
 from tests.margins import FALSE_ALARM
 from tests.trainers.support_attack import SIGMA, Release, right_guesses
-from trainers import noise
-from trainers.noise import Lattices, add_noise, spacing, standard_normal
-from trainers.randomness import reproducible_streams, secret_streams
-from trainers.training.batch_and_noise import BatchAndNoise
 
 TIMES = 80
 AT_MOST = stats.norm.cdf(1 / (2 * SIGMA))

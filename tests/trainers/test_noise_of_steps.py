@@ -10,17 +10,17 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from accounting.events.build import poisson_gaussian, repeat, same
+from dpsweep.accounting.events.build import poisson_gaussian, repeat, same
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
+from dpsweep.trainers.training.loop import train
+from dpsweep.trainers.training.run import BatchSizes
 from tests.margins import FALSE_ALARM, count_range, deviation_range, deviations, distribution_margin, joint
 from tests.trainers.loops import CLASSES, RUN, SHAPE, TRAINERS, flat, fresh_model, some_records, some_units, trained
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.opacus import Opacus
-from trainers.models.initialize import build
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import Streams, reproducible_streams, secret_streams
-from trainers.training.loop import train
-from trainers.training.run import BatchSizes
 
 
 def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 0.7) -> np.ndarray:

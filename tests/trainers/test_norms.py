@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainers.engines.gradients.layer_gradients import (
+from dpsweep.trainers.engines.gradients.layer_gradients import (
     DenseGradient,
     LayerGradient,
     OuterProductGradient,
     SparseGradient,
     joint_norms,
 )
-from trainers.engines.gradients.safe_norms import norms_along, row_norms
-from trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.engines.gradients.safe_norms import norms_along, row_norms
+from dpsweep.trainers.methods.transforms import Clip, Normalize
 
 LONGER = 1 + 2.0**-13
 

@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from accounting.accountants.rdp import Rdp
-from accounting.errors import BadInput
-from accounting.events.build import flatten, output_perturbation, same
-from accounting.guarantee import Adjacency
-from sweeper.planning.plan_builder import PricedPlan
-from sweeper.trial.spec import declare
-from trainers.data.records import Records
-from trainers.declarations.lr_schedules import Constant
-from trainers.methods.output_perturbation import INEXACT, Everyone, OutputPerturbation
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import reproducible_streams
-from trainers.training import convex_fit as convex
-from trainers.training.convex_fit import bounded, fit, minimised
-from trainers.training.run import Run, Unrecorded
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import flatten, output_perturbation, same
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.spec import declare
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.methods.output_perturbation import INEXACT, Everyone, OutputPerturbation
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training import convex_fit as convex
+from dpsweep.trainers.training.convex_fit import bounded, fit, minimised
+from dpsweep.trainers.training.run import Run, Unrecorded
 
 METHOD = OutputPerturbation(l2=0.05, feature_norm=1.5)
 RECORDS = 40

@@ -17,26 +17,26 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from accounting.events.build import same
-from sweeper.trial.build import make_model
+from dpsweep.accounting.events.build import same
+from dpsweep.sweeper.trial.build import make_model
+from dpsweep.trainers.engines.auto import Auto
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.vmap import Vmap
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.models.checks.modules import refuse_mixing
+from dpsweep.trainers.models.initialize import construct
+from dpsweep.trainers.models.token_inputs import check_words
+from dpsweep.trainers.models.weights_file import load_model, save_model
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.loop import train
 from tests.exactness import rows_alone
 from tests.trainers.loops import CLASSES as LOOP_CLASSES
 from tests.trainers.loops import RUN, some_records
 from tests.trainers.loops import SHAPE as LOOP_SHAPE
 from tests.trainers.own_models import CLASSES, LENGTH, MODELS, WIDTH, Attention, Recurrent, Stubborn
-from trainers.engines.auto import Auto
-from trainers.engines.fused import Fused
-from trainers.engines.gradients.supported_layers import Unsupported
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.opacus import Opacus
-from trainers.engines.vmap import Vmap
-from trainers.methods.transforms import Clip
-from trainers.models.checks.modules import refuse_mixing
-from trainers.models.initialize import construct
-from trainers.models.token_inputs import check_words
-from trainers.models.weights_file import load_model, save_model
-from trainers.randomness import reproducible_streams
-from trainers.training.loop import train
 
 SHAPE = (LENGTH, WIDTH)
 SIZES = (*LOOP_SHAPE, 4)
@@ -170,7 +170,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {
         "model": {"_target_": f"{module.__name__}.FineTuned", "weights": str(tmp_path / "body.safetensors")},
         "dataset": {
-            **{"_target_": "trainers.data.sets.synthetic.LinearRegression", "name": "made_up", "records": 40},
+            **{"_target_": "dpsweep.trainers.data.sets.synthetic.LinearRegression", "name": "made_up", "records": 40},
             **{"test_records": 0, "shape": [3], "classes": 1, "unit": "record", "noise_std": 0.1, "seed": 0},
         },
     }

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from trainers.engines.gradients.micro_batches import packed
+from dpsweep.trainers.engines.gradients.micro_batches import packed
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 4, 10, 100])

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from trainers.engines.fused import Fused
-from trainers.engines.gradients.self_check import prove
-from trainers.engines.gradients.supported_layers import Unsupported
-from trainers.engines.interface import Minibatch, Task
-from trainers.methods.transforms import Clip
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.gradients.self_check import prove
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.methods.transforms import Clip
 
 ALONE = "model=Borrower to use its parameters in its layers alone"
 

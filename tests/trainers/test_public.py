@@ -10,30 +10,30 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Rdp
-from accounting.events.build import flatten, non_private
-from accounting.guarantee import Adjacency
-from trainers.data.records import Records
-from trainers.data.split import Split
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.declarations.scores import OnTraining
-from trainers.engines.fused import Fused
-from trainers.engines.interface import Engine
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.without_noise.clipped_sgd import ClippedSgd
-from trainers.methods.without_noise.normalized_sgd import NormalizedSgd
-from trainers.methods.without_noise.plain_adam import PlainAdam
-from trainers.methods.without_noise.plain_sgd import PlainSgd
-from trainers.models.initialize import build
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import Streams, reproducible_streams
-from trainers.training.gradient_sums import StackedSums
-from trainers.training.loop import train, train_together
-from trainers.training.run import Outcome, Run
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events.build import flatten, non_private
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.declarations.scores import OnTraining
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.interface import Engine
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.without_noise.clipped_sgd import ClippedSgd
+from dpsweep.trainers.methods.without_noise.normalized_sgd import NormalizedSgd
+from dpsweep.trainers.methods.without_noise.plain_adam import PlainAdam
+from dpsweep.trainers.methods.without_noise.plain_sgd import PlainSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import Streams, reproducible_streams
+from dpsweep.trainers.training.gradient_sums import StackedSums
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Outcome, Run
 
 SHAPE, CLASSES, N, STEPS = (6,), 3, 40, 3
 TRAINERS = (

@@ -15,18 +15,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from accounting.errors import ContractBroken
-from accounting.events.build import repeat, same
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events.build import repeat, same
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.methods.adadp import Adadp
+from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
+from dpsweep.trainers.methods.dpmomentum import DpMomentum
+from dpsweep.trainers.methods.dpnadam import DpNadam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
 from tests.trainers.attempts import EVERY, PRICED, RECORDS, RUN, Attempt, Killed, Spy, flat, fresh_model
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant
-from trainers.methods.adadp import Adadp
-from trainers.methods.dpadamwosm import DpAdamWosm
-from trainers.methods.dpmomentum import DpMomentum
-from trainers.methods.dpnadam import DpNadam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.projected_dpsgd import ProjectedDpSgd
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accounting.events.build import flatten, poisson_gaussian, without_replacement_gaussian
-from trainers.declarations.batch_sampling import FixedSize, Poisson
+from dpsweep.accounting.events.build import flatten, poisson_gaussian, without_replacement_gaussian
+from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
 
 each_way = pytest.mark.parametrize("rows", [1, 50], ids=["one by one", "50 at once"])
 

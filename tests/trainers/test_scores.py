@@ -10,12 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from accounting.events.build import gaussian, same
-from accounting.guarantee import Adjacency
-from trainers.data.records import Records
-from trainers.data.split import Split
-from trainers.data.units import Units
-from trainers.declarations.scores import Accuracy, PrivateHoldout, PublicTest, noisy_accuracy, right_and_wrong, wilson
+from dpsweep.accounting.events.build import gaussian, same
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.scores import (
+    Accuracy,
+    PrivateHoldout,
+    PublicTest,
+    noisy_accuracy,
+    right_and_wrong,
+    wilson,
+)
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 

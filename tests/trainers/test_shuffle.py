@@ -12,28 +12,28 @@ import pytest
 import torch
 from torch import nn
 
-from accounting.accountants.pld import Pld
-from accounting.errors import BadInput
-from accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
-from accounting.guarantee import Adjacency
-from accounting.ledger.receipt import Receipt
-from accounting.records.plan import Trial
-from accounting.records.step_log import StepLog, go_on, is_charged, steps_spent
-from sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import StepLog, go_on, is_charged, steps_spent
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import Shuffle, step_events
+from dpsweep.trainers.declarations.lr_schedules import Constant
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.batch_and_noise import Batch
+from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
+from dpsweep.trainers.training.gradient_sums import EngineSums
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Run, Unrecorded
 from tests.places import both
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import Shuffle, step_events
-from trainers.declarations.lr_schedules import Constant
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpsgd import DpSgd
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.randomness import reproducible_streams
-from trainers.training.batch_and_noise import Batch
-from trainers.training.checkpoint import TrialJournal, read_checkpoint
-from trainers.training.gradient_sums import EngineSums
-from trainers.training.loop import train, train_together
-from trainers.training.run import Run, Unrecorded
 
 RECORDS, PERIOD = 20, 4
 RUN = Run(

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parameters_to_vector
 
-from trainers.declarations.losses import CrossEntropy, Loss, SquaredError
-from trainers.engines.stacked import ELEMENTWISE, Examples, Stack
-from trainers.methods.transforms import Clip, GradientTransform, Normalize, side_by_side
-from trainers.models.initialize import build
-from trainers.models.logistic import logistic
-from trainers.models.mlp import mlp
-from trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
+from dpsweep.trainers.engines.stacked import ELEMENTWISE, Examples, Stack
+from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, side_by_side
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.mlp import mlp
+from dpsweep.trainers.models.one_hidden import one_hidden
 
 FEATURES, CLASSES, RUNS, EXAMPLES = 6, 3, 4, 9
 

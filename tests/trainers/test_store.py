@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from accounting.records.trial_result import MODEL_FILE
-from trainers.models.cnn import cnn
-from trainers.models.initialize import build
-from trainers.models.weights_file import load_model, save_model
+from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.weights_file import load_model, save_model
 
 SHAPE, CLASSES = (1, 16, 16), 3
 

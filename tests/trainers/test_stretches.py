@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from accounting.events.build import same
+from dpsweep.accounting.events.build import same
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.loop import train
+from dpsweep.trainers.training.run import BatchSizes, Progress
 from tests.trainers.loops import CLASSES, NOMINAL, RUN, SHAPE, each_trainer, some_records, trained
-from trainers.declarations.batch_sampling import Poisson
-from trainers.engines.opacus import Opacus
-from trainers.methods.dpsgd import DpSgd
-from trainers.models.initialize import build
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import reproducible_streams
-from trainers.training.loop import train
-from trainers.training.run import BatchSizes, Progress
 
 
 @dataclass

@@ -11,28 +11,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from accounting.events.build import same
+from dpsweep.accounting.events.build import same
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Linear, Noise
+from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
+from dpsweep.trainers.methods.dpmomentum import DpMomentum
+from dpsweep.trainers.methods.dpnadam import DpNadam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
+from dpsweep.trainers.training.gradient_sums import StackedSums
+from dpsweep.trainers.training.loop import train, train_together
+from dpsweep.trainers.training.run import Outcome, Progress, Run
 from tests.margins import FALSE_ALARM, deviation_range, deviations, joint
-from trainers.data.records import Records
-from trainers.data.units import Units
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.clip_schedules import CONSTANT, Linear, Noise
-from trainers.declarations.lr_schedules import Constant, StepDecay
-from trainers.engines.opacus import Opacus
-from trainers.engines.stacked import Stack
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpadamwosm import DpAdamWosm
-from trainers.methods.dpmomentum import DpMomentum
-from trainers.methods.dpnadam import DpNadam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.projected_dpsgd import ProjectedDpSgd
-from trainers.models.initialize import build
-from trainers.models.one_hidden import one_hidden
-from trainers.randomness import Streams, reproducible_streams, secret_streams
-from trainers.training.gradient_sums import StackedSums
-from trainers.training.loop import train, train_together
-from trainers.training.run import Outcome, Progress, Run
 
 SHAPE, CLASSES, NOMINAL = (6,), 3, 90
 CELLS = 1e-4  # sums that are rounded differently may, seldom, be noised into neighbouring cells of the lattice
@@ -294,7 +294,7 @@ def test_how_many_are_in_work_at_a_time_changes_nothing(monkeypatch, share) -> N
     runs = [replace(RUN, trainer=trainer) for trainer in GRIDS["DP-SGD"]]
     whole, _ = together(runs, own_streams(4), share=share)
     for name in ("_FLOATS", "_GATHERED", "_GLANCE"):
-        monkeypatch.setattr(f"trainers.training.gradient_sums.{name}", 7)
+        monkeypatch.setattr(f"dpsweep.trainers.training.gradient_sums.{name}", 7)
     parts, _ = together(runs, own_streams(4), share=share)
     for mine, other in zip(parts, whole, strict=True):
         assert torch.allclose(mine, other, rtol=1e-5, atol=1e-6)

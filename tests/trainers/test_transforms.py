@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
+from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
 
 PARAMETERS = (1e-300, 1e-30, 1e-4, 0.1, 1.0, 12.8, 1e30)
 TRANSFORMS = [Clip(clip_norm=c) for c in PARAMETERS] + [Normalize(regularizer=r) for r in PARAMETERS] + [Unbounded()]

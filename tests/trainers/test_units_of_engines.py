@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.vmap import Vmap
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.one_hidden import one_hidden
 from tests.trainers.gradients import TRANSFORMS, each_engine, expected, problem, reference
-from trainers.engines.fused import Fused
-from trainers.engines.interface import Minibatch, Task
-from trainers.engines.vmap import Vmap
-from trainers.methods.transforms import Clip
-from trainers.models.cnn import cnn
-from trainers.models.logistic import logistic
-from trainers.models.one_hidden import one_hidden
 
 SIZES = [(3, 1, 2, 1), (7,), (1, 6), (1,) * 7]
 pytestmark = each_engine

@@ -7,9 +7,9 @@ import doctest
 import pytest
 import torch
 
-from trainers.declarations import lr_schedules as schedules
-from trainers.declarations.lr_schedules import Constant, Cosine, Cyclic, StepDecay, WarmUp
-from trainers.methods.updates import Adam, AdamWithoutSecondMoments, Directions, Momentum, Sgd
+from dpsweep.trainers.declarations import lr_schedules as schedules
+from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine, Cyclic, StepDecay, WarmUp
+from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Directions, Momentum, Sgd
 
 NOISE = torch.ones(1, dtype=torch.float64)
 

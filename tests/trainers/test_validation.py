@@ -8,22 +8,22 @@ from functools import partial
 import numpy as np
 import pytest
 
-from trainers.declarations.batch_sampling import Poisson
-from trainers.declarations.lr_schedules import Constant, StepDecay
-from trainers.declarations.scores import PrivateHoldout
-from trainers.methods.dpadam import DpAdam
-from trainers.methods.dpadamwosm import DpAdamWosm
-from trainers.methods.dpmomentum import DpMomentum
-from trainers.methods.dpnadam import DpNadam
-from trainers.methods.dpnsgd import DpNsgd
-from trainers.methods.dpsgd import DpSgd
-from trainers.methods.projected_dpsgd import ProjectedDpSgd
-from trainers.methods.transforms import Clip, Normalize
-from trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
-from trainers.models.one_hidden import one_hidden
-from trainers.models.resnet20 import resnet20
-from trainers.training.run import Run
-from trainers.validation import fraction
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
+from dpsweep.trainers.declarations.scores import PrivateHoldout
+from dpsweep.trainers.methods.dpadam import DpAdam
+from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
+from dpsweep.trainers.methods.dpmomentum import DpMomentum
+from dpsweep.trainers.methods.dpnadam import DpNadam
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
+from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.training.run import Run
+from dpsweep.trainers.validation import fraction
 
 SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)
 NSGD = partial(DpNsgd, lr=0.1, regularizer=0.01)

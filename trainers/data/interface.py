@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from trainers.validation import positive_int
+from dpsweep.trainers.validation import positive_int
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from accounting.ledger.data_fingerprint import Content
-    from trainers.data.records import Records
+    from dpsweep.accounting.ledger.data_fingerprint import Content
+    from dpsweep.trainers.data.records import Records
 
 
 class DataSet(Protocol):

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from trainers.data.records import Scaling
-from trainers.data.text.hashed_words import DIGEST_BYTES, KEY, WORD
+from dpsweep.trainers.data.records import Scaling
+from dpsweep.trainers.data.text.hashed_words import DIGEST_BYTES, KEY, WORD
 
 if TYPE_CHECKING:
-    from trainers.data.text.vocabulary import Vocabulary
+    from dpsweep.trainers.data.text.vocabulary import Vocabulary
 
 Form = dict[str, Any]
 

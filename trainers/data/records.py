@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from trainers.data.units import Index, Units
+    from dpsweep.trainers.data.units import Index, Units
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.guarantee import Adjacency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from trainers.data.records import Records
+    from dpsweep.trainers.data.records import Records
 
 _KEY = b"dpsweep holdout 1"
 _DIGEST_BYTES = 8

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from trainers.validation import positive_int
+from dpsweep.trainers.validation import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from trainers.data.records import Records
+    from dpsweep.trainers.data.records import Records
 
     Index: TypeAlias = NDArray[np.int64] | NDArray[np.bool_] | slice
 

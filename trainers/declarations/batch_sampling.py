@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from accounting.events.build import (
+from dpsweep.accounting.events.build import (
     DpEvent,
     non_private,
     poisson_gaussian,
     shuffled_gaussian,
     without_replacement_gaussian,
 )
-from trainers.validation import positive_int
+from dpsweep.trainers.validation import positive_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

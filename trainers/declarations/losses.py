@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from trainers.validation import positive
+from dpsweep.trainers.validation import positive
 
 if TYPE_CHECKING:
     from torch import Tensor

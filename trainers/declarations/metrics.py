@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from accounting.names.tags import FAMILY_OF, own_class, tags_of
-from trainers.declarations.estimates import Estimate, Ratios, binned_auroc, mean_of_ratios
+from dpsweep.accounting.names.tags import FAMILY_OF, own_class, tags_of
+from dpsweep.trainers.declarations.estimates import Estimate, Ratios, binned_auroc, mean_of_ratios
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

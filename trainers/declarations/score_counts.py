@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainers.declarations.losses import CROSS_ENTROPY
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from trainers.data.records import Records
-    from trainers.declarations.losses import Loss
-    from trainers.declarations.metrics import Metric
+    from dpsweep.trainers.data.records import Records
+    from dpsweep.trainers.declarations.losses import Loss
+    from dpsweep.trainers.declarations.metrics import Metric
 
 _CHUNK = 256
 """Records of a pass, whatever their number: float32 kernels of other shapes round the other records otherwise."""

@@ -12,23 +12,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from accounting.events.build import DpEvent, gaussian
-from accounting.guarantee import Adjacency
-from trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
-from trainers.declarations.losses import CROSS_ENTROPY
-from trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
-from trainers.declarations.score_counts import qualities, right_and_wrong, table
-from trainers.noise import add_noise
-from trainers.validation import fraction, positive, positive_int
+from dpsweep.accounting.events.build import DpEvent, gaussian
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
+from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
+from dpsweep.trainers.declarations.score_counts import qualities, right_and_wrong, table
+from dpsweep.trainers.noise import add_noise
+from dpsweep.trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import nn
 
-    from trainers.data.records import Records
-    from trainers.data.split import Split
-    from trainers.declarations.losses import Loss
+    from dpsweep.trainers.data.records import Records
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.declarations.losses import Loss
 
 Accuracy = Estimate
 """What an estimate was called while every score was an accuracy: scores of a user's own may return it."""
@@ -156,7 +156,7 @@ class PrivateHoldout:
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         """The remainder, public whatever the split turns out to be; at least 1."""
-        from trainers.data.split import left_by_position
+        from dpsweep.trainers.data.split import left_by_position
 
         positive_int("records", records)
         replacing = Adjacency(adjacency) is Adjacency.REPLACE_ONE
@@ -170,7 +170,7 @@ class PrivateHoldout:
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """Two disjoint parts of the private records."""
-        from trainers.data.split import hold_out
+        from dpsweep.trainers.data.split import hold_out
 
         return hold_out(private, fraction=self.fraction, adjacency=adjacency, test=test)
 
@@ -245,7 +245,7 @@ class PublicTest:
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """All private records are trained on."""
-        from trainers.data.split import Split
+        from dpsweep.trainers.data.split import Split
 
         return Split(train=private, test=test)
 

@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from trainers.engines.fused import Fused
-from trainers.engines.gradients.supported_layers import Unsupported
-from trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 
 log = logging.getLogger("dpsweep.engine")
 
@@ -52,12 +52,12 @@ class Auto:
 
 def _opacus() -> Engine:
     """Only where it is needed: its import takes seconds."""
-    from trainers.engines.opacus import Opacus
+    from dpsweep.trainers.engines.opacus import Opacus
 
     return Opacus()
 
 
 def _vmap() -> Engine:
-    from trainers.engines.vmap import Vmap
+    from dpsweep.trainers.engines.vmap import Vmap
 
     return Vmap()

@@ -9,10 +9,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from trainers.engines.gradients.layer_gradients import DenseGradient
-from trainers.engines.gradients.micro_batches import packed
-from trainers.engines.gradients.parameters import as_rows, gradient_norms
-from trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.gradients.layer_gradients import DenseGradient
+from dpsweep.trainers.engines.gradients.micro_batches import packed
+from dpsweep.trainers.engines.gradients.parameters import as_rows, gradient_norms
+from dpsweep.trainers.engines.interface import Minibatch, Task
 
 Way: TypeAlias = Callable[[Tensor, Tensor], list[Tensor]]
 """The gradients [n, ...] by each parameter, of inputs and targets of n examples."""

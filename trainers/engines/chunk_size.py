@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trainers.engines.gradients.parameters import trainable
+from dpsweep.trainers.engines.gradients.parameters import trainable
 
 _CPU_FLOATS = 2**26
 _CUDA_FLOATS = 2**30

@@ -11,16 +11,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from trainers.declarations.losses import Loss
-from trainers.engines.chunk_size import fused_chunk
-from trainers.engines.gradients.backward_hooks import recording
-from trainers.engines.gradients.convolution import suits_channels_last
-from trainers.engines.gradients.layer_gradients import LayerGradient, joint_norms
-from trainers.engines.gradients.parameters import in_places, require_exact_products, trainable
-from trainers.engines.gradients.self_check import prove
-from trainers.engines.gradients.supported_layers import Unsupported, supported_layers
-from trainers.engines.interface import Minibatch, Task
-from trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.declarations.losses import Loss
+from dpsweep.trainers.engines.chunk_size import fused_chunk
+from dpsweep.trainers.engines.gradients.backward_hooks import recording
+from dpsweep.trainers.engines.gradients.convolution import suits_channels_last
+from dpsweep.trainers.engines.gradients.layer_gradients import LayerGradient, joint_norms
+from dpsweep.trainers.engines.gradients.parameters import in_places, require_exact_products, trainable
+from dpsweep.trainers.engines.gradients.self_check import prove
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported, supported_layers
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.methods.transforms import GradientTransform
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import hardshrink, pad
 
-from trainers.declarations.losses import CROSS_ENTROPY, Loss
-from trainers.engines.gradients.safe_norms import norms_along
-from trainers.methods.transforms import GradientTransform
-from trainers.models.tempered_sigmoid import TemperedSigmoid
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.gradients.safe_norms import norms_along
+from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.models.tempered_sigmoid import TemperedSigmoid
 
 ELEMENTWISE = (
     nn.Identity,
@@ -116,8 +116,8 @@ class Stack:
         """Adds each run's sum of transformed gradients to its row of `total` [K, P] in float64, for weights [K, P].
 
         Of the examples a run has those of which `there` [K, n] says so, or all. The law of
-        `trainers.methods.transforms` holds for each example and run; one whose gradient is not finite adds exactly
-        nothing.
+        `dpsweep.trainers.methods.transforms` holds for each example and run; one whose gradient is not finite adds
+        exactly nothing.
         """
         entered, left = self._pass(weights, examples.inputs, examples.targets)
         if len(self.layers) == 1 and self.affine[0].outputs == 1:

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from trainers.declarations.losses import Loss
-from trainers.engines.bounded_rows import bounded_sum
-from trainers.engines.chunk_size import automatic_chunk
-from trainers.engines.gradients.parameters import require_exact_products, trainable
-from trainers.engines.gradients.single_examples import PerExample, agrees, rows_alone
-from trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.declarations.losses import Loss
+from dpsweep.trainers.engines.bounded_rows import bounded_sum
+from dpsweep.trainers.engines.chunk_size import automatic_chunk
+from dpsweep.trainers.engines.gradients.parameters import require_exact_products, trainable
+from dpsweep.trainers.engines.gradients.single_examples import PerExample, agrees, rows_alone
+from dpsweep.trainers.engines.interface import Minibatch, Task
 
 log = logging.getLogger("dpsweep.engine")
 

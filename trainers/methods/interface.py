@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from trainers.declarations.lr_schedules import LearningRate
-from trainers.methods.transforms import GradientTransform
-from trainers.methods.updates import Update
+from dpsweep.trainers.declarations.lr_schedules import LearningRate
+from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.methods.updates import Update
 
 
 class Trainer(Protocol):

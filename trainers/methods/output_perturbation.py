@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from accounting.events.build import DpEvent, output_perturbation
-from accounting.guarantee import Adjacency
-from trainers.declarations.lr_schedules import Constant, LearningRate
-from trainers.methods.transforms import Clip
-from trainers.methods.updates import Sgd
-from trainers.validation import positive
+from dpsweep.accounting.events.build import DpEvent, output_perturbation
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
+from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.methods.updates import Sgd
+from dpsweep.trainers.validation import positive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from torch import nn
 
-from trainers.models.tempered_sigmoid import TemperedSigmoid
+from dpsweep.trainers.models.tempered_sigmoid import TemperedSigmoid
 
 _KINDS: Mapping[str, type[nn.Module]] = MappingProxyType(
     {"relu": nn.ReLU, "tanh": nn.Tanh, "tempered_sigmoid": TemperedSigmoid}

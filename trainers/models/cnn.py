@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from trainers.models.activations import make_activation
-from trainers.models.checks.image_inputs import require_image
+from dpsweep.trainers.models.activations import make_activation
+from dpsweep.trainers.models.checks.image_inputs import require_image
 
 _SMALLEST = 16
 

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from trainers.models.checks.modules import refuse_by_name, told
-from trainers.models.weights_file import tensors_of
-from trainers.pretrained_files import Pretrained
+from dpsweep.trainers.models.checks.modules import refuse_by_name, told
+from dpsweep.trainers.models.weights_file import tensors_of
+from dpsweep.trainers.pretrained_files import Pretrained
 
 
 def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from trainers.models.bert import Encoder
-from trainers.models.checks.probe_inputs import takes_quantities
+from dpsweep.trainers.models.bert import Encoder
+from dpsweep.trainers.models.checks.probe_inputs import takes_quantities
 
 if TYPE_CHECKING:
-    from trainers.data.text.vocabulary import Vocabulary
+    from dpsweep.trainers.data.text.vocabulary import Vocabulary
 
 
 def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:

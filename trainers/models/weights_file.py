@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.records.trial_result import MODEL_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

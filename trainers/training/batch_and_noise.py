@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from accounting.events.build import as_fixed_size_step, as_gaussian_step
-from trainers.declarations.batch_sampling import Sampler
-from trainers.noise import standard_normal
-from trainers.randomness import Streams
-from trainers.training.run import Drawn, Run
+from dpsweep.accounting.events.build import as_fixed_size_step, as_gaussian_step
+from dpsweep.trainers.declarations.batch_sampling import Sampler
+from dpsweep.trainers.noise import standard_normal
+from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.training.run import Drawn, Run
 
 _SPREAD = 2
 _KEY_BITS, _UNIT_BITS = 62, 28

@@ -28,12 +28,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accounting.errors import ContractBroken
-from accounting.events.build import compose, flatten, from_json, repeat, to_json
-from accounting.json_files import flush_folder
-from accounting.ledger.receipt import Receipt
-from accounting.records.step_log import Header, StepLog, remove_tensors
-from trainers.training.run import Drawn, Progress, Run
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events.build import compose, flatten, from_json, repeat, to_json
+from dpsweep.accounting.json_files import flush_folder
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
+from dpsweep.trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from trainers.data.records import Records
-from trainers.methods.output_perturbation import INEXACT, OutputPerturbation
-from trainers.noise import add_noise
-from trainers.randomness import Streams
-from trainers.training.run import BatchSizes, Journal, Outcome, Run
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
+from dpsweep.trainers.noise import add_noise
+from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.training.run import BatchSizes, Journal, Outcome, Run
 
 _ROUNDS, _SEARCH = 20, "strong_wolfe"
 

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from trainers.data.records import Records
-from trainers.declarations.augmentation import Augmentation
-from trainers.declarations.losses import CROSS_ENTROPY, Loss
-from trainers.engines.gradients.parameters import require_exact_products, trainable
-from trainers.engines.interface import Engine, Minibatch, Task
-from trainers.engines.stacked import Examples, Stack
-from trainers.methods.transforms import GradientTransform, side_by_side
-from trainers.training.batch_and_noise import Batch
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.augmentation import Augmentation
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.gradients.parameters import require_exact_products, trainable
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.engines.stacked import Examples, Stack
+from dpsweep.trainers.methods.transforms import GradientTransform, side_by_side
+from dpsweep.trainers.training.batch_and_noise import Batch
 
 if TYPE_CHECKING:
-    from trainers.data.units import Index
+    from dpsweep.trainers.data.units import Index
 
 _FLOATS = 2**18
 """Numbers that a stack has in work at a time for each layer: they should stay in a core's cache."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainers.declarations.losses import CROSS_ENTROPY, Loss
-from trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainers.data.records import Records
-    from trainers.data.split import Split
-    from trainers.methods.transforms import GradientTransform
+    from dpsweep.trainers.data.records import Records
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.methods.transforms import GradientTransform
 
 MOST = 10_000
 """Records of a kind that are looked at, the first ones: a curve should not take longer than the training."""

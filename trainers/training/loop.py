@@ -21,22 +21,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from accounting.events.build import compose, repeat
-from trainers.data.records import Records
-from trainers.declarations.batch_sampling import check_epochs
-from trainers.declarations.clip_schedules import noise_factor
-from trainers.engines.gradients.parameters import trainable
-from trainers.engines.interface import Engine
-from trainers.methods.projection import Projection
-from trainers.methods.updates import Directions
-from trainers.models.checks.modules import refuse_mixing
-from trainers.noise import Lattices
-from trainers.randomness import Streams
-from trainers.training.batch_and_noise import BatchAndNoise, Tally
-from trainers.training.gradient_sums import EngineSums, Sums
-from trainers.training.learning_curves import CurveRecorder
-from trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
-from trainers.training.weight_averaging import Averages
+from dpsweep.accounting.events.build import compose, repeat
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.batch_sampling import check_epochs
+from dpsweep.trainers.declarations.clip_schedules import noise_factor
+from dpsweep.trainers.engines.gradients.parameters import trainable
+from dpsweep.trainers.engines.interface import Engine
+from dpsweep.trainers.methods.projection import Projection
+from dpsweep.trainers.methods.updates import Directions
+from dpsweep.trainers.models.checks.modules import refuse_mixing
+from dpsweep.trainers.noise import Lattices
+from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.training.batch_and_noise import BatchAndNoise, Tally
+from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
+from dpsweep.trainers.training.learning_curves import CurveRecorder
+from dpsweep.trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
+from dpsweep.trainers.training.weight_averaging import Averages
 
 
 def train(
@@ -58,7 +58,7 @@ def train(
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
     bound)^2), and a projection where the method has one; `run.bounds` says which noise multiplier and bound it has. The
-    noisy sum is rounded to the lattice of `trainers.noise` before anything reads it.
+    noisy sum is rounded to the lattice of `dpsweep.trainers.noise` before anything reads it.
     Where the run wants an average, it is what `model` ends with. A run whose parameters cease to be finite stops there
     and is flagged, not raised. `should_stop` is asked after each step, or epoch; what was reached is kept then. `since`
     is where an earlier session left off: `streams` must be new.

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from accounting.events.build import DpEvent, compose, repeat
-from trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
-from trainers.declarations.clip_schedules import CONSTANT, noise_factors
-from trainers.methods.interface import Trainer, check_run
-from trainers.training.learning_curves import CurvePoint
-from trainers.validation import fraction, non_negative, positive_int
+from dpsweep.accounting.events.build import DpEvent, compose, repeat
+from dpsweep.trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
+from dpsweep.trainers.declarations.clip_schedules import CONSTANT, noise_factors
+from dpsweep.trainers.methods.interface import Trainer, check_run
+from dpsweep.trainers.training.learning_curves import CurvePoint
+from dpsweep.trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
-    from trainers.declarations.clip_schedules import BoundSchedule
-    from trainers.declarations.lr_schedules import LearningRate
+    from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
+    from dpsweep.trainers.declarations.lr_schedules import LearningRate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Progress:
     where the run wants one, `fixed` are the tensors that training leaves alone, `state` is the update rule's. `ran`
     counts every step or epoch that touched the records, lost ones too; `drawn`, the batches, `seconds` and
     `curve`, the looks by public records, are those of the steps that are not lost. `rounded` says whether all noise
-    was that of `trainers.noise`: False where an earlier version began the run.
+    was that of `dpsweep.trainers.noise`: False where an earlier version began the run.
     """
 
     weights: Tensor

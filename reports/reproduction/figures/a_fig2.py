@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.reproduction import learning_curves as learning
-from reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction import learning_curves as learning
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
 
 CLIPPED, NORMALIZED = learning.clipped("dpsgd"), learning.normalized("dpnsgd")
 

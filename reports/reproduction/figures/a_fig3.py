@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.reproduction import claims
-from reports.reproduction.finding import Reproduction, Trained, sheet
-from reports.reproduction.paired_heatmaps import heatmaps
-from reports.reproduction.tables.one_run import PRINTED
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.paired_heatmaps import heatmaps
+from dpsweep.reports.reproduction.tables.one_run import PRINTED
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:

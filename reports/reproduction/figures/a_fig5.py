@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.reproduction.finding import Reproduction, Trained
-from reports.reproduction.paired_heatmaps import make as pair
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.paired_heatmaps import make as pair
 
 
 def make(sweep: Sweep) -> Reproduction:

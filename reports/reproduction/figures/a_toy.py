@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.content.formatting import number
-from reports.figures.charts import Chart, Curve, charts
-from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.content.formatting import number
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 TAU = 1.0
 """tau_0, in whose units everything is: the example has no other scale."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from reports.figures.charts import Chart, Curve, charts
-from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from reports.reproduction.tables.honest_tuning import (
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.reproduction.tables.honest_tuning import (
     AffordableRow,
     BlowUpRow,
     StoppingRow,

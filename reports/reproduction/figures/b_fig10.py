@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Map, maps
-from reports.reproduction import claims
-from reports.reproduction.claims import STEPS
-from reports.reproduction.finding import Reproduction, Trained, sheet
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Map, maps
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.claims import STEPS
+from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:

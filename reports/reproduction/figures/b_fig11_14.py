@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.content.formatting import method_label, number
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Chart, Curve, charts
-from reports.figures.ridge import scores
-from reports.reproduction import claims
-from reports.reproduction.claims import STEPS
-from reports.reproduction.finding import Finding, Reproduction, Trained
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.formatting import method_label, number
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.ridge import scores
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.claims import STEPS
+from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 NOISE = "noise_multiplier"
 ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", "dpsgd"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.reproduction.finding import Reproduction, Trained
-from reports.reproduction.loss_maps import make as landscape
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.loss_maps import make as landscape
 
 
 def make(sweep: Sweep) -> Reproduction:

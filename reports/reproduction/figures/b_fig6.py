@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Chart, Curve, charts
-from reports.figures.ridge import LR, scores
-from reports.reproduction import claims
-from reports.reproduction.finding import Reproduction, Trained, sheet
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.ridge import LR, scores
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reports.figures.charts import Chart, Curve, charts
-from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from reports.reproduction.tables.honest_tuning import CandidatesRow, crossing, figure_9
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.reproduction.tables.honest_tuning import CandidatesRow, crossing, figure_9
 
 PRINTED = {5000: 14, 60_000: 26}
 """Candidates up to which the paper finds MA the cheaper one."""

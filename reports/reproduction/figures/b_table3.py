@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figures.charts import Chart, Curve, charts
-from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from reports.reproduction.tables.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.reproduction.tables.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
 
 CLOSE = 0.012
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figures.charts import Chart, Curve, charts
-from reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from reports.reproduction.tables.one_run import LectureRow, NoiseRow, lecture, noise_table
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.reproduction.tables.one_run import LectureRow, NoiseRow, lecture, noise_table
 
 TRUE_COST, SLACK = 0.0216, 46
 """What the theorem's noise costs under its own neighbours, by an independent calculation, and how much it leaves."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.content.formatting import number
-from reports.content.sweep_table import Sweep
-from reports.reproduction import momentum_and_decay as amended
-from reports.reproduction.claims import APART, points
-from reports.reproduction.finding import Finding, Reproduction, Trained
-from reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.formatting import number
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction import momentum_and_decay as amended
+from dpsweep.reports.reproduction.claims import APART, points
+from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
+from dpsweep.reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:

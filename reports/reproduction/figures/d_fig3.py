@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.figures.charts import Chart, Curve, charts
-from reports.figures.ridge import scores
-from reports.reproduction import claims
-from reports.reproduction.claims import MOMENTUM, STEPS
-from reports.reproduction.finding import Reproduction, Trained
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.ridge import scores
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.claims import MOMENTUM, STEPS
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.reproduction import momentum_and_decay as amended
-from reports.reproduction.finding import Reproduction, Trained
-from reports.reproduction.momentum_and_decay import BOTH
-from reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction import momentum_and_decay as amended
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.momentum_and_decay import BOTH
+from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.content.sweep_table import Sweep
-from reports.reproduction.figures.d_fig4 import panel
-from reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.reproduction.figures.d_fig4 import panel
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
 
 
 def make(sweep: Sweep) -> Reproduction:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from accounting.accountants.rdp import Conversion, Rdp
-from accounting.events.build import DpEvent, poisson_gaussian, random_stopping, repeat
-from accounting.guarantee import Adjacency
+from dpsweep.accounting.accountants.rdp import Conversion, Rdp
+from dpsweep.accounting.events.build import DpEvent, poisson_gaussian, random_stopping, repeat
+from dpsweep.accounting.guarantee import Adjacency
 
 BATCH, NOISE_MULTIPLIER, STEPS, DELTA, DELTA2 = 250, 4.0, 10_000, 1e-5, 1e-10
 TABLE_DELTA2 = 1e-20

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from accounting.accountants.classical import Classical, lecture_noise
-from accounting.accountants.gaussian_limit import gaussian_limit, proposition_e3
-from accounting.accountants.interface import Accountant
-from accounting.accountants.pld import Pld
-from accounting.accountants.rdp import Conversion, Rdp
-from accounting.events.build import (
+from dpsweep.accounting.accountants.classical import Classical, lecture_noise
+from dpsweep.accounting.accountants.gaussian_limit import gaussian_limit, proposition_e3
+from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Conversion, Rdp
+from dpsweep.accounting.events.build import (
     DpEvent,
     poisson_gaussian,
     repeat,
@@ -23,8 +23,8 @@ from accounting.events.build import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from accounting.guarantee import Adjacency
-from accounting.lower_bounds.lower_bound import lower_bound
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 
 RECORDS, BATCH, EPOCHS, DELTA = 50_000, 1000, 100, 1e-5
 RATE, STEPS = BATCH / RECORDS, EPOCHS * RECORDS // BATCH

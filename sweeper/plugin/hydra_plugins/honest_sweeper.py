@@ -49,9 +49,9 @@ class HonestSweeper(Sweeper):
         self.config = config
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Runs the verb; the outcome's exit code reaches the shell through `sweeper.__main__`."""
-        from sweeper.commands.sweep import Command, run
-        from sweeper.job.block_job import run_block
+        """Runs the verb; the outcome's exit code reaches the shell through `dpsweep.sweeper.__main__`."""
+        from dpsweep.sweeper.commands.sweep import Command, run
+        from dpsweep.sweeper.job.block_job import run_block
 
         if self.hydra_context is None or self.config is None:
             raise RuntimeError("Expected setup() before sweep().")

@@ -42,8 +42,8 @@ class ForkLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Runs these jobs; one that is lost is a failed one, and the others go on."""
-        from sweeper.coordinator.workers import cores, pool_size
-        from sweeper.launchers.fork_launcher import Jobs
+        from dpsweep.sweeper.coordinator.workers import cores, pool_size
+        from dpsweep.sweeper.launchers.fork_launcher import Jobs
 
         if self.hydra_context is None or self.config is None or self.task_function is None:
             raise RuntimeError("Expected setup() before launch().")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports.reproduction import momentum_and_decay as amended
-from reports.reproduction.figures.d_fig2 import constrained
-from reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
+from dpsweep.reports.reproduction import momentum_and_decay as amended
+from dpsweep.reports.reproduction.figures.d_fig2 import constrained
+from dpsweep.reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
 
 
 def rows(**scores: tuple[float, float]) -> pd.DataFrame:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import pytest
 
-from reports.content.sweep_table import State
-from reports.figures.ridge import CLIP, LR, exponent
-from reports.reproduction import claims
-from reports.reproduction.claims import MOMENTUM, REGULARIZER, STEPS
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.figures.ridge import CLIP, LR, exponent
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.claims import MOMENTUM, REGULARIZER, STEPS
 
 LRS, CLIPS = (0.01, 0.1, 1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
 Score = Callable[[float, float], float]

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from reports.reproduction.__main__ import main
-from reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
-from reports.reproduction.finding import Computed, Trained, find, known
-from reports.reproduction.tables.honest_tuning import (
+from dpsweep.reports.reproduction.__main__ import main
+from dpsweep.reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
+from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
+from dpsweep.reports.reproduction.tables.honest_tuning import (
     figure_1_affordable,
     figure_1_blow_up,
     figure_1_stopping,
     figure_9,
     table_3,
 )
-from reports.reproduction.tables.one_run import lecture, noise_table
+from dpsweep.reports.reproduction.tables.one_run import lecture, noise_table
 
 ROOT = Path(__file__).parents[3]
 
@@ -117,7 +117,7 @@ def test_every_figure_is_a_file_and_each_file_a_figure() -> None:
 
 def test_accounts_alone_import_no_torch_and_no_sweeper() -> None:
     check = (
-        "from reports.reproduction.finding import find, known\n"
+        "from dpsweep.reports.reproduction.finding import find, known\n"
         "for name in known(): find(name)\n"
         "import sys; print(*[name for name in ('torch', 'hydra', 'sweeper', 'trainers') if name in sys.modules])"
     )

@@ -8,8 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reports.reproduction.figures import a_toy
-from reports.reproduction.learning_curves import ACCURACY, LOSS, biased, clipped, flat_accuracy, fluctuates, normalized
+from dpsweep.reports.reproduction.figures import a_toy
+from dpsweep.reports.reproduction.learning_curves import (
+    ACCURACY,
+    LOSS,
+    biased,
+    clipped,
+    flat_accuracy,
+    fluctuates,
+    normalized,
+)
 
 
 def course(losses: Sequence[float], accuracies: Sequence[float] | None = None) -> pd.DataFrame:

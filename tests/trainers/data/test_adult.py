@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from trainers.data.files.official import Official
-from trainers.data.sets.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, complete_rows, encode
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.official import Official
+from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, complete_rows, encode
 
 if TYPE_CHECKING:
     from pathlib import Path

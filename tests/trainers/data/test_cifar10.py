@@ -14,9 +14,9 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput
-from trainers.data.files.official import Official
-from trainers.data.sets.cifar10 import TEST_BATCH, TRAIN_BATCHES, Cifar10, parse_batch
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.official import Official
+from dpsweep.trainers.data.sets.cifar10 import TEST_BATCH, TRAIN_BATCHES, Cifar10, parse_batch
 
 CONF = Path(__file__).parents[3] / "conf" / "dataset" / "cifar10.yaml"
 RNG = np.random.default_rng(0)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.files.official import Official
-from trainers.data.sets.covertype import COLUMNS, NUMBERS, WIDTH, Covertype
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.files.official import Official
+from dpsweep.trainers.data.sets.covertype import COLUMNS, NUMBERS, WIDTH, Covertype
 
 BOUNDS = dict.fromkeys(NUMBERS, (0.0, 100.0)) | {"vertical-distance-to-hydrology": (-50.0, 50.0)}
 COVERTYPE = Covertype(

@@ -17,12 +17,12 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.text.vocabulary import vocabulary_of
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from trainers.data.interface import DataSet
+    from dpsweep.trainers.data.interface import DataSet
 
 CONF = Path(__file__).parents[3] / "conf"
 OPEN: dict[str, Any] = {

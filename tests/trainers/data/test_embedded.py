@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.sets.embedded import EmbeddedImages, parse_table
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.sets.embedded import EmbeddedImages, parse_table
 
 DIGITS = EmbeddedImages(
     name="digits",

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.files.official import Official
-from trainers.data.sets.enron import Enron
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.files.official import Official
+from dpsweep.trainers.data.sets.enron import Enron
 
 ENRON = Enron(
     name="enron",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from trainers.data.sets.enron_mail import EnronMail
-from trainers.data.text.hashed_words import bucket
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.sets.enron_mail import EnronMail
+from dpsweep.trainers.data.text.hashed_words import bucket
 
 WIDTH = 256
 MAIL = EnronMail(

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from accounting.errors import BadInput
-from trainers.data.files.download import cache_folder, download
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.download import cache_folder, download
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.files.official import Official
-from trainers.data.sets.gisette import Gisette
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.files.official import Official
+from dpsweep.trainers.data.sets.gisette import Gisette
 
 FILES = {
     "GISETTE/gisette_train.data": "550 0 999 \n0 495 0 \n1 2 3 \n",

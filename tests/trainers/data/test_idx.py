@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from trainers.data.files.idx import IdxImages, parse_idx
-from trainers.data.files.official import Official
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.idx import IdxImages, parse_idx
+from dpsweep.trainers.data.files.official import Official
 
 if TYPE_CHECKING:
     from pathlib import Path

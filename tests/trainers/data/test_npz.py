@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from trainers.data.own.npz import Npz
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.own.npz import Npz
 
 NPZ = Npz(
     name="scans",

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from accounting.errors import BadInput
-from trainers.data.files.number_table import ANY, NumberFile
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.number_table import ANY, NumberFile
 
 VISITS = NumberFile(
     file="visits.csv",

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.files.official import Official
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.files.official import Official
 
 FILES = {"train.txt": b"one\ntwo\nthree\n" * 50, "test.txt": b"four\n" * 50}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainers.data.records import Records, Scaling
+from dpsweep.trainers.data.records import Records, Scaling
 
 
 def images() -> Records:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.guarantee import Adjacency
-from trainers.data.records import Records
-from trainers.data.split import Split, hold_out, holdout_mask
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import Split, hold_out, holdout_mask
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 GOLDEN = {ADD: [3, 5, 12], REPLACE: [2, 3]}

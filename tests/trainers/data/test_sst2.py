@@ -12,12 +12,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.files.official import Official
-from trainers.data.sets.sst2 import Sst2, Sst2Tokens
-from trainers.data.text.hashed_words import bucket, hashed_counts, words
-from trainers.data.text.vocabulary import padded
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.files.official import Official
+from dpsweep.trainers.data.sets.sst2 import Sst2, Sst2Tokens
+from dpsweep.trainers.data.text.hashed_words import bucket, hashed_counts, words
+from dpsweep.trainers.data.text.vocabulary import padded
 
 TRAIN = "sentence\tlabel\nhide new secretions \t0\n\"that loves , that loves THAT \t1\n's \t1\n"
 DEV = "sentence\tlabel\nhide\t1\n"

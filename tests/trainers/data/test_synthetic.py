@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 import torch
 
-from accounting.guarantee import Adjacency
-from trainers.data.sets.synthetic import LinearRegression
-from trainers.data.split import hold_out
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.sets.synthetic import LinearRegression
+from dpsweep.trainers.data.split import hold_out
 
 DATA = LinearRegression(
     name="regression",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.own.table import Table
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.own.table import Table
 
 HEADER = "patient,weight,ill,age,note"
 ROWS = ("P1,50,yes,18,a", "P2,95,no,90,b", 'P1,40,no,54,"x, y"', "P3, 150 ,yes,200,", "P1,60,yes,-5,c")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from accounting.errors import BadInput
-from trainers.data.own.torch_dataset import TorchDataset
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.own.torch_dataset import TorchDataset
 
 MODULE = """
 import numpy as np

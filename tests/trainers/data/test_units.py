@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.guarantee import Adjacency
-from trainers.data.records import Records
-from trainers.data.split import hold_out, holdout_mask
-from trainers.data.units import Units, by_unit
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import hold_out, holdout_mask
+from dpsweep.trainers.data.units import Units, by_unit
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 CAP = 3

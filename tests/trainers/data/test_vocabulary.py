@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from accounting.errors import BadInput
-from trainers.data.text.byte_pairs import LETTERS, BytePairs
-from trainers.data.text.vocabulary import Vocabulary
-from trainers.data.text.wordpiece import WordPiece
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.text.byte_pairs import LETTERS, BytePairs
+from dpsweep.trainers.data.text.vocabulary import Vocabulary
+from dpsweep.trainers.data.text.wordpiece import WordPiece
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "film", "##s", "##ing", "a", "cafe", "!", "fil", "\u4e2d"]
 MERGES = ["f i", "fi l", "fil m", "\u0120 film", "s !"]

@@ -10,8 +10,8 @@ import zlib
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

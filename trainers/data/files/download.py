@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 
 def cache_folder(name: str) -> Path:

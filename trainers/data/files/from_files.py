@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from trainers.data.interface import Declared
-from trainers.data.records import Records, Scaling
+from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from accounting.ledger.data_fingerprint import Content
-    from trainers.data.files.official import Official
+    from dpsweep.accounting.ledger.data_fingerprint import Content
+    from dpsweep.trainers.data.files.official import Official
 
     Arrays: TypeAlias = tuple[NDArray[np.generic], NDArray[np.int64]]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.own.columns import finite
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.own.columns import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

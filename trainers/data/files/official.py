@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accounting.errors import BadInput
-from trainers.data.files.checksums import read_contents, verify_contents
-from trainers.data.files.download import cache_folder, download
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.checksums import read_contents, verify_contents
+from dpsweep.trainers.data.files.download import cache_folder, download
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from accounting.ledger.data_fingerprint import Content
+    from dpsweep.accounting.ledger.data_fingerprint import Content
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.records import Records, Scaling
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from trainers.data.own.columns import Bounds
+    from dpsweep.trainers.data.own.columns import Bounds
 
 _BYTE = 255
 _ROWS = 4096

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.interface import Declared
-from trainers.data.own.bounded import bounded_records, check_features, check_labels, content_of
-from trainers.data.own.columns import public_pair
-from trainers.data.preprocessing import of_bounded_array
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.own.bounded import bounded_records, check_features, check_labels, content_of
+from dpsweep.trainers.data.own.columns import public_pair
+from dpsweep.trainers.data.preprocessing import of_bounded_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from accounting.ledger.data_fingerprint import Content
-    from trainers.data.preprocessing import Form
-    from trainers.data.records import Records
+    from dpsweep.accounting.ledger.data_fingerprint import Content
+    from dpsweep.trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.records import Records
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.interface import check_declaration
-from trainers.data.own.columns import Column, public_bounds
-from trainers.data.preprocessing import of_columns
-from trainers.data.records import Records
-from trainers.data.units import by_unit
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.interface import check_declaration
+from dpsweep.trainers.data.own.columns import Column, public_bounds
+from dpsweep.trainers.data.preprocessing import of_columns
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.units import by_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.preprocessing import Form
 
     Row = Sequence[str]
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.files.from_files import FromFiles
-from trainers.data.own.columns import Column, public_bounds
-from trainers.data.preprocessing import of_columns
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.from_files import FromFiles
+from dpsweep.trainers.data.own.columns import Column, public_bounds
+from dpsweep.trainers.data.preprocessing import of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from trainers.data.files.from_files import Arrays
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.preprocessing import Form
 
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 CATEGORIES: dict[str, tuple[str, ...]] = {

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.files.from_files import FromFiles
-from trainers.data.preprocessing import of_array
-from trainers.data.records import Scaling
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.from_files import FromFiles
+from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.records import Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from trainers.data.files.from_files import Arrays
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.preprocessing import Form
 
 TRAIN_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_BATCH = "test_batch"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainers.data.files.from_files import FromFiles
-from trainers.data.files.number_table import ANY, NumberFile
-from trainers.data.own.columns import public_bounds
-from trainers.data.preprocessing import of_columns
+from dpsweep.trainers.data.files.from_files import FromFiles
+from dpsweep.trainers.data.files.number_table import ANY, NumberFile
+from dpsweep.trainers.data.own.columns import public_bounds
+from dpsweep.trainers.data.preprocessing import of_columns
 
 if TYPE_CHECKING:
-    from trainers.data.files.from_files import Arrays
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.preprocessing import Form
 
 NUMBERS = (
     "elevation",

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.files.checksums import read_contents, verify_contents
-from trainers.data.interface import Declared
-from trainers.data.preprocessing import of_array
-from trainers.data.records import Records, Scaling
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.checksums import read_contents, verify_contents
+from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from accounting.ledger.data_fingerprint import Content
-    from trainers.data.preprocessing import Form
+    from dpsweep.accounting.ledger.data_fingerprint import Content
+    from dpsweep.trainers.data.preprocessing import Form
 
 
 @dataclass(frozen=True, kw_only=True)

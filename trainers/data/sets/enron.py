@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.files.from_files import FromFiles
-from trainers.data.files.number_table import ANY, NumberFile
-from trainers.data.preprocessing import of_array
-from trainers.data.records import Scaling
-from trainers.data.text.hashed_words import check_most
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.from_files import FromFiles
+from dpsweep.trainers.data.files.number_table import ANY, NumberFile
+from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.records import Scaling
+from dpsweep.trainers.data.text.hashed_words import check_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trainers.data.files.from_files import Arrays
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.preprocessing import Form
 
 FILE = "emails.csv"
 NAME, LABEL = "Email No.", "Prediction"

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.interface import Declared
-from trainers.data.preprocessing import of_words
-from trainers.data.records import Records, Scaling
-from trainers.data.text.hashed_words import check_most, hashed_counts
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.preprocessing import of_words
+from dpsweep.trainers.data.records import Records, Scaling
+from dpsweep.trainers.data.text.hashed_words import check_most, hashed_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.preprocessing import Form
 
 KINDS = ("ham", "spam")
 """The folders of wanted mails and of the others; a mail's label is its folder's place here."""

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.errors import BadInput
-from trainers.data.files.from_files import FromFiles
-from trainers.data.files.number_table import NumberFile
-from trainers.data.preprocessing import of_array
-from trainers.data.records import Scaling
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.from_files import FromFiles
+from dpsweep.trainers.data.files.number_table import NumberFile
+from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.records import Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from trainers.data.files.from_files import Arrays
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.preprocessing import Form
 
 LARGEST = 999
 """Features are whole numbers from 0 to this, by the format."""

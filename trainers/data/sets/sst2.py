@@ -10,12 +10,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accounting.errors import BadInput
-from trainers.data.files.from_files import FromFiles
-from trainers.data.own.columns import Column
-from trainers.data.preprocessing import of_tokens, of_words
-from trainers.data.records import Scaling
-from trainers.data.text.hashed_words import check_most, hashed_counts
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.files.from_files import FromFiles
+from dpsweep.trainers.data.own.columns import Column
+from dpsweep.trainers.data.preprocessing import of_tokens, of_words
+from dpsweep.trainers.data.records import Scaling
+from dpsweep.trainers.data.text.hashed_words import check_most, hashed_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from trainers.data.files.from_files import Arrays
-    from trainers.data.preprocessing import Form
-    from trainers.data.text.vocabulary import Vocabulary
+    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.text.vocabulary import Vocabulary
 
 PRIVATE_FILE, PUBLIC_FILE = "train.tsv", "dev.tsv"
 HEADER = ("sentence", "label")

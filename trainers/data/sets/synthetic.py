@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accounting.ledger.data_fingerprint import Content
-from trainers.data.interface import Declared
-from trainers.data.preprocessing import of_array
-from trainers.data.records import Records
-from trainers.validation import non_negative
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.validation import non_negative
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.preprocessing import Form
 
 
 @dataclass(frozen=True, kw_only=True)

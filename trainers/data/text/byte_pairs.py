@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from accounting.errors import BadInput
-from trainers.data.text.vocabulary import Letters, padded
-from trainers.pretrained_files import Published
-from trainers.validation import positive_int
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.text.vocabulary import Letters, padded
+from dpsweep.trainers.pretrained_files import Published
+from dpsweep.trainers.validation import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from trainers.data.interface import DataSet
+    from dpsweep.trainers.data.interface import DataSet
 
 
 class Vocabulary(Protocol):

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainers.declarations.losses import Loss
-from trainers.engines.gradients.layers import LAYERS
-from trainers.engines.gradients.supported_layers import Layer, Unsupported
+from dpsweep.trainers.declarations.losses import Loss
+from dpsweep.trainers.engines.gradients.layers import LAYERS
+from dpsweep.trainers.engines.gradients.supported_layers import Layer, Unsupported
 
 if TYPE_CHECKING:
-    from trainers.engines.gradients.layer_gradients import LayerGradient
+    from dpsweep.trainers.engines.gradients.layer_gradients import LayerGradient
 
 
 @dataclass(kw_only=True, eq=False)

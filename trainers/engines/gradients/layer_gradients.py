@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import hardshrink
 
-from trainers.engines.gradients.safe_norms import row_norms
+from dpsweep.trainers.engines.gradients.safe_norms import row_norms
 
 _WIDENED = 2**16
 """Numbers that are made float64 at a time."""

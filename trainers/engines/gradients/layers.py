@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.engines.gradients.convolution import weight_gradients
-from trainers.engines.gradients.layer_gradients import (
+from dpsweep.trainers.engines.gradients.convolution import weight_gradients
+from dpsweep.trainers.engines.gradients.layer_gradients import (
     DenseGradient,
     LayerGradient,
     OuterProductGradient,
     SparseGradient,
 )
-from trainers.models.weight_standardization import WeightStandardConv2d, pulled_back
+from dpsweep.trainers.models.weight_standardization import WeightStandardConv2d, pulled_back
 
 Trained = Collection[str]
 

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from trainers.declarations.losses import CROSS_ENTROPY, Loss
-from trainers.engines.gradients.backward_hooks import recording
-from trainers.engines.gradients.layer_gradients import DenseGradient, LayerGradient, joint_norms
-from trainers.engines.gradients.parameters import in_places, trainable
-from trainers.engines.gradients.supported_layers import Unsupported, supported_layers
-from trainers.models.checks.probe_inputs import draw_probes
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.gradients.backward_hooks import recording
+from dpsweep.trainers.engines.gradients.layer_gradients import DenseGradient, LayerGradient, joint_norms
+from dpsweep.trainers.engines.gradients.parameters import in_places, trainable
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported, supported_layers
+from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 _PROBES = 3
 _SEED = 20160701

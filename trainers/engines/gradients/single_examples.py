@@ -9,10 +9,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from trainers.declarations.losses import Loss
-from trainers.engines.gradients.parameters import as_rows, trainable
-from trainers.engines.gradients.self_check import moved
-from trainers.models.checks.probe_inputs import draw_probes
+from dpsweep.trainers.declarations.losses import Loss
+from dpsweep.trainers.engines.gradients.parameters import as_rows, trainable
+from dpsweep.trainers.engines.gradients.self_check import moved
+from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 PROBES = 3
 _SEED = 20160701

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from trainers.engines.gradients.layers import LAYERS
+from dpsweep.trainers.engines.gradients.layers import LAYERS
 
 _PARAMETERS = {"weight", "bias", "gain"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.dpsgd import DpSgd
 
 
 @dataclass(frozen=True, kw_only=True)

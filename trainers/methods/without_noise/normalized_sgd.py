@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainers.methods.dpnsgd import DpNsgd
+from dpsweep.trainers.methods.dpnsgd import DpNsgd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
-from trainers.models.checks.probe_inputs import draw_probes
+from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 _PROBES = 3
 _COMPANY_SCALES = (1.0, 10.0, 100.0)
