@@ -149,6 +149,7 @@ def test_a_sweep_is_charged_by_its_receipts_where_nobody_remembers(
     assert ledger.statement("digits").reserved == after.reserved
 
 
+@pytest.mark.long
 def test_a_sweep_whose_charge_is_remembered_is_not_charged_by_its_receipts_too(
     say: Callable[..., str], program: Program, ledger: Ledger
 ) -> None:

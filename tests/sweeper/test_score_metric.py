@@ -138,6 +138,7 @@ def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger
     assert len(ledger.statement("digits").charges) == 1
 
 
+@pytest.mark.long
 def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
     program: Program, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
             assert re.search(rf"{name} of 'yes':? \d+\.\d % \(95 %: \d", text)
 
 
+@pytest.mark.long
 @SEARCHES
 def test_a_search_that_hides_its_losers_by_patients_names_its_positive_class(
     program: Program, ledger: Ledger, tmp_path: Path

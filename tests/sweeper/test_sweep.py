@@ -419,6 +419,7 @@ def test_a_second_coordinator_is_refused_in_whichever_folder(
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.long
 def test_a_ledger_on_a_server_serves_a_sweep(program: Program, environment: dict[str, str], server: Server) -> None:
     environment["DPSWEEP_LEDGER"] = server.place().address
     folder = folder_of(program(*TWO))
