@@ -73,12 +73,10 @@ def truncated_directions(
         return whole
     drawn = float(stats.binom.sf(largest_batch, records, rate)) * largest_batch / records / full
     cut, _ = directions(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
-    full = min(1.0, full * (1 + ROUNDING))
+    most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
 
     def mixed(one: Direction) -> Direction:
-        return Direction(
-            curve=lambda at: (1 - full) * one.curve(at) + full * cut.curve(at), reach=max(one.reach, cut.reach)
-        )
+        return Direction(curve=lambda at: rest * one.curve(at) + most * cut.curve(at), reach=max(one.reach, cut.reach))
 
     return mixed(whole[0]), mixed(whole[1])
 

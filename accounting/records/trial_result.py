@@ -35,9 +35,10 @@ class TrialResult:
     `score` is {"value", "low", "high"} in [0, 1], None where the attempt failed; of some metrics also {"also": {name:
     {"value", "low", "high"}}}, what the same counts tell besides. `event` is the realised training event
     in `events.to_json`'s form, None where the attempt failed before it could say. `curator` holds facts that no price
-    covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, and `curve`, a list of what was
-    measured by public records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public
-    also "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
+    covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, `empty`, the parts of the
+    private records in which there are none, "train" or "holdout", and `curve`, a list of what was measured by public
+    records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public also
+    "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
     `parameters` is how many numbers a step of the model's training released, None where an earlier version trained it,
     or began to: then its noise was no such as `dpsweep.accounting.floating_point` speaks of. `counts` is how many its
     score released.

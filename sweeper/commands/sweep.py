@@ -35,6 +35,7 @@ from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
 from dpsweep.sweeper.coordinator.admission import Retry, open_account, raised_since
 from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
+from dpsweep.sweeper.coordinator.empty_parts import warnings_of
 from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
 from dpsweep.sweeper.coordinator.runner import Runner, results
 from dpsweep.sweeper.coordinator.signals import graceful, same_command
@@ -49,7 +50,6 @@ from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
 from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
 from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
-from dpsweep.sweeper.preflight.record_counts import refuse_no_records
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -147,8 +147,6 @@ def _sweep(command: Command, priced: PricedPlan, ledger: Ledger, folder: SweepFo
     plan = priced.plan
     _check_study(command, plan, folder)
     contents, per_step = _preflight(priced, command)
-    if not _charged(plan) and (said := refuse_no_records(plan, _data(command))):
-        print(said, file=sys.stderr)
     seconds = _seconds(plan, per_step, command)
     ledger.verify()
     pricelist.show(priced, _statement(plan), seconds, _where(command))
@@ -191,6 +189,8 @@ def _report(
         _speeds(command).record(work.runs, found)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     page = write_report(folder.root, ledger)
+    for warning in warnings_of(found, plan.account):
+        print(warning, file=sys.stderr)
     if troubled := len(where.failed) + len(where.killed):
         losses = work.losses.format(folder=folder.trials)
         print(f"{troubled} of {work.total} {losses}", file=sys.stderr)

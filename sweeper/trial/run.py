@@ -122,6 +122,12 @@ def _log_no_records(group: Sequence[_Ready], data: Split) -> None:
             one.session.log.warning("no record is trained on: the weights are noise alone")
 
 
+def _empty(data: Split) -> list[str]:
+    """The parts of the private records, "train" and "holdout", in which there are none."""
+    parts = {"train": data.train, "holdout": data.holdout}
+    return [name for name, part in parts.items() if part is not None and not part.available]
+
+
 def _end(session: Session, result: TrialResult) -> None:
     """Writes how it ended, after which nobody goes on."""
     (session.place.files / "progress").unlink(missing_ok=True)
@@ -284,7 +290,7 @@ def _finish(
         event=events.to_json(outcome.event),
         steps=outcome.steps,
         seconds=outcome.seconds,
-        curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve)},
+        curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve), "empty": _empty(data)},
         parameters=_released(one.model) if outcome.rounded else None,
         counts=noisy_counts(declaration.score, declaration.dataset.classes),
     )

@@ -40,6 +40,20 @@ class Counting(nn.Module):
         return values
 
 
+class Averaging(nn.Module):
+    """A layer that keeps the mean of what it saw in a frozen parameter, while it trains or while it does not."""
+
+    def __init__(self, *, training: bool) -> None:
+        super().__init__()
+        self.when = training
+        self.mean = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.training == self.when:
+            self.mean.copy_(values.detach().mean(dim=0))
+        return values
+
+
 def model(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
 
@@ -95,9 +109,10 @@ def test_layers_that_mix_in_any_other_way_are_found_out(function) -> None:
         refuse_mixing(build(lambda: model(Layer(function)), 1), (4,))
 
 
-def test_statistics_are_found_out() -> None:
+@pytest.mark.parametrize("layer", [Counting(), Averaging(training=True), Averaging(training=False)])
+def test_statistics_are_found_out(layer) -> None:
     with pytest.raises(ValueError, match=r"^Expected model=Sequential to keep no statistics of its inputs.$"):
-        refuse_mixing(model(Counting()), (4,))
+        refuse_mixing(model(layer), (4,))
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.AlphaDropout(), nn.RReLU()])

@@ -3,8 +3,9 @@ trial's.
 
 Clipping bounds a record's influence only if example i's loss depends on example i alone. Layers known to
 break that are refused by name. Everything else is probed with random inputs, never with data: changing or
-differentiating by one example must leave the others' outputs as they are, and a pass must change neither the
-model's buffers nor torch's global generator. Words cannot be differentiated by; they are changed alone.
+differentiating by one example must leave the others' outputs as they are, and a pass, in training or in
+evaluation, must change neither the model's parameters and buffers nor torch's global generator. Words cannot be
+differentiated by; they are changed alone.
 """
 
 from __future__ import annotations
@@ -29,20 +30,28 @@ _ALONE = "to treat every example on its own"
 
 
 def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless `model` treats each example of a batch on its own, in training mode.
+    """Raises ValueError unless `model` treats each example of a batch on its own, in training and in evaluation.
 
     The model and torch's global generator are left as they were.
     """
     refuse_by_name(model)
     twin = _twin(model)
-    state, buffers = torch.get_rng_state(), [buffer.clone() for buffer in twin.buffers()]
+    state, before = torch.get_rng_state(), _copies(twin)
     try:
-        _probe(twin, example_shape)
+        for mode in (True, False):
+            _probe(twin.train(mode), example_shape)
         _require(torch.equal(state, torch.get_rng_state()), model, "to draw nothing from torch's global generator")
     finally:
         torch.set_rng_state(state)
-    unchanged = all(torch.equal(old, new) for old, new in zip(buffers, twin.buffers(), strict=True))
+    after = _copies(twin)
+    unchanged = before.keys() == after.keys() and all(torch.equal(after[name], old) for name, old in before.items())
     _require(unchanged, model, "to keep no statistics of its inputs")
+
+
+def _copies(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers as they are now, also those that no state_dict holds."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach().clone() for name, tensor in named}
 
 
 def refuse_by_name(model: nn.Module) -> None:

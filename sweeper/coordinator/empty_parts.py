@@ -1,0 +1,31 @@
+"""Warns the curator of a sweep that read no records: a wrong file costs budget and trains on noise.
+
+Where a record may be added or removed, how many there are is private, and nothing before the charge depends on it. The
+jobs that read the records say in their results which part was empty, among the facts that never leave the curator's
+folder, and the coordinator says it on the terminal. What always holds: no page, ledger line or released file depends
+on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dpsweep.accounting.records.trial_result import TrialResult
+
+EMPTY, TRAIN, HOLDOUT = "empty", "train", "holdout"
+"""The fact of a result, and the parts of a split that it may name."""
+
+
+def warnings_of(results: Iterable[TrialResult], account: str) -> Iterator[str]:
+    """A sentence for each part of the data that had no record, for the curator alone."""
+    empty = {str(part) for result in results for part in result.curator.get(EMPTY, ())}
+    if TRAIN in empty:
+        yield (
+            f"No record of {account} was there to train on, so every model of this sweep is noise alone: look at its "
+            "file. Keep this to yourself, since how many records there are is private."
+        )
+    if HOLDOUT in empty:
+        yield (
+            f"No record of {account} is held out, so every score of this sweep is noise alone. Keep this to yourself: "
+            "how many records there are is private."
+        )
