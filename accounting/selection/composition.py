@@ -8,7 +8,7 @@ from random import Random
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, require_points, require_share
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, require_points, require_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,11 @@ class Composition:
     def discloses(self) -> frozenset[Disclosure]:
         """Everything: each run is paid for in full."""
         return frozenset(Disclosure)
+
+    @property
+    def execution(self) -> Execution:
+        """Every point once, or the points that a sampler proposes."""
+        return Execution.EVERY_POINT
 
     def check(self, search: Search) -> None:
         """Every search: proposals and pruning only read what was paid for."""

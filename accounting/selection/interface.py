@@ -4,6 +4,7 @@ All honesty of a sweep comes from keeping the three answers together. Planner, r
 of them knows one by name. What holds for every rule:
 
 * `event` prices the whole search, including whatever `draw` may choose; it never depends on what was drawn.
+* `execution` declares what running a plan under the rule means. What runs is compared with the plan's event, too.
 * `discloses` lists all that may leave the curator's hands. What is not listed is not covered by the price.
 * `draw` takes its randomness from the generator it is given, and is stored before the first run. What was drawn is
   never drawn again, extended or cut short: a try that died stays a try, and scores worst.
@@ -38,6 +39,14 @@ class Disclosure(StrEnum):
 
 THE_WINNER = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
 """What a rule that hides losers may show."""
+
+
+class Execution(StrEnum):
+    """How a plan is executed."""
+
+    EVERY_POINT = "every point once"
+    PROPOSED = "points that a sampler proposes from the scores so far"
+    DRAWN_TRIES = "the tries of a secret draw"
 
 
 class Proposals(StrEnum):
@@ -126,6 +135,14 @@ class SelectionRule(Protocol):
     @property
     def discloses(self) -> frozenset[Disclosure]:
         """All that the price covers the release of."""
+        ...
+
+    @property
+    def execution(self) -> Execution | None:
+        """How a plan under this rule is executed where its event pays for that; None where plans are only priced.
+
+        A rule declares `EVERY_POINT` or `DRAWN_TRIES`; `EVERY_POINT` becomes `PROPOSED` where a plan has a sampler.
+        """
         ...
 
     def check(self, search: Search) -> None:

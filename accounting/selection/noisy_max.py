@@ -12,6 +12,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
+    Execution,
     Search,
     refuse_unless_fixed,
     require_number,
@@ -45,6 +46,11 @@ class NoisyMax:
     def discloses(self) -> frozenset[Disclosure]:
         """The winner without its score."""
         return frozenset({Disclosure.WINNER})
+
+    @property
+    def execution(self) -> Execution:
+        """Every point once. No noise is added to scores yet, so a plan runs only where its scores are public."""
+        return Execution.EVERY_POINT
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that nothing was paid for."""

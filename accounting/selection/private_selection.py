@@ -13,6 +13,7 @@ from dpsweep.accounting.selection.interface import (
     THE_WINNER,
     Disclosure,
     Draw,
+    Execution,
     Search,
     chance_by,
     of_both_parts,
@@ -64,6 +65,11 @@ class PrivateSelection:
     def discloses(self) -> frozenset[Disclosure]:
         """The winner and its score."""
         return THE_WINNER
+
+    @property
+    def execution(self) -> Execution:
+        """The tries of a secret draw."""
+        return Execution.DRAWN_TRIES
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning."""
@@ -122,6 +128,11 @@ class PoissonSelection:
     def discloses(self) -> frozenset[Disclosure]:
         """The winner and its score."""
         return THE_WINNER
+
+    @property
+    def execution(self) -> Execution:
+        """The tries of a secret draw."""
+        return Execution.DRAWN_TRIES
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning."""

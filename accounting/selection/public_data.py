@@ -35,6 +35,11 @@ class Public:
         """Everything: it is public already."""
         return frozenset(Disclosure)
 
+    @property
+    def execution(self) -> None:
+        """None: a search on the public data set is a sweep of its own."""
+        return None
+
     def check(self, search: Search) -> None:
         """Every search."""
 

@@ -15,6 +15,7 @@ from dpsweep.accounting.selection.interface import (
     THE_WINNER,
     Disclosure,
     Draw,
+    Execution,
     Search,
     chance_by,
     of_both_parts,
@@ -59,6 +60,11 @@ class RandomStopping:
     def discloses(self) -> frozenset[Disclosure]:
         """The winner and its score."""
         return THE_WINNER
+
+    @property
+    def execution(self) -> Execution:
+        """The tries of a secret draw."""
+        return Execution.DRAWN_TRIES
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning."""

@@ -62,6 +62,11 @@ class Subsampled:
         """What the rule on the part shows."""
         return self.rule.discloses
 
+    @property
+    def execution(self) -> None:
+        """None: the search on a part is priced only."""
+        return None
+
     def check(self, search: Search) -> None:
         """Refuses what the rule on the part refuses."""
         self.rule.check(search)

@@ -14,6 +14,7 @@ from dpsweep.accounting.selection.interface import (
     THE_WINNER,
     Disclosure,
     Draw,
+    Execution,
     Search,
     chance_by,
     of_both_parts,
@@ -62,6 +63,11 @@ class Threshold:
     def discloses(self) -> frozenset[Disclosure]:
         """The winner and its score."""
         return THE_WINNER
+
+    @property
+    def execution(self) -> Execution:
+        """The tries of a secret draw."""
+        return Execution.DRAWN_TRIES
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning."""

@@ -29,9 +29,11 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, St
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
+    Execution,
     Proposals,
     Search,
     SelectionRule,
@@ -141,6 +143,12 @@ def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() 
     assert Composition().discloses == Public(data="mnist").discloses == frozenset(Disclosure)
     assert NESTED[0].discloses == PrivateSelection().discloses
     assert NESTED[1].discloses == frozenset(Disclosure)
+
+
+def test_rules_that_hide_draw_their_tries_and_rules_of_two_phases_are_only_priced() -> None:
+    assert {rule.execution for rule in HIDING} == {Execution.DRAWN_TRIES}
+    assert Composition().execution is Execution.EVERY_POINT
+    assert {rule.execution for rule in [*NESTED, Final(rule=Composition()), Public(data="mnist")]} == {None}
 
 
 @pytest.mark.parametrize("rule", [*HIDING, NoisyMax(noise_scale=1.0), NESTED[0]], ids=str)
