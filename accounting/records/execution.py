@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.types import SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.events.types import ThresholdDpEvent
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.execution import pays_for_execution, search_event
+from dpsweep.accounting.selection.execution import pays_for_execution, search_paid_by
 from dpsweep.accounting.selection.interface import Draw, Execution, Proposals, Search, rule_from_config
 from dpsweep.accounting.validation import DAMAGE, in_short, text, whole
 
@@ -64,13 +64,14 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 
 def check_draw(plan: Plan, draw: Draw) -> Draw:
     """The same draw; raises `BadInput` where the plan's event does not pay for such a one."""
-    search = search_event(plan.event, [trial.event for trial in plan.trials])
+    search = search_paid_by(plan.event, [trial.event for trial in plan.trials])
     rule, points = rule_from_config(plan.rule).name, range(len(plan.trials))
-    limit = None if search is None else search.limit if isinstance(search, SelectionDpEvent) else search.tries.limit
+    limit = None if search is None else search.limit
+    first_good = search is not None and isinstance(search.event, ThresholdDpEvent)
     for condition, holds in (
         ("pay for a search", search is not None),
         ("compare scores as they are", not draw.handicaps),
-        ("have a threshold if its event has one", (draw.threshold is None) != isinstance(search, ThresholdDpEvent)),
+        ("have a threshold if its event has one", (draw.threshold is not None) == first_good),
         (f"try points of {points}", all(point in points for point in draw.tries)),
         (f"make at most {limit} tries", limit is None or len(draw.tries) <= limit),
     ):

@@ -11,11 +11,9 @@ from dataclasses import replace
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.hidden_search import HiddenSearch, SearchEvent
 from dpsweep.accounting.selection.interface import THE_WINNER, Execution, SelectionRule
-
-SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
 
 
 def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
@@ -33,29 +31,29 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
         case Execution.EVERY_POINT:
             return _is_composition(event, points)
         case Execution.DRAWN_TRIES:
-            return rule.discloses <= THE_WINNER and search_event(event, points) is not None
+            return rule.discloses <= THE_WINNER and search_paid_by(event, points) is not None
         case _:
             return False
 
 
-def search_event(event: PlanEvent, points: Sequence[PlanEvent]) -> SearchEvent | None:
-    """The search, by one law for all records, for the best of tries as dear as the worst point; else None."""
+def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
+    """The search, by one law for all records, over tries as dear as the worst point; None where the event is none."""
     parts = {"training": [point.training for point in points]}
     if scored := [point.validation for point in points if point.validation is not None]:
         parts["validation"] = scored
     if event.parts.keys() != parts.keys():
         return None
     searches = [_search(event.parts[name], runs) for name, runs in parts.items()]
-    laws = [None if search is None else replace(search, event=events.nothing()) for search in searches]
-    return searches[0] if all(law == laws[0] for law in laws) else None
+    return searches[0] if all(search == searches[0] for search in searches) else None
 
 
-def _search(event: DpEvent, runs: Sequence[DpEvent]) -> SearchEvent | None:
+def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
     leaves = events.flatten(event)
     if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
         return None
     leaf = leaves[0][0]
-    return leaf if events.same(leaf.event, events.worst(runs)) else None
+    same = events.same(leaf.event, events.worst(runs))
+    return HiddenSearch(event=replace(leaf, event=events.nothing())) if same else None
 
 
 def _is_composition(event: PlanEvent, points: Sequence[PlanEvent]) -> bool:

@@ -15,15 +15,14 @@ of them knows one by name. What holds for every rule:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import Any, Protocol
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, worst
-from dpsweep.accounting.events.trial_counts import Tries, chance_of_best
+from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.names.stored_classes import build_own, written_name
 from dpsweep.accounting.validation import whole
 
@@ -202,26 +201,6 @@ def refuse_sharing(rule: str, search: Search) -> None:
             f"Expected subsample=shared to be independent: {rule} is a theorem about tries that are independent, and "
             "runs on the same subsamples are not. Choose tuning=composition."
         )
-
-
-def of_both_parts(trials: Sequence[PlanEvent], searched: Callable[[DpEvent], DpEvent]) -> PlanEvent:
-    """`searched` of the worst point, for the training records and, where scores are private, the held-out ones."""
-    require_points(len(trials))
-    scored = [trial.validation for trial in trials if trial.validation is not None]
-    return PlanEvent(
-        training=searched(worst(trial.training for trial in trials)),
-        validation=searched(worst(scored)) if scored else None,
-    )
-
-
-def uniform_tries(count: int, n_points: int, rng: Random) -> tuple[int, ...]:
-    """Independent draws with replacement: what every theorem about hidden losers asks for."""
-    return tuple(rng.randrange(n_points) for _ in range(count))
-
-
-def chance_by(tries: Tries, n_points: int, share: float) -> float:
-    """The chance of uniform tries, so many by law, to meet one of the best `share` of `n_points`, at least of one."""
-    return chance_of_best(tries, best_points(n_points, share) / n_points)
 
 
 def best_points(n_points: int, share: float) -> int:

@@ -29,7 +29,9 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, St
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.execution import search_paid_by
 from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.hidden_search import HiddenSearchRule
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
@@ -51,7 +53,7 @@ ADD = Adjacency.ADD_OR_REMOVE_ONE
 DELTA = 1e-5
 CONF = Path(__file__).parents[2] / "conf" / "tuning"
 
-HIDING: list[SelectionRule] = [
+HIDING: list[HiddenSearchRule] = [
     RandomStopping(delta=DELTA),
     RandomStopping(gamma=0.3, delta=DELTA, delta2=1e-7),
     Threshold(threshold=0.9, delta=DELTA),
@@ -216,8 +218,8 @@ def test_defaults_follow_the_number_of_points() -> None:
     threshold = Threshold(threshold=0.9, delta=DELTA).event(trials).training
     assert isinstance(threshold, ThresholdDpEvent)
     assert threshold.tries.gamma == 1 / 20
-    assert PrivateSelection().tries(20) == NegativeBinomial.with_mean(eta=1.0, mean=20.0)
-    assert PoissonSelection().tries(20) == Poisson(mean=20.0)
+    assert PrivateSelection().search(20).law == NegativeBinomial.with_mean(eta=1.0, mean=20.0)
+    assert PoissonSelection().search(20).law == Poisson(mean=20.0)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
@@ -364,3 +366,15 @@ def test_a_rule_within_a_rule_is_built() -> None:
     assert rule_from_config(form) == Subsampled(rate=0.1, rule=PrivateSelection(eta=0.0), train_on=TrainOn.ALL)
     with pytest.raises(BadInput, match="to name a selection rule"):
         rule_from_config({**form, "rule": {**inner, "eta": -2.0}})
+
+
+@pytest.mark.parametrize("rule", HIDING, ids=str)
+def test_a_plan_that_pays_for_a_hidden_search_says_which(rule: HiddenSearchRule) -> None:
+    trials = [trial(2.0), trial(3.0)]
+    search = rule.search(2)
+    paid_for = search_paid_by(rule.event(trials), trials)
+    assert paid_for is not None
+    assert (paid_for.law, paid_for.limit) == (search.law, search.limit)
+    assert rule.expected_tries(2) == search.law.mean
+    assert rule.draw(2, Random(3)) == search.draw(2, Random(3))
+    assert rule.event(trials) == search.over(trials)
