@@ -21,7 +21,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Ended
+from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names import tags
 from dpsweep.accounting.pricing.panel import Panel
