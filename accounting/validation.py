@@ -38,13 +38,6 @@ def in_short(cause: BaseException) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def whole(name: str, value: object, least: int = 0) -> int:
-    """The value, where it is a whole number of at least so much; raises `ValueError` elsewhere."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"Expected {name}={value!r} to be an integer >= {least}.")
-    return value
-
-
 def text(name: str, value: object) -> str:
     """The value, where it is text; raises `ValueError` elsewhere."""
     if not isinstance(value, str):

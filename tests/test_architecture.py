@@ -22,6 +22,7 @@ MAY_IMPORT = {
 }
 ROOMS = (
     "accounting/errors",
+    "accounting/numbers",
     "accounting/floating_point",
     "accounting/json_files",
     "accounting/names",
@@ -41,7 +42,6 @@ ROOMS = (
     "trainers/noise",
     "trainers/pretrained_files",
     "trainers/randomness",
-    "trainers/validation",
     "trainers/data/text",
     "trainers/data",
     "trainers/data/own",

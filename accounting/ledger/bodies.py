@@ -23,7 +23,8 @@ from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.charge_bodies import Charged, Restored, Spending, SpentOutside
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Policy, policy_from_config, policy_to_json
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
-from dpsweep.accounting.validation import as_written, mapping, text, whole
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.validation import as_written, mapping, text
 
 
 class Body(Protocol):

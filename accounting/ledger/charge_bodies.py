@@ -17,7 +17,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.composition_policy import stored_amount
-from dpsweep.accounting.validation import as_written, mapping, text, texts, truth, whole
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.validation import as_written, mapping, text, texts, truth
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
 from dpsweep.accounting.json_files import flush_folder, write_json
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
-from dpsweep.accounting.validation import DAMAGE, text, whole
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.validation import DAMAGE, text
 
 RECEIPT_FILE = "receipt.json"
 

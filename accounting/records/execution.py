@@ -23,11 +23,12 @@ from dpsweep.accounting.events.types import ThresholdDpEvent
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.execution import pays_for_execution, search_paid_by
 from dpsweep.accounting.selection.interface import Draw, Execution, Proposals, Search, rule_from_config
-from dpsweep.accounting.validation import DAMAGE, in_short, text, whole
+from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 DRAW = "draw"
 """The key of a try's place in the draw, in its configuration."""

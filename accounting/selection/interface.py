@@ -21,10 +21,10 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Protocol
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.names.stored_classes import build_own, written_name
-from dpsweep.accounting.validation import whole
 
 
 class Disclosure(StrEnum):
@@ -117,7 +117,7 @@ class Draw:
     def from_json(cls, form: Mapping[str, Any]) -> Draw:
         """Reads `to_json`'s form."""
         return cls(
-            tries=tuple(whole("tries", point) for point in form["tries"]),
+            tries=tuple(numbers.whole("tries", point) for point in form["tries"]),
             threshold=None if form.get("threshold") is None else float(form["threshold"]),
             handicaps=tuple(form.get("handicaps", ())),
         )
@@ -210,31 +210,10 @@ def best_points(n_points: int, share: float) -> int:
     (2, 1, 3)
     """
     require_points(n_points)
-    require_share("share", share)
+    numbers.share("share", share)
     return max(1, math.ceil(share * n_points - 1e-9))
 
 
 def require_points(n_points: int) -> None:
     """Raises unless there is something to choose from."""
-    require_count("n_points", n_points)
-
-
-def require_count(name: str, value: int) -> None:
-    """Raises unless a rule's parameter is a whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"Expected {name}={value!r} to be an integer.")
-    if value < 1:
-        raise ValueError(f"Expected {name}={value} >= 1.")
-
-
-def require_share(name: str, value: float) -> None:
-    """Raises unless a rule's parameter is in (0, 1]."""
-    require_number(name, value, above=0, below=1, top=True)
-
-
-def require_number(name: str, value: float, *, above: float, below: float = math.inf, top: bool = False) -> None:
-    """Raises unless a rule's parameter is a number in (above, below), with its `top` where that counts."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"Expected {name}={value!r} to be a number.")
-    if not (above < value < below or (top and value == below)):
-        raise ValueError(f"Expected {name}={value} in ({above:g}, {below:g}{']' if top else ')'}.")
+    numbers.positive_int("n_points", n_points)

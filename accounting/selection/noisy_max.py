@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.interface import (
@@ -15,9 +16,7 @@ from dpsweep.accounting.selection.interface import (
     Execution,
     Search,
     refuse_unless_fixed,
-    require_number,
     require_points,
-    require_share,
 )
 
 
@@ -35,7 +34,7 @@ class NoisyMax:
     noise_scale: float
 
     def __post_init__(self) -> None:
-        require_number("noise_scale", self.noise_scale, above=0)
+        numbers.between("noise_scale", self.noise_scale, above=0)
 
     @property
     def name(self) -> str:
@@ -63,7 +62,7 @@ class NoisyMax:
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
         require_points(n_points)
-        require_share("share", share)
+        numbers.share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:

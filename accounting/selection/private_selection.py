@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
-from dpsweep.accounting.selection.interface import require_count, require_number, require_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,15 @@ class PrivateSelection(HiddenSearchRule):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        require_number("eta", self.eta, above=-1)
+        numbers.between("eta", self.eta, above=-1)
         if self.mean is not None and self.gamma is not None:
             raise ValueError(f"Expected either mean={self.mean} or gamma={self.gamma}: one decides the other.")
         if self.mean is not None:
-            require_number("mean", self.mean, above=0)
+            numbers.between("mean", self.mean, above=0)
         if self.gamma is not None:
-            require_share("gamma", self.gamma)
+            numbers.share("gamma", self.gamma)
         if self.limit is not None:
-            require_count("limit", self.limit)
+            numbers.positive_int("limit", self.limit)
         self.search(1)
 
     @property
@@ -70,9 +70,9 @@ class PoissonSelection(HiddenSearchRule):
 
     def __post_init__(self) -> None:
         if self.mean is not None:
-            require_number("mean", self.mean, above=0)
+            numbers.between("mean", self.mean, above=0)
         if self.limit is not None:
-            require_count("limit", self.limit)
+            numbers.positive_int("limit", self.limit)
 
     @property
     def name(self) -> str:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
-from dpsweep.accounting.selection.interface import require_number, require_share
 
 _ROUNDING = 1e-12
 
@@ -29,11 +29,11 @@ class RandomStopping(HiddenSearchRule):
     delta2: float | None = None
 
     def __post_init__(self) -> None:
-        require_number("delta", self.delta, above=0, below=1)
+        numbers.between("delta", self.delta, above=0, below=1)
         if self.gamma is not None:
-            require_share("gamma", self.gamma)
+            numbers.share("gamma", self.gamma)
         if self.delta2 is not None:
-            require_number("delta2", self.delta2, above=0, below=self.delta)
+            numbers.between("delta2", self.delta2, above=0, below=self.delta)
 
     @property
     def name(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
-from dpsweep.accounting.selection.interface import require_count, require_number, require_share
 
 NEGLIGIBLE = 1e-20
 """The tail that a hard stop may have, as a part of delta: times exp(epsilon) it is still below the last digit."""
@@ -31,11 +31,11 @@ class Threshold(HiddenSearchRule):
 
     def __post_init__(self) -> None:
         if self.gamma is not None:
-            require_share("gamma", self.gamma)
+            numbers.share("gamma", self.gamma)
         if self.limit is not None:
-            require_count("limit", self.limit)
-        require_share("threshold", self.threshold)
-        require_number("delta", self.delta, above=0, below=1)
+            numbers.positive_int("limit", self.limit)
+        numbers.share("threshold", self.threshold)
+        numbers.between("delta", self.delta, above=0, below=1)
 
     @property
     def name(self) -> str:
