@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.accounting.notation import epsilon_up, typed
+from dpsweep.accounting.numbers import real
 
 
 class Adjacency(StrEnum):
@@ -31,9 +32,7 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(f"Expected {name}={value!r} to be a number.")
+            real(name, getattr(self, name))
         if math.isnan(self.epsilon) or self.epsilon < 0:
             raise ValueError(f"Expected epsilon={self.epsilon} >= 0.")
         if not 0 <= self.delta < 1:

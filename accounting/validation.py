@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
 
@@ -37,17 +38,31 @@ def in_short(cause: BaseException) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def whole(name: str, value: object, least: int = 0) -> int:
-    """The value, where it is a whole number of at least so much; raises `ValueError` elsewhere."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"Expected {name}={value!r} to be an integer >= {least}.")
-    return value
-
-
 def text(name: str, value: object) -> str:
     """The value, where it is text; raises `ValueError` elsewhere."""
     if not isinstance(value, str):
         raise ValueError(f"Expected {name}={value!r} to be text.")
+    return value
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """The values, where they are a list of texts; raises `ValueError` elsewhere."""
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"Expected {name}={value!r} to be a list of texts.")
+    return tuple(text(name, one) for one in value)
+
+
+def truth(name: str, value: object) -> bool:
+    """The value, where it is true or false; raises `ValueError` elsewhere."""
+    if not isinstance(value, bool):
+        raise ValueError(f"Expected {name}={value!r} to be true or false.")
+    return value
+
+
+def mapping(name: str, value: object) -> Mapping[str, Any]:
+    """The value, where it is an object of JSON; raises `ValueError` elsewhere."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"Expected {name}={value!r} to be an object.")
     return value
 
 

@@ -22,6 +22,7 @@ MAY_IMPORT = {
 }
 ROOMS = (
     "accounting/errors",
+    "accounting/numbers",
     "accounting/floating_point",
     "accounting/json_files",
     "accounting/names",
@@ -41,7 +42,6 @@ ROOMS = (
     "trainers/noise",
     "trainers/pretrained_files",
     "trainers/randomness",
-    "trainers/validation",
     "trainers/data/text",
     "trainers/data",
     "trainers/data/own",
@@ -128,6 +128,15 @@ def test_rooms_import_what_stands_before_them(package: str) -> None:
         if room.partition("/")[0] == package:
             later = {other for other in others if ROOMS.index(other) > ROOMS.index(room)}
             assert later == set(), f"{room} imports {later}"
+
+
+def test_bodies_of_ledger_lines_are_read_in_one_module() -> None:
+    """Everything else is given a typed value of it."""
+    for package in ("accounting", "reports", "sweeper"):
+        for path in modules(package):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            reads = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "body"}
+            assert reads == ({"entry.body"} if path.name == "bodies.py" else set()), path
 
 
 def test_no_class_name_stands_in_two_files() -> None:

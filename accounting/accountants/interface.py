@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -19,6 +18,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.numbers import fraction
 
 
 class Accountant(Protocol):
@@ -133,5 +133,4 @@ def _rounded_down(counts: Mapping[float, int], most: int) -> dict[float, int]:
 
 def check_delta(delta: float) -> None:
     """Raises unless delta is a probability strictly between 0 and 1."""
-    if not (math.isfinite(delta) and 0 < delta < 1):
-        raise ValueError(f"Expected 0 < delta={delta} < 1.")
+    fraction("delta", delta)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_output_perturbation
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
@@ -145,7 +146,7 @@ def noisy_max(*, noise_scale: float) -> DpEvent:
 
 def poisson_gaussian(*, sample_rate: float, noise_multiplier: float) -> DpEvent:
     """One step of DP-SGD: every record takes part independently with probability `sample_rate`."""
-    _require_rate(sample_rate)
+    numbers.share("sample_rate", sample_rate)
     return PoissonSampledDpEvent(
         sampling_probability=float(sample_rate), event=gaussian(noise_multiplier=noise_multiplier)
     )
@@ -155,9 +156,9 @@ def truncated_poisson_gaussian(
     *, records: int, sample_rate: float, largest_batch: int, noise_multiplier: float
 ) -> DpEvent:
     """A Poisson-sampled step that takes a uniform subset of `largest_batch` records where more were drawn."""
-    _require_size("records", records)
-    _require_size("largest_batch", largest_batch)
-    _require_rate(sample_rate)
+    numbers.positive_int("records", records)
+    numbers.positive_int("largest_batch", largest_batch)
+    numbers.share("sample_rate", sample_rate)
     _require_noise(noise_multiplier)
     return TruncatedSubsampledGaussianDpEvent(
         dataset_size=records,
@@ -169,8 +170,8 @@ def truncated_poisson_gaussian(
 
 def without_replacement_gaussian(*, records: int, batch_size: int, noise_multiplier: float) -> DpEvent:
     """A step on exactly `batch_size` of `records` records, drawn uniformly without replacement."""
-    _require_size("records", records)
-    _require_size("batch_size", batch_size)
+    numbers.positive_int("records", records)
+    numbers.positive_int("batch_size", batch_size)
     _require(batch_size <= records, "batch_size", batch_size, f"<= records={records}")
     return SampledWithoutReplacementDpEvent(
         source_dataset_size=records, sample_size=batch_size, event=gaussian(noise_multiplier=noise_multiplier)
@@ -183,7 +184,7 @@ def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> Dp
     *Source*: whichever step of an epoch has a record, the others' outputs do not depend on it but through what that one
     put out (adaptive parallel composition; McSherry 2009, Theorem 4), so an epoch is one Gaussian mechanism.
     """
-    _require_size("steps", steps)
+    numbers.positive_int("steps", steps)
     _require_noise(noise_multiplier)
     return repeat(EpochDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
 
@@ -235,7 +236,7 @@ def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> Dp
 
 def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
     """Any mechanism on a secret part of the data that each record joins with probability `sample_rate`."""
-    _require_rate(sample_rate)
+    numbers.share("sample_rate", sample_rate)
     return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=_one(event))
 
 
@@ -250,14 +251,14 @@ def worst(events: Iterable[DpEvent]) -> DpEvent:
 def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None = None) -> DpEvent:
     """The best of a secret number of independent runs of `event`; `limit` ends the search early."""
     if limit is not None:
-        _require_size("limit", limit)
+        numbers.positive_int("limit", limit)
     return SelectionDpEvent(event=_one(event), tries=tries, limit=limit)
 
 
 def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
     """Liu and Talwar's random stopping: a coin of probability gamma after each try, and at most ln(1/delta2)/gamma."""
-    _require(0 < delta2 < 1, "delta2", delta2, "in (0, 1)")
-    _require(0 < gamma <= 1, "gamma", gamma, "in (0, 1]")
+    numbers.between("delta2", delta2, above=0, below=1)
+    numbers.share("gamma", gamma)
     limit = math.ceil(math.log(1 / delta2) / gamma)
     return RandomStoppingDpEvent(event=_one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
 
@@ -269,8 +270,7 @@ def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> DpEvent:
 
 def repeat(event: DpEvent, count: int) -> DpEvent:
     """The same mechanism `count` times, each with fresh randomness."""
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"Expected count={count!r} to be an integer.")
+    numbers.integer("count", count)
     _require(count >= 0, "count", count, ">= 0")
     return SelfComposedDpEvent(event=event, count=count)
 
@@ -349,8 +349,7 @@ def _one(event: DpEvent) -> DpEvent:
 
 
 def _even(iterations: int) -> int:
-    if isinstance(iterations, bool) or not isinstance(iterations, int):
-        raise TypeError(f"Expected iterations={iterations!r} to be an integer.")
+    numbers.integer("iterations", iterations)
     return 2 * iterations
 
 
@@ -370,13 +369,3 @@ def _require(holds: bool, name: str, value: object, condition: str) -> None:
 
 def _require_noise(value: float, name: str = "noise_multiplier") -> None:
     _require(math.isfinite(value) and value >= 0, name, value, ">= 0")
-
-
-def _require_rate(sample_rate: float) -> None:
-    _require(0 < sample_rate <= 1, "sample_rate", sample_rate, "in (0, 1]")
-
-
-def _require_size(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"Expected {name}={value!r} to be an integer.")
-    _require(value >= 1, name, value, ">= 1")

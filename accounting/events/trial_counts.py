@@ -16,6 +16,8 @@ from typing import Protocol
 
 from scipy.optimize import brentq
 
+from dpsweep.accounting import numbers
+
 SERIES = 1e-6
 """Below this |eta| the formulas lose their digits and the logarithmic law, their limit, is taken."""
 
@@ -47,8 +49,7 @@ def chance_of_best(tries: Tries, share: float) -> float:
     >>> round(chance_of_best(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
     0.54
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"Expected share={share} in (0, 1].")
+    numbers.share("share", share)
     return 1 - tries.generating(1 - share)
 
 
@@ -66,8 +67,7 @@ class NegativeBinomial:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.eta) and self.eta > -1):
             raise ValueError(f"Expected eta={self.eta} > -1.")
-        if not 0 < self.gamma <= 1:
-            raise ValueError(f"Expected gamma={self.gamma} in (0, 1].")
+        numbers.share("gamma", self.gamma)
 
     @classmethod
     def with_mean(cls, *, eta: float, mean: float) -> NegativeBinomial:
@@ -156,10 +156,8 @@ class Stopping:
     limit: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.gamma <= 1:
-            raise ValueError(f"Expected gamma={self.gamma} in (0, 1].")
-        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
-            raise ValueError(f"Expected limit={self.limit} to be an integer >= 1.")
+        numbers.share("gamma", self.gamma)
+        numbers.whole("limit", self.limit, 1)
 
     @property
     def mean(self) -> float:

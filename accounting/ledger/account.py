@@ -13,18 +13,31 @@ from typing import Any
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
 from dpsweep.accounting.errors import ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.bodies import (
+    Body,
+    Closed,
+    Ended,
+    Launched,
+    Opened,
+    Raised,
+    Released,
+    Resumed,
+    Started,
+    budget_from_json,
+    budget_to_json,
+    read_body,
+)
+from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import (
-    DELTA,
     DIVERGENCE,
-    EPSILON,
     Amounts,
     Policy,
     add,
     exact,
     policy_from_config,
     policy_to_json,
+    stored_amount,
     subtract,
 )
 from dpsweep.accounting.names.stored_classes import stored
@@ -66,14 +79,14 @@ class Balance:
         rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
         return {name: apart(more, rest[name], name) for name, more in takes.items()}
 
-    def after(self, kind: str, body: Mapping[str, Any]) -> Balance:
+    def after(self, body: Body) -> Balance:
         """The balance that an entry leaves behind: charges only ever add."""
-        if kind in SPENDING:
-            taken = {name: add(self._taken(name), _amount(name, more)) for name, more in body["takes"].items()}
+        if isinstance(body, Spending):
+            taken = {name: add(self._taken(name), stored_amount(name, more)) for name, more in body.takes.items()}
             return replace(self, reserved={**self.reserved, **taken})
-        if kind == Kind.RAISE:
-            return replace(self, budget=budget_from_json(body))
-        return replace(self, closed=True) if kind == Kind.CLOSE else self
+        if isinstance(body, Raised):
+            return replace(self, budget=_as_stored(body.budget))
+        return replace(self, closed=True) if isinstance(body, Closed) else self
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal balance."""
@@ -94,44 +107,30 @@ class Balance:
         return cls(
             budget=budget_from_json(form["budget"]),
             policy=policy_from_config(form["policy"]),
-            reserved={name: _amount(name, amount) for name, amount in form["reserved"].items()},
+            reserved={name: stored_amount(name, amount) for name, amount in form["reserved"].items()},
             closed=bool(form["closed"]),
         )
 
     @classmethod
-    def opened(cls, body: Mapping[str, Any]) -> Balance:
+    def opened(cls, body: Opened) -> Balance:
         """The balance of an account that was just opened."""
-        return cls(budget=budget_from_json(body), policy=policy_from_config(body["policy"]), reserved={})
+        return cls(budget=_as_stored(body.budget), policy=body.policy, reserved={})
 
     def _taken(self, name: str) -> Decimal:
         return self.reserved.get(name, Decimal(0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What became of an attempt, from its last start or resume on."""
-
-    trial: str
-    attempt: int
-    resume: int
-    realised: Mapping[str, Any]
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        """Which session of which attempt."""
-        return self.trial, self.attempt, self.resume
-
-
-@dataclass(frozen=True, kw_only=True)
 class Attempts:
     """One plan's attempts: how many are paid for, how many were started, how often each went on, how each ended.
 
-    `paid` are the digests of the charges that the started ones were started on. `launch` is the nonce of the
-    coordinator's last launch, None where there was none. `released` are the digests of the winners that were released,
-    by the charge that each belongs to.
+    `charges` are the lines that pay for them, `bodies` what these say. `paid` are the digests of the charges that the
+    started ones were started on. `launch` is the nonce of the coordinator's last launch, None where there was none.
+    `released` are the digests of the winners that were released, by the charge that each belongs to.
     """
 
     charges: tuple[Entry, ...]
+    bodies: tuple[Charged, ...]
     covered: Counter[str]
     started: Counter[str]
     paid: Mapping[tuple[str, int], str]
@@ -144,25 +143,26 @@ class Attempts:
     @as_written("the ledger", LedgerDamaged)
     def of(cls, entries: Sequence[Entry]) -> Attempts:
         """Collects them from a plan's entries."""
-        charges = tuple(entry for entry in entries if entry.kind == Kind.CHARGE)
-        starts = [entry.body for entry in entries if entry.kind == Kind.START]
-        resumes = [entry.body for entry in entries if entry.kind == Kind.RESUME]
-        ends = [entry.body for entry in entries if entry.kind == Kind.SETTLE]
+        bodies = [(entry, read_body(entry)) for entry in entries]
+        charges = tuple((entry, body) for entry, body in bodies if isinstance(body, Charged))
+        starts = [body for _, body in bodies if isinstance(body, Started)]
+        launches = [body.nonce for _, body in bodies if isinstance(body, Launched)]
         return cls(
-            charges=charges,
-            covered=Counter(trial for entry in charges for trial in entry.body["trials"]),
-            started=Counter(body["trial"] for body in starts),
-            paid={(body["trial"], body["attempt"]): body["charge"] for body in starts},
-            resumed=Counter((body["trial"], body["attempt"]) for body in resumes),
-            settled={(body["trial"], body["attempt"], body["resume"]): body for body in ends},
-            launch=next((entry.body["nonce"] for entry in reversed(entries) if entry.kind == Kind.LAUNCH), None),
-            released={entry.body["charge"]: entry.body["winner"] for entry in entries if entry.kind == Kind.RELEASE},
+            charges=tuple(entry for entry, _ in charges),
+            bodies=tuple(body for _, body in charges),
+            covered=Counter(trial for _, body in charges for trial in body.trials),
+            started=Counter(body.trial for body in starts),
+            paid={(body.trial, body.attempt): body.charge for body in starts},
+            resumed=Counter((body.trial, body.attempt) for _, body in bodies if isinstance(body, Resumed)),
+            settled={body.key: body.realised for _, body in bodies if isinstance(body, Ended)},
+            launch=launches[-1] if launches else None,
+            released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
         )
 
     @property
     def spares(self) -> int:
         """Further attempts at any trial that are paid for and not used yet."""
-        bought: int = sum(entry.body.get("spares", 0) for entry in self.charges)
+        bought = sum(body.spares for body in self.bodies)
         return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
 
     def payable(self, trial: str) -> bool:
@@ -173,10 +173,10 @@ class Attempts:
         """The charge that an attempt was started on, or is to be; raises `ContractBroken` where none pays for it."""
         if (digest := self.paid.get((trial, attempt))) is not None:
             return next(entry for entry in self.charges if entry.digest == digest)
-        own = [entry for entry in self.charges if trial in entry.body["trials"]]
+        own = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if trial in body.trials]
         if 0 < attempt <= len(own):
             return own[attempt - 1]
-        bought = [entry for entry in self.charges if entry.body.get("spares", 0)]
+        bought = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if body.spares]
         if not bought or self.spares < 0:
             raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
         return bought[-1]
@@ -223,7 +223,8 @@ class Statement:
     @property
     def recorded_budgets(self) -> tuple[Guarantee, ...]:
         """The budget that the account was opened with, and every raise since."""
-        return tuple(budget_from_json(entry.body) for entry in self.entries if entry.kind in (Kind.OPEN, Kind.RAISE))
+        bodies = [read_body(entry) for entry in self.entries if entry.kind in (Kind.OPEN, Kind.RAISE)]
+        return tuple(body.budget for body in bodies if isinstance(body, (Opened, Raised)))
 
     @property
     def charges(self) -> tuple[Entry, ...]:
@@ -275,29 +276,6 @@ def limit_of(name: str, limit: Decimal) -> str:
     return epsilon_down(limit) if name == DIVERGENCE else typed(limit)
 
 
-def _amount(name: str, value: object) -> Decimal:
-    """What a stored charge takes or a balance has reserved: never less than nothing, since no charge gives back."""
-    amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
-    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
-        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    return amount
-
-
-def budget_to_json(budget: Guarantee) -> dict[str, Any]:
-    """Plain values; `budget_from_json` restores an equal budget."""
-    return {
-        EPSILON: in_words(budget.epsilon),
-        DELTA: budget.delta,
-        "adjacency": budget.adjacency.value,
-        "unit": budget.unit,
-    }
-
-
-def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
-    """The budget of an entry or a balance."""
-    return Guarantee(
-        epsilon=float(body[EPSILON]),
-        delta=body[DELTA],
-        adjacency=Adjacency(body["adjacency"]),
-        unit=body["unit"],
-    )
+def _as_stored(budget: Guarantee) -> Guarantee:
+    """A budget as balances hold it, its epsilon a float whatever was typed."""
+    return budget_from_json(budget_to_json(budget))

@@ -12,6 +12,7 @@ from dpsweep.accounting.chain.entries import Entry, Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Opened, read_body
 from dpsweep.accounting.validation import as_written
 
 FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE)
@@ -36,9 +37,13 @@ def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
         if known is not None and entry.kind in FREE and entry.balance == known[0]:
             yield entry, known[1]
             continue
-        if (known is None) != (entry.kind == Kind.OPEN):
+        body = read_body(entry)
+        if known is None and isinstance(body, Opened):
+            after = Balance.opened(body)
+        elif known is not None and not isinstance(body, Opened):
+            after = known[1].after(body)
+        else:
             raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
-        after = Balance.opened(entry.body) if known is None else known[1].after(entry.kind, entry.body)
         if not after.stands_in(entry.balance):
             raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
         balances[entry.account] = (entry.balance, after)

@@ -217,6 +217,14 @@ def exact(value: float) -> Decimal:
     return Decimal(repr(float(value)))
 
 
+def stored_amount(name: str, value: object) -> Decimal:
+    """What a stored charge takes or a balance has reserved: never less than nothing, since no charge gives back."""
+    amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
+    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    return amount
+
+
 def add(left: Decimal, right: Decimal) -> Decimal:
     """The exact sum."""
     return _EXACT.add(left, right)

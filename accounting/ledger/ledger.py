@@ -30,10 +30,12 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, L
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.json_files import in_words
-from dpsweep.accounting.ledger.account import Attempts, Balance, Ended, Statement, budget_to_json
+from dpsweep.accounting.ledger import bodies
+from dpsweep.accounting.ledger.account import Attempts, Balance, Statement
+from dpsweep.accounting.ledger.bodies import Body, Ended, read_body
+from dpsweep.accounting.ledger.charge_bodies import Charged, SpentOutside
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Policy, policy_to_json
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.notation import delta_up, epsilon_up, typed
@@ -108,7 +110,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             news = news_of(data, account, _known(lines), self.name)
             if news is not None:
-                _append(lines, balance, account, Kind.DATA, data.to_json())
+                _append(lines, balance, account, bodies.Recognised(data=data))
         return news or ""
 
     def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
@@ -124,7 +126,7 @@ class Ledger:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
             if not balance.budget.fits(budget) or balance.budget == budget or budget.vacuous:
                 raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
-            _append(lines, balance, account, Kind.RAISE, budget_to_json(budget))
+            _append(lines, balance, account, bodies.Raised(budget=budget))
             return _statement(lines, account)
 
     def close(self, account: str) -> Statement:
@@ -132,7 +134,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed before.")
-            _append(lines, balance, account, Kind.CLOSE, {})
+            _append(lines, balance, account, bodies.Closed())
             return _statement(lines, account)
 
     def charge(
@@ -156,18 +158,19 @@ class Ledger:
         opened = self.statement(account, plan="")
         _require_same_neighbours(opened, cost)
         takes = opened.policy.takes(cost, event)  # before it is this writer's turn: an accountant may take its time
-        body = {
-            "epsilon": cost.epsilon,
-            "delta": cost.delta,
-            "takes": dict(takes),
-            "trials": list(trials),
-            "spares": spares,
-            "event": None if event is None else _event_to_json(event),
-        }
+        body = Charged(
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+            takes=takes,
+            trials=tuple(trials),
+            spares=spares,
+            event=None if event is None else _event_to_json(event),
+            record=record,
+        )
         with self._writing(account) as (lines, balance):
             if not balance.admits(takes):
                 raise BudgetRefused(refusal(_summary(account, balance), cost, event))
-            return _append(lines, balance, account, Kind.CHARGE, in_words(dict(record) | body), plan)
+            return _append(lines, balance, account, body, plan)
 
     def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
         """Records what was spent on these data outside this tool. It happened, so it is never refused."""
@@ -175,15 +178,9 @@ class Ledger:
             raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
         with self._writing(account) as (lines, balance):
             _require_same_neighbours(_summary(account, balance), cost)
-            body = {
-                "epsilon": cost.epsilon,
-                "delta": cost.delta,
-                "takes": dict(balance.policy.takes(cost, None)),
-                "trials": [],
-                "reason": "outside",
-                "note": note,
-            }
-            _append(lines, balance, account, Kind.OUTSIDE, body)
+            takes = balance.policy.takes(cost, None)
+            body = SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note)
+            _append(lines, balance, account, body)
             return _statement(lines, account)
 
     def start(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
@@ -200,9 +197,8 @@ class Ledger:
                     raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
                 own.started[trial] += 1
                 charge = own.charge_of(trial, attempt).digest
-                body = {"trial": trial, "attempt": attempt, "charge": charge}
-                entry = _append(lines, balance, account, Kind.START, body, plan)
-                receipts.append(Receipt.of(entry, charge))
+                body = bodies.Started(trial=trial, attempt=attempt, charge=charge)
+                receipts.append(Receipt.of(_append(lines, balance, account, body, plan), charge))
         return tuple(receipts)
 
     def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
@@ -217,9 +213,9 @@ class Ledger:
                 attempt = own.started[trial]
                 if not attempt:
                     raise ContractBroken(f"Trial {trial} was never started, so there is nothing to go on with.")
-                body = {"trial": trial, "attempt": attempt, "resume": own.resumed[trial, attempt] + 1}
                 own.resumed[trial, attempt] += 1
-                entry = _append(lines, balance, account, Kind.RESUME, body, plan)
+                body = bodies.Resumed(trial=trial, attempt=attempt, resume=own.resumed[trial, attempt])
+                entry = _append(lines, balance, account, body, plan)
                 receipts.append(Receipt.of(entry, own.charge_of(trial, attempt).digest))
         return tuple(receipts)
 
@@ -232,14 +228,13 @@ class Ledger:
                 if one.attempt > own.started[one.trial]:
                     raise ContractBroken(f"Attempt {one.attempt} at trial {one.trial} ended without having started.")
                 if one.key not in known:
-                    body = {"trial": one.trial, "attempt": one.attempt, "resume": one.resume}
-                    _append(lines, balance, account, Kind.SETTLE, dict(one.realised) | body, plan)
+                    _append(lines, balance, account, one, plan)
                     known.add(one.key)
 
     def launch(self, account: str, *, plan: str, nonce: str) -> None:
         """Records that a coordinator is about to hand out receipts of a plan; those of earlier launches are void."""
         with self._writing(account) as (lines, balance):
-            _append(lines, balance, account, Kind.LAUNCH, {"nonce": nonce}, plan)
+            _append(lines, balance, account, bodies.Launched(nonce=nonce), plan)
 
     def release(self, account: str, *, plan: str, charge: str, winner: str) -> None:
         """Records the salted digest of the winner that one charge lets out, once.
@@ -249,7 +244,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             known = Attempts.of(lines.of(account, plan)).released.get(charge)
             if known is None:
-                _append(lines, balance, account, Kind.RELEASE, {"charge": charge, "winner": winner}, plan)
+                _append(lines, balance, account, bodies.Released(charge=charge, winner=winner), plan)
             elif known != winner:
                 raise BadInput(
                     f"Expected the winner of plan {plan} to be the one that was released before: its charge pays for "
@@ -358,19 +353,20 @@ def _require_same_promise(statement: Statement, budget: Guarantee) -> None:
 
 def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
     policy.limits(budget)
-    body = budget_to_json(budget) | {"policy": policy_to_json(policy)}
-    _append(lines, Balance.opened(body), account, Kind.OPEN, body)
+    body = bodies.Opened(budget=budget, policy=policy)
+    _append(lines, Balance.opened(body), account, body)
     return _statement(lines, account)
 
 
 @as_written("the ledger", LedgerDamaged)
 def _known(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
-    return tuple((entry.account, Fingerprint.from_json(entry.body)) for entry in lines.of_kind(Kind.DATA))
+    known = [(entry.account, read_body(entry)) for entry in lines.of_kind(Kind.DATA)]
+    return tuple((account, body.data) for account, body in known if isinstance(body, bodies.Recognised))
 
 
-def _append(lines: Lines, balance: Balance, account: str, kind: Kind, body: Mapping[str, Any], plan: str = "") -> Entry:
-    after = balance.after(kind, body)
-    return lines.append(account=account, kind=kind.value, plan=plan, body=body, balance=after.to_json())
+def _append(lines: Lines, balance: Balance, account: str, body: Body, plan: str = "") -> Entry:
+    after = balance.after(body)
+    return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
 
 
 def _summary(account: str, balance: Balance) -> Statement:

@@ -15,9 +15,10 @@ from decimal import Decimal
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.chain_audit import whole
+from dpsweep.accounting.ledger.charge_bodies import Restored
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
 from dpsweep.accounting.ledger.remembered_ends import WIDTH, Digests, Memory, RememberedEnd, shortened
 
@@ -54,14 +55,13 @@ def read_base(lines: Lines, name: str, digests: Digests) -> Base:
             since = {}
         if entry.kind == Kind.CHARGE:
             paid.add(entry.digest)
-        elif entry.kind == Kind.RESTORED:
-            paid |= set(entry.body.get("charges", ()))
-            if form := entry.body.get("remembered"):
-                lost = End(entries=form["entries"], head=form["head"])
-                restored[lost] = entry.body["known"]
-                if entry.body["known"] and _at(remembered, lost):  # another machine restored lines that we know too
-                    amounts = {amount: Decimal(text) for amount, text in entry.body["reserved"].items()}
-                    common[entry.account] = _larger(common.get(entry.account, replace(balance, reserved={})), amounts)
+        elif isinstance(body := read_body(entry), Restored):
+            paid |= set(body.charges)
+            if (lost := body.remembered) is not None:
+                restored[lost] = body.reserved is not None
+                if body.reserved is not None and _at(remembered, lost):  # another machine restored lines we know too
+                    before = common.get(entry.account, replace(balance, reserved={}))
+                    common[entry.account] = _larger(before, body.reserved)
     return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=restored)
 
 
@@ -70,9 +70,10 @@ def unrestored(lines: Lines, ends: Sequence[End], memory: RememberedEnd) -> Sequ
     known: set[End] = set()
     lost: list[End] = []
     for entry in lines.of_kind(Kind.RESTORED):
-        known |= {End(entries=entries, head=head) for entries, head in entry.body.get("ends", ())}
-        if form := entry.body.get("remembered"):
-            lost.append(End(entries=form["entries"], head=form["head"]))
+        body = read_body(entry)
+        if isinstance(body, Restored):
+            known |= set(body.ends)
+            lost += [] if body.remembered is None else [body.remembered]
     return [
         end
         for end in ends
@@ -128,19 +129,17 @@ def losses(memory: Memory, base: Base) -> Iterator[Lost]:
         )
 
 
-def body_of(lost: Lost, end: End, note: str) -> dict[str, object]:
+def body_of(lost: Lost, end: End, note: str) -> Restored:
     """The body of the line that charges it."""
     epsilon, delta = lost.claim
-    reserved = {name: str(amount) for name, amount in lost.remembered.reserved.items()}
-    return charging(
-        epsilon, delta, lost.takes, note, remembered={"entries": end.entries, "head": end.head}, reserved=reserved
-    ) | {"known": True}
-
-
-def charging(epsilon: float, delta: float, takes: Mapping[str, float], note: str, **more: object) -> dict[str, object]:
-    """The body of a line of kind `restored`."""
-    body: dict[str, object] = in_words({"epsilon": epsilon, "delta": delta, "takes": dict(takes)})
-    return body | {"trials": [], "reason": "restored", "note": note} | more
+    return Restored(
+        epsilon=epsilon,
+        delta=delta,
+        takes=lost.takes,
+        note=note,
+        remembered=end,
+        reserved=lost.remembered.reserved,
+    )
 
 
 def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:

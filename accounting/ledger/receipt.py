@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Entry
-from dpsweep.accounting.errors import NoReceipt, ReceiptUsed
+from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
 from dpsweep.accounting.json_files import flush_folder, write_json
+from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
-from dpsweep.accounting.validation import DAMAGE, text, whole
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.validation import DAMAGE, text
 
 RECEIPT_FILE = "receipt.json"
 
@@ -55,12 +57,15 @@ class Receipt:
     @classmethod
     def of(cls, entry: Entry, charge: str) -> Receipt:
         """The receipt that the ledger's entry of a start or a resume stands for; `charge` is the digest that pays."""
+        body = read_body(entry)
+        if not isinstance(body, (Started, Resumed)):
+            raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to start an attempt, got {entry.kind}.")
         return cls(
             account=entry.account,
             plan=entry.plan,
-            trial=entry.body["trial"],
-            attempt=entry.body["attempt"],
-            resume=entry.body.get("resume", 0),
+            trial=body.trial,
+            attempt=body.attempt,
+            resume=body.resume if isinstance(body, Resumed) else 0,
             charge=charge,
             entries=entry.seq,
             head=entry.digest,

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
@@ -26,10 +25,12 @@ from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Balance, budget_to_json
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, read_body
 from dpsweep.accounting.ledger.chain_audit import count_whole
-from dpsweep.accounting.ledger.composition_policy import Addition, exact, policy_to_json, upward
-from dpsweep.accounting.ledger.lost_amounts import Base, Lost, body_of, charging, losses, read_base
+from dpsweep.accounting.ledger.charge_bodies import Restored
+from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
+from dpsweep.accounting.ledger.lost_amounts import Base, Lost, body_of, losses, read_base
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
 from dpsweep.accounting.ledger.set_aside import put_aside
@@ -60,7 +61,8 @@ def paid_charges(place: str | Path) -> frozenset[str]:
     with suppress(LedgerDamaged), Chain(place).reading() as lines:
         if lines is None:
             return frozenset()
-        restored = [digest for entry in lines.of_kind(Kind.RESTORED) for digest in entry.body.get("charges", ())]
+        bodies = [read_body(entry) for entry in lines.of_kind(Kind.RESTORED)]
+        restored = [digest for body in bodies if isinstance(body, Restored) for digest in body.charges]
         return frozenset({entry.digest for entry in lines.of_kind(Kind.CHARGE)}.union(restored))
     return frozenset()
 
@@ -110,7 +112,7 @@ class _Restoration:
             sentences += self._put_back(base, folders)
         elif adopted:
             for account, balance in base.balances.items():
-                self._append(account, balance, charging(0.0, 0.0, {}, f"restored: {adopted[0]}"))
+                self._append(account, balance, _nothing(f"restored: {adopted[0]}"))
         paid = set(base.paid)
         for sweep in folders:  # a folder may be a copy of another one
             sentences += self._charge_receipts(replace(base, paid=frozenset(paid)), sweep)
@@ -142,9 +144,9 @@ class _Restoration:
                 f"This machine remembers that {self.chain.name} had {end.entries} entries, not what they took; "
                 f"{base.end.entries} are there. Add by `dpsweep budget charge` what these folders do not show."
             )
-            remembered = {"remembered": {"entries": end.entries, "head": end.head}, "known": False}
+            unknown = replace(_nothing(f"{note}; not known how much"), remembered=end)
             for account, balance in base.balances.items():
-                self._append(account, balance, charging(0.0, 0.0, {}, f"{note}; not known how much", **remembered))
+                self._append(account, balance, unknown)
             return
         yield (
             f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
@@ -164,10 +166,10 @@ class _Restoration:
         name = lost.account
         balance = lost.there or self._open(name, lost.remembered)
         if lost.raised:
-            balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget), Kind.RAISE)
+            balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget))
         balance = self._append(name, balance, body_of(lost, self.known.end, note))
         if lost.closed:
-            self._append(name, balance, {}, Kind.CLOSE)
+            self._append(name, balance, Closed())
         also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
         also += ["closed"] if lost.closed else []
         return f"{name}: {_in_words(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
@@ -196,8 +198,15 @@ class _Restoration:
         cost = times * sweep.cost.epsilon, min(1.0, times * sweep.cost.delta)
         note = f"plan {sweep.plan}, {times} times its whole price, by receipts in {sweep.folder}"
         takes = {amount: upward(times * exact(more)) for amount, more in once.items()}
-        ends = [[receipt.entries, receipt.head] for receipt in unproven]
-        body = charging(*cost, takes, note, charges=charges, ends=ends, of=sweep.plan)
+        body = Restored(
+            epsilon=cost[0],
+            delta=cost[1],
+            takes=takes,
+            note=note,
+            charges=tuple(charges),
+            ends=tuple(End(entries=receipt.entries, head=receipt.head) for receipt in unproven),
+            of=sweep.plan,
+        )
         self._append(sweep.account, balance, body)
         yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
 
@@ -222,14 +231,12 @@ class _Restoration:
                 yield f"More {' and '.join(over)} is reserved on {account} now than its budget allows."
 
     def _open(self, account: str, like: Balance) -> Balance:
-        body = budget_to_json(like.budget) | {"policy": policy_to_json(like.policy)}
-        balance = Balance.opened(body)
-        self.lines.append(account=account, kind=Kind.OPEN, plan="", body=body, balance=balance.to_json())
-        return balance
+        body = Opened(budget=like.budget, policy=like.policy)
+        return self._append(account, Balance.opened(body), body)
 
-    def _append(self, account: str, balance: Balance, body: Mapping[str, Any], kind: Kind = Kind.RESTORED) -> Balance:
-        after = balance.after(kind, body)
-        self.lines.append(account=account, kind=kind, plan="", body=body, balance=after.to_json())
+    def _append(self, account: str, balance: Balance, body: Body) -> Balance:
+        after = balance.after(body)
+        self.lines.append(account=account, kind=str(body.kind), plan="", body=body.to_json(), balance=after.to_json())
         return after
 
 
@@ -246,9 +253,13 @@ def _copy(chain: Chain, backup: str | Path | None) -> Iterator[tuple[Lines | Non
         yield lines, put_aside(chain)
 
 
-def _raised(one: Guarantee, other: Guarantee) -> dict[str, Any]:
-    higher = replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta))
-    return budget_to_json(higher)
+def _raised(one: Guarantee, other: Guarantee) -> Raised:
+    return Raised(budget=replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta)))
+
+
+def _nothing(note: str) -> Restored:
+    """A line that says what was restored and takes nothing."""
+    return Restored(epsilon=0.0, delta=0.0, takes={}, note=note)
 
 
 def _in_words(takes: Mapping[str, float]) -> str:

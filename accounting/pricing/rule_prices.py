@@ -18,7 +18,7 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
-from dpsweep.accounting.records.execution import can_run
+from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 
 BEST_SHARE = 0.1
@@ -33,24 +33,23 @@ SHOWN: dict[str, frozenset[Disclosure]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """One rule's terms for a search; `quote` is None where rule or accountants refuse, and `refusal` says why."""
+    """One rule's terms for a search; `quote` is None where rule or accountants refuse, and `refusal` says why.
+
+    `runs` says whether sweeps over these points run under this rule, and are not only planned.
+    """
 
     label: str
     rule: SelectionRule
     expected_tries: float
     chance_of_best: float
     quote: Quote | None
+    runs: bool
     refusal: str = ""
 
     @property
     def epsilon(self) -> float:
         """The price; infinity where there is none."""
         return math.inf if self.quote is None else self.quote.epsilon
-
-    @property
-    def runs(self) -> bool:
-        """Whether sweeps run under this rule, and not only plans."""
-        return can_run(self.rule)
 
     def shows(self, wanted: str) -> bool:
         """Whether this rule lets out what a user asked to see."""
@@ -85,9 +84,11 @@ def _offer(
     adjacency: Adjacency,
     unit: str,
 ) -> Offer:
-    quote, refusal = None, ""
+    quote, runs, refusal = None, False, ""
     try:
-        quote = panel.quote(rule.event(trials), delta, adjacency, unit)
+        event = rule.event(trials)
+        runs = pays_for_execution(rule, event, trials)
+        quote = panel.quote(event, delta, adjacency, unit)
     except DpsweepError as cause:
         refusal = str(cause)
     return Offer(
@@ -96,5 +97,6 @@ def _offer(
         expected_tries=rule.expected_tries(len(trials)),
         chance_of_best=rule.chance_of_best(len(trials), BEST_SHARE),
         quote=quote,
+        runs=runs,
         refusal=refusal,
     )

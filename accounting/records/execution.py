@@ -15,22 +15,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.events.types import ThresholdDpEvent
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import THE_WINNER, Draw, Proposals, Search, SelectionRule, rule_from_config
-from dpsweep.accounting.validation import DAMAGE, in_short, text, whole
+from dpsweep.accounting.selection.execution import pays_for_execution, search_paid_by
+from dpsweep.accounting.selection.interface import Draw, Execution, Proposals, Search, rule_from_config
+from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 DRAW = "draw"
 """The key of a try's place in the draw, in its configuration."""
@@ -39,43 +37,22 @@ DRAW_FILE, OUTCOME_FILE, ENDED = "draw.json", "outcome.json", "ended"
 """Where a sweep's folder keeps its draw, what came of it, and which tries are over."""
 
 Stored = TypeVar("Stored")
-SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
-
-
-class Execution(StrEnum):
-    """What running a plan means."""
-
-    EVERY_POINT = "every point once"
-    PROPOSED = "points that a sampler proposes from the scores so far"
-    DRAWN_TRIES = "the tries of a secret draw"
 
 
 def execution_of(plan: Plan) -> Execution:
-    """What may be run for this plan's price; raises `BadInput` where that is nothing that a sweep does."""
+    """How the plan is executed; raises `BadInput` where its event does not pay for what its rule declares to run."""
     rule = rule_from_config(plan.rule)
-    found = _execution(rule, plan.event, plan.paid)
+    execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None
     if plan.proposed is not None:
         rule.check(Search(proposals=Proposals.ADAPTIVE))
-        found = Execution.PROPOSED if found is Execution.EVERY_POINT else None
-    if found is None:
+        execution = Execution.PROPOSED if execution is Execution.EVERY_POINT else None
+    if execution is None:
         raise BadInput(
             f"A sweep under {rule.name} can be planned and priced, but not run yet: `sweep` runs every point once, or "
             "the tries of a draw that shows the winner alone. Choose tuning=composition or tuning=private_selection, "
             "and final=false."
         )
-    return found
-
-
-def can_run(rule: SelectionRule) -> bool:
-    """Whether plans under this rule may be run, and not only priced; tried on two points of different price.
-
-    >>> from dpsweep.accounting import Composition, NoisyMax, PrivateSelection
-    >>> [can_run(rule) for rule in (Composition(), PrivateSelection(), NoisyMax(noise_scale=2.0))]
-    [True, True, False]
-    """
-    steps = [events.gaussian(noise_multiplier=noise) for noise in (1.0, 2.0)]
-    points = [PlanEvent(training=step, validation=step) for step in steps]
-    return _execution(rule, rule.event(points), points) is not None
+    return execution
 
 
 def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
@@ -88,13 +65,14 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 
 def check_draw(plan: Plan, draw: Draw) -> Draw:
     """The same draw; raises `BadInput` where the plan's event does not pay for such a one."""
-    search = _search_of(plan.event, [trial.event for trial in plan.trials])
+    search = search_paid_by(plan.event, [trial.event for trial in plan.trials])
     rule, points = rule_from_config(plan.rule).name, range(len(plan.trials))
-    limit = None if search is None else search.limit if isinstance(search, SelectionDpEvent) else search.tries.limit
+    limit = None if search is None else search.limit
+    first_good = search is not None and isinstance(search.event, ThresholdDpEvent)
     for condition, holds in (
         ("pay for a search", search is not None),
         ("compare scores as they are", not draw.handicaps),
-        ("have a threshold if its event has one", (draw.threshold is None) != isinstance(search, ThresholdDpEvent)),
+        ("have a threshold if its event has one", (draw.threshold is not None) == first_good),
         (f"try points of {points}", all(point in points for point in draw.tries)),
         (f"make at most {limit} tries", limit is None or len(draw.tries) <= limit),
     ):
@@ -228,37 +206,3 @@ def read_stored(path: Path, made: Callable[[Mapping[str, Any]], Stored]) -> Stor
         return None
     except (OSError, *DAMAGE) as cause:
         raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
-
-
-def _execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> Execution | None:
-    if _alike(event, Composition().event(points)):
-        return Execution.EVERY_POINT
-    if _search_of(event, points) is not None and rule.discloses <= THE_WINNER:
-        return Execution.DRAWN_TRIES
-    return None
-
-
-def _search_of(event: PlanEvent, points: Sequence[PlanEvent]) -> SearchEvent | None:
-    """The search, by one law for all records, for the best of tries as dear as the worst point; else None."""
-    parts = {"training": [point.training for point in points]}
-    if scored := [point.validation for point in points if point.validation is not None]:
-        parts["validation"] = scored
-    if event.parts.keys() != parts.keys():
-        return None
-    found = [_search(event.parts[name], ran) for name, ran in parts.items()]
-    laws = [None if one is None else replace(one, event=events.nothing()) for one in found]
-    return found[0] if all(law == laws[0] for law in laws) else None
-
-
-def _search(event: DpEvent, ran: Sequence[DpEvent]) -> SearchEvent | None:
-    leaves = events.flatten(event)
-    if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
-        return None
-    leaf = leaves[0][0]
-    return leaf if events.same(leaf.event, events.worst(ran)) else None
-
-
-def _alike(left: PlanEvent, right: PlanEvent) -> bool:
-    return left.parts.keys() == right.parts.keys() and all(
-        events.same(part, right.parts[name]) for name, part in left.parts.items()
-    )

@@ -15,10 +15,11 @@ from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.execution import Execution, SearchOutcome, execution_of, read_draw
+from dpsweep.accounting.records.execution import SearchOutcome, execution_of, read_draw
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposal_file import choices_of
 from dpsweep.accounting.records.released_winner import ReleasedWinner
@@ -26,7 +27,7 @@ from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.interface import Execution, rule_from_config
 from dpsweep.accounting.validation import as_written
 
 
@@ -52,7 +53,8 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     if not charges:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
     event = rule_from_config(plan.rule).event(plan.paid)
-    recorded = {name: events.from_json(part) for name, part in charges[0].body["event"].items()}
+    declared = charged(charges[0]).plan_event
+    recorded = {} if declared is None else declared.parts
     if event.parts.keys() != recorded.keys() or not all(
         events.same(part, recorded[name]) and events.same(part, plan.event.parts[name])
         for name, part in event.parts.items()

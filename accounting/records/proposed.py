@@ -8,6 +8,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import canonical, class_name, stored
+from dpsweep.accounting.numbers import is_whole
 
 MOST = 10**6
 """Runs that a sampler may propose."""
@@ -35,7 +36,7 @@ class Proposed:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sampler", stored(self.sampler, "search"))
-        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
+        if not is_whole(self.trials, 1):
             raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
         if self.trials > MOST:
             raise BadInput(f"Expected search.trials={self.trials} <= {MOST}.")

@@ -33,8 +33,9 @@ from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
 from dpsweep.accounting.json_files import digest, flush_folder, write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace, made_folder
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.validation import DAMAGE, in_short, text, whole
+from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """What is about to run, and how many steps were marked in all, so that a line that is gone or changed shows."""

@@ -13,7 +13,6 @@ from dpsweep.accounting.records.execution import (
     ENDED,
     OUTCOME_FILE,
     DrawnTrial,
-    Execution,
     StoredDraw,
     execution_of,
     read_draw,
@@ -22,6 +21,7 @@ from dpsweep.accounting.records.execution import (
 )
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
+from dpsweep.accounting.selection.interface import Execution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.validation import as_written, text, whole
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.validation import as_written, text
 
 SCHEMA = 1
 RESULT_FILE = "result.json"

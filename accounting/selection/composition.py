@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, require_points, require_share
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, require_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,11 @@ class Composition:
         """Everything: each run is paid for in full."""
         return frozenset(Disclosure)
 
+    @property
+    def execution(self) -> Execution:
+        """Every point once, or the points that a sampler proposes."""
+        return Execution.EVERY_POINT
+
     def check(self, search: Search) -> None:
         """Every search: proposals and pruning only read what was paid for."""
 
@@ -40,7 +46,7 @@ class Composition:
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
         require_points(n_points)
-        require_share("share", share)
+        numbers.share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:

@@ -30,6 +30,11 @@ class Final:
         """What the search lets out; the further run is paid for in full."""
         return self.rule.discloses
 
+    @property
+    def execution(self) -> None:
+        """None: the further run is priced only."""
+        return None
+
     def check(self, search: Search) -> None:
         """The search's own conditions."""
         self.rule.check(search)

@@ -4,6 +4,7 @@ All honesty of a sweep comes from keeping the three answers together. Planner, r
 of them knows one by name. What holds for every rule:
 
 * `event` prices the whole search, including whatever `draw` may choose; it never depends on what was drawn.
+* `execution` declares what running a plan under the rule means. What runs is compared with the plan's event, too.
 * `discloses` lists all that may leave the curator's hands. What is not listed is not covered by the price.
 * `draw` takes its randomness from the generator it is given, and is stored before the first run. What was drawn is
   never drawn again, extended or cut short: a try that died stays a try, and scores worst.
@@ -14,17 +15,16 @@ of them knows one by name. What holds for every rule:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import Any, Protocol
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, worst
-from dpsweep.accounting.events.trial_counts import Tries, chance_of_best
+from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.names.stored_classes import build_own, written_name
-from dpsweep.accounting.validation import whole
 
 
 class Disclosure(StrEnum):
@@ -38,6 +38,14 @@ class Disclosure(StrEnum):
 
 THE_WINNER = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
 """What a rule that hides losers may show."""
+
+
+class Execution(StrEnum):
+    """How a plan is executed."""
+
+    EVERY_POINT = "every point once"
+    PROPOSED = "points that a sampler proposes from the scores so far"
+    DRAWN_TRIES = "the tries of a secret draw"
 
 
 class Proposals(StrEnum):
@@ -109,7 +117,7 @@ class Draw:
     def from_json(cls, form: Mapping[str, Any]) -> Draw:
         """Reads `to_json`'s form."""
         return cls(
-            tries=tuple(whole("tries", point) for point in form["tries"]),
+            tries=tuple(numbers.whole("tries", point) for point in form["tries"]),
             threshold=None if form.get("threshold") is None else float(form["threshold"]),
             handicaps=tuple(form.get("handicaps", ())),
         )
@@ -126,6 +134,14 @@ class SelectionRule(Protocol):
     @property
     def discloses(self) -> frozenset[Disclosure]:
         """All that the price covers the release of."""
+        ...
+
+    @property
+    def execution(self) -> Execution | None:
+        """How a plan under this rule is executed where its event pays for that; None where plans are only priced.
+
+        A rule declares `EVERY_POINT` or `DRAWN_TRIES`; `EVERY_POINT` becomes `PROPOSED` where a plan has a sampler.
+        """
         ...
 
     def check(self, search: Search) -> None:
@@ -187,26 +203,6 @@ def refuse_sharing(rule: str, search: Search) -> None:
         )
 
 
-def of_both_parts(trials: Sequence[PlanEvent], searched: Callable[[DpEvent], DpEvent]) -> PlanEvent:
-    """`searched` of the worst point, for the training records and, where scores are private, the held-out ones."""
-    require_points(len(trials))
-    scored = [trial.validation for trial in trials if trial.validation is not None]
-    return PlanEvent(
-        training=searched(worst(trial.training for trial in trials)),
-        validation=searched(worst(scored)) if scored else None,
-    )
-
-
-def uniform_tries(count: int, n_points: int, rng: Random) -> tuple[int, ...]:
-    """Independent draws with replacement: what every theorem about hidden losers asks for."""
-    return tuple(rng.randrange(n_points) for _ in range(count))
-
-
-def chance_by(tries: Tries, n_points: int, share: float) -> float:
-    """The chance of uniform tries, so many by law, to meet one of the best `share` of `n_points`, at least of one."""
-    return chance_of_best(tries, best_points(n_points, share) / n_points)
-
-
 def best_points(n_points: int, share: float) -> int:
     """How many points are the best `share` of all: at least one.
 
@@ -214,31 +210,10 @@ def best_points(n_points: int, share: float) -> int:
     (2, 1, 3)
     """
     require_points(n_points)
-    require_share("share", share)
+    numbers.share("share", share)
     return max(1, math.ceil(share * n_points - 1e-9))
 
 
 def require_points(n_points: int) -> None:
     """Raises unless there is something to choose from."""
-    require_count("n_points", n_points)
-
-
-def require_count(name: str, value: int) -> None:
-    """Raises unless a rule's parameter is a whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"Expected {name}={value!r} to be an integer.")
-    if value < 1:
-        raise ValueError(f"Expected {name}={value} >= 1.")
-
-
-def require_share(name: str, value: float) -> None:
-    """Raises unless a rule's parameter is in (0, 1]."""
-    require_number(name, value, above=0, below=1, top=True)
-
-
-def require_number(name: str, value: float, *, above: float, below: float = math.inf, top: bool = False) -> None:
-    """Raises unless a rule's parameter is a number in (above, below), with its `top` where that counts."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"Expected {name}={value!r} to be a number.")
-    if not (above < value < below or (top and value == below)):
-        raise ValueError(f"Expected {name}={value} in ({above:g}, {below:g}{']' if top else ')'}.")
+    numbers.positive_int("n_points", n_points)

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
+    Execution,
     Search,
     refuse_unless_fixed,
-    require_number,
     require_points,
-    require_share,
 )
 
 
@@ -34,7 +34,7 @@ class NoisyMax:
     noise_scale: float
 
     def __post_init__(self) -> None:
-        require_number("noise_scale", self.noise_scale, above=0)
+        numbers.between("noise_scale", self.noise_scale, above=0)
 
     @property
     def name(self) -> str:
@@ -45,6 +45,11 @@ class NoisyMax:
     def discloses(self) -> frozenset[Disclosure]:
         """The winner without its score."""
         return frozenset({Disclosure.WINNER})
+
+    @property
+    def execution(self) -> Execution:
+        """Every point once. No noise is added to scores yet, so a plan runs only where its scores are public."""
+        return Execution.EVERY_POINT
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that nothing was paid for."""
@@ -57,7 +62,7 @@ class NoisyMax:
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
         require_points(n_points)
-        require_share("share", share)
+        numbers.share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, require_points, require_share
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, require_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,11 @@ class Public:
         """Everything: it is public already."""
         return frozenset(Disclosure)
 
+    @property
+    def execution(self) -> None:
+        """None: a search on the public data set is a sweep of its own."""
+        return None
+
     def check(self, search: Search) -> None:
         """Every search."""
 
@@ -45,7 +51,7 @@ class Public:
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried, and best means best on the public data."""
         require_points(n_points)
-        require_share("share", share)
+        numbers.share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from random import Random
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.trial_counts import Stopping
-from dpsweep.accounting.selection.interface import (
-    THE_WINNER,
-    Disclosure,
-    Draw,
-    Search,
-    chance_by,
-    of_both_parts,
-    refuse_unless_fixed,
-    require_number,
-    require_points,
-    require_share,
-    uniform_tries,
-)
+from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomStopping:
+class RandomStopping(HiddenSearchRule):
     """The best of tries that a coin of probability `gamma` ends, or at the latest a hard stop.
 
     *Guarantee*: three times the epsilon of one run at a far smaller delta. Points come from a list made beforehand,
@@ -44,56 +29,22 @@ class RandomStopping:
     delta2: float | None = None
 
     def __post_init__(self) -> None:
-        require_number("delta", self.delta, above=0, below=1)
+        numbers.between("delta", self.delta, above=0, below=1)
         if self.gamma is not None:
-            require_share("gamma", self.gamma)
+            numbers.share("gamma", self.gamma)
         if self.delta2 is not None:
-            require_number("delta2", self.delta2, above=0, below=self.delta)
+            numbers.between("delta2", self.delta2, above=0, below=self.delta)
 
     @property
     def name(self) -> str:
         """How commands and reports call it."""
         return "random_stopping"
 
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """The winner and its score."""
-        return THE_WINNER
-
-    def check(self, search: Search) -> None:
-        """Refuses adaptive proposals and pruning."""
-        refuse_unless_fixed(self.name, search)
-
-    def expected_tries(self, n_points: int) -> float:
-        """One over gamma, less what the hard stop cuts off."""
-        return self._tries(n_points).mean
-
-    def chance_of_best(self, n_points: int, share: float) -> float:
-        """By the law of the number of tries."""
-        return chance_by(self._tries(n_points), n_points, share)
-
-    def draw(self, n_points: int, rng: Random) -> Draw:
-        """As many uniform tries as the coin and the hard stop allow."""
-        return Draw(tries=uniform_tries(self._tries(n_points).sample(rng), n_points, rng))
-
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """Random stopping of the worst point."""
-        gamma = self._gamma(len(trials))
-        delta2 = self._delta2(gamma)
-        return of_both_parts(trials, lambda one: events.random_stopping(one, gamma=gamma, delta2=delta2))
-
-    def _gamma(self, n_points: int) -> float:
-        require_points(n_points)
-        return 1 / n_points if self.gamma is None else float(self.gamma)
-
-    def _delta2(self, gamma: float) -> float:
-        return best_delta2(self.delta, gamma) if self.delta2 is None else float(self.delta2)
-
-    def _tries(self, n_points: int) -> Stopping:
-        """The law that the event names: one place decides where the hard stop is."""
-        gamma = self._gamma(n_points)
-        law: Stopping = events.random_stopping(events.nothing(), gamma=gamma, delta2=self._delta2(gamma)).tries
-        return law
+    def search(self, n_points: int) -> HiddenSearch:
+        """The best of the tries that the coin and the hard stop allow; the event decides where the stop is."""
+        gamma = 1 / n_points if self.gamma is None else float(self.gamma)
+        delta2 = best_delta2(self.delta, gamma) if self.delta2 is None else float(self.delta2)
+        return HiddenSearch(event=events.random_stopping(events.nothing(), gamma=gamma, delta2=delta2))
 
 
 @lru_cache(maxsize=256)

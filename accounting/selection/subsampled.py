@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
+from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.selection.interface import (
@@ -15,7 +16,6 @@ from dpsweep.accounting.selection.interface import (
     Search,
     SelectionRule,
     require_points,
-    require_share,
 )
 
 
@@ -47,7 +47,7 @@ class Subsampled:
     train_on: TrainOn = TrainOn.REST
 
     def __post_init__(self) -> None:
-        require_share("rate", self.rate)
+        numbers.share("rate", self.rate)
         object.__setattr__(self, "train_on", TrainOn(self.train_on))
         if not callable(getattr(self.rule, "event", None)):
             raise TypeError(f"Expected rule={self.rule!r} to be a selection rule.")
@@ -61,6 +61,11 @@ class Subsampled:
     def discloses(self) -> frozenset[Disclosure]:
         """What the rule on the part shows."""
         return self.rule.discloses
+
+    @property
+    def execution(self) -> None:
+        """None: the search on a part is priced only."""
+        return None
 
     def check(self, search: Search) -> None:
         """Refuses what the rule on the part refuses."""

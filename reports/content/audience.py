@@ -1,8 +1,12 @@
-"""Who may read a page."""
+"""Who may read a page, and what its reader may be shown: the one filter of all pages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+
+from dpsweep.accounting.selection.interface import Disclosure
 
 
 class Audience(StrEnum):
@@ -18,3 +22,39 @@ class Audience(StrEnum):
             Audience.CURATOR: "Curator only. This page shows more than the price covers: do not pass it on.",
             Audience.PUBLIC: "May be passed on. Only what the price below covers is here.",
         }[self]
+
+
+class Needs(StrEnum):
+    """What a sweep's price must cover before a part of its page may be shown to others than the curator."""
+
+    NOTHING = "nothing: it follows from the plan and its charges, whatever came of them"
+    WINNER = "which point won"
+    WINNER_SCORE = "the winner's score"
+    ALL_SCORES = "the score of every run"
+    CURATOR = "more than any price covers: it stays with the curator"
+
+
+_COVERED_BY: Mapping[Needs, Disclosure] = {
+    Needs.WINNER: Disclosure.WINNER,
+    Needs.WINNER_SCORE: Disclosure.WINNER_SCORE,
+    Needs.ALL_SCORES: Disclosure.ALL_SCORES,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """The reader of a page, and what the sweep's rule discloses to everybody.
+
+    >>> reader = Reader(audience=Audience.PUBLIC, disclosed=frozenset({Disclosure.WINNER}))
+    >>> [needs.name for needs in Needs if reader.may_see(needs)]
+    ['NOTHING', 'WINNER']
+    """
+
+    audience: Audience
+    disclosed: frozenset[Disclosure]
+
+    def may_see(self, needs: Needs) -> bool:
+        """Whether what needs so much may be on this reader's page."""
+        if self.audience is Audience.CURATOR or needs is Needs.NOTHING:
+            return True
+        return needs in _COVERED_BY and _COVERED_BY[needs] in self.disclosed

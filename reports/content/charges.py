@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.ledger.bodies import charged, spending
 from dpsweep.reports.content.sweep_table import Sweep
 
 
@@ -69,9 +69,12 @@ def read_bill(sweep: Sweep) -> Bill:
     own = [entry for entry in account.charges if entry.plan == sweep.plan_id]
     rest = [entry for entry in account.charges if entry.plan != sweep.plan_id]
     return Bill(
-        epsilon=_sum(own, "epsilon"),
-        delta=_sum(own, "delta"),
-        others=(_sum(rest, "epsilon"), _sum(rest, "delta")),
+        epsilon=exact_sum(spending(entry).epsilon for entry in own),
+        delta=exact_sum(spending(entry).delta for entry in own),
+        others=(
+            exact_sum(spending(entry).epsilon for entry in rest),
+            exact_sum(spending(entry).delta for entry in rest),
+        ),
         reserved=account.reserved,
         left=account.left,
         budget=(account.budget.epsilon, account.budget.delta),
@@ -84,35 +87,27 @@ def _units(sweep: Sweep, own: Iterable[Entry]) -> int | None:
     """As the charges have it, or, where they are older, as the plan's data set declares it."""
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
-    known = [entry.body["units"] for entry in own if "units" in entry.body]
+    known = [charged(entry).units for entry in own]
     return next((units for units in (*known, declared) if isinstance(units, int) and units > 0), None)
 
 
 def _charge(entry: Entry) -> Charge:
-    body: Mapping[str, Any] = entry.body
+    body = charged(entry)
     return Charge(
         seq=entry.seq,
-        epsilon=float(body["epsilon"]),
-        delta=body["delta"],
-        runs=len(body["trials"]) + body.get("spares", 0),
-        reason=body.get("reason", "plan"),
-        claimed_by=body.get("claimed_by", "unnamed"),
-        bounds=_numbers(body.get("bounds", {})),
-        refusals=body.get("refusals", {}),
-        parts=_numbers(body.get("parts", {})),
-        attack=float(body.get("attack", 0.0)),
-        accepted_delta=body.get("accepted_delta"),
+        epsilon=body.epsilon,
+        delta=body.delta,
+        runs=body.attempts,
+        reason=body.reason,
+        claimed_by=body.claimed_by,
+        bounds=body.bounds,
+        refusals=body.refusals,
+        parts=body.parts,
+        attack=body.attack,
+        accepted_delta=body.accepted_delta,
     )
-
-
-def _numbers(written: Mapping[str, float | str]) -> dict[str, float]:
-    return {name: float(value) for name, value in written.items()}
 
 
 def exact_sum(values: Iterable[float]) -> float:
     """Exact in decimals, like the ledger's own sums."""
     return float(sum((Decimal(repr(float(value))) for value in values), Decimal(0)))
-
-
-def _sum(entries: Iterable[Entry], name: str) -> float:
-    return exact_sum(entry.body[name] for entry in entries)

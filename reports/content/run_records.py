@@ -11,7 +11,6 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.records.execution import (
     DRAW_FILE,
     OUTCOME_FILE,
-    Execution,
     SearchOutcome,
     execution_of,
     read_draw,
@@ -20,6 +19,7 @@ from dpsweep.accounting.records.execution import (
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.selection.interface import Execution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,6 +146,11 @@ class Sweep:
         return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
 
     @property
+    def measure(self) -> str:
+        """What scores are, in a few words."""
+        return f"noisy {self.quality}" if self.scored_privately else self.quality
+
+    @property
     def positive(self) -> str:
         """Of which class a sensitivity is, of two classes; else nothing."""
         config = self.plan.trials[0].config

@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.notation import epsilon_up
-from dpsweep.accounting.records.execution import Execution
+from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Item, Sheet

@@ -9,7 +9,7 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import fields_of, home_of, name_of
 from dpsweep.accounting.names.tags import tag_of
-from dpsweep.accounting.validation import whole
+from dpsweep.accounting.numbers import whole
 from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 

@@ -23,7 +23,7 @@ from dpsweep.reports.content.panels import arrange
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.heatmap import Picture, pictures
-from dpsweep.reports.pages.curator_page import Figure, figures, measure
+from dpsweep.reports.pages.curator_page import Figure, figures
 from dpsweep.reports.pages.templates import fill, store
 from dpsweep.reports.statement.statement import cautions_of
 
@@ -58,7 +58,7 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
         together=tuple(_together(sweeps, bills)),
         sweeps=_sheet(sweeps, bills),
         figures=figures(drawn),
-        measure=listed([*dict.fromkeys(measure(sweep) for sweep in sweeps)]),
+        measure=listed([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
     )
     target.mkdir(parents=True, exist_ok=True)
     for picture in drawn:
@@ -86,7 +86,7 @@ def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, 
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))
     ordered = sorted(panels, key=lambda panel: methods.index(panel.method))
-    scores = listed([*dict.fromkeys(measure(sweep) for sweep in sweeps)])
+    scores = listed([*dict.fromkeys(sweep.measure for sweep in sweeps)])
     return pictures(ordered, f"{scores}, %") if ordered else ()
 
 

@@ -22,21 +22,17 @@ from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
-from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.charges import Bill, read_bill
+from dpsweep.reports.content.audience import Audience, Reader
+from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.facts import Fact
 from dpsweep.reports.content.panels import arrange
 from dpsweep.reports.content.provenance import Origin, read_origin
 from dpsweep.reports.content.sections import Best, Segment
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.exhibits.budget_by_method import spending, with_shares
-from dpsweep.reports.exhibits.exhibit import Exhibit
-from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
-from dpsweep.reports.exhibits.other_rules import rivals
-from dpsweep.reports.exhibits.privacy_curve import privacy
-from dpsweep.reports.exhibits.search_difficulty import ease
-from dpsweep.reports.exhibits.training_curves import course
+from dpsweep.reports.exhibits import catalogue
+from dpsweep.reports.exhibits.budget_by_method import with_shares
+from dpsweep.reports.exhibits.exhibit import Exhibit, shown
 from dpsweep.reports.figures.heatmap import Picture, pictures
 from dpsweep.reports.figures.svg import fragment
 from dpsweep.reports.pages.templates import fill, store
@@ -142,15 +138,16 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     sweep = with_shares(table.read(folder, ledger))
     bill = read_bill(sweep)
     found = numbers.read_facts(sweep, bill)
+    reader = Reader(audience=Audience.CURATOR, disclosed=sweep.rule.discloses)
     return Page(
-        audience=Audience.CURATOR,
+        audience=reader.audience,
         title=sweep.plan.account,
         headline=sections.headline(sweep, found),
         unit=sweep.plan.unit,
-        measure=measure(sweep),
+        measure=sweep.measure,
         nobody=nobody(sweep),
         facts=found,
-        statement=statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.CURATOR)),
+        statement=statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=reader.audience)),
         cautions=cautions_of(sweep.plan, bill),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
@@ -164,33 +161,9 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
-        findings=(*findings(sweep), *_only(training_losses(sweep), bounding(sweep), course(sweep))),
-        terms=_account_and_terms(sweep, bill),
+        findings=shown(catalogue.FINDINGS, sweep, bill, reader),
+        terms=shown(catalogue.TERMS, sweep, bill, reader),
     )
-
-
-def findings(sweep: Sweep) -> tuple[Exhibit, ...]:
-    """What all scores say together: for those who may see all of them."""
-    return (
-        () if sweep.runs.drawn else _only(how_often_best(sweep), log_losses(sweep), ease(sweep.table, measure(sweep)))
-    )
-
-
-def terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
-    """What follows from the declared plan and its charges alone, whatever came of them; a price, if there is one."""
-    return () if sweep.plan.public else _only(privacy(sweep.plan, len(bill.charges)))
-
-
-def _account_and_terms(sweep: Sweep, bill: Bill) -> tuple[Exhibit, ...]:
-    """The same with what the account and other rules have to do with it, for the curator."""
-    if sweep.plan.public:
-        return ()
-    rest = bill.left[0] + bill.epsilon
-    return (*_only(spending(sweep)), *terms(sweep, bill), *_only(rivals(sweep.plan, rest)))
-
-
-def _only(*exhibits: Exhibit | None) -> tuple[Exhibit, ...]:
-    return tuple(exhibit for exhibit in exhibits if exhibit is not None)
 
 
 def _on_top(sweep: Sweep) -> tuple[str, ...]:
@@ -205,14 +178,9 @@ def nobody(sweep: Sweep) -> str:
     return NOBODY if sweep.plan.public else ""
 
 
-def measure(sweep: Sweep) -> str:
-    """What scores are, in a few words."""
-    return f"noisy {sweep.quality}" if sweep.scored_privately else sweep.quality
-
-
 def draw(sweep: Sweep) -> tuple[Picture, ...]:
     """The sweep's maps, the one with all methods first."""
-    return pictures(arrange(sweep.cells, sweep.axes), f"{measure(sweep)}, %")
+    return pictures(arrange(sweep.cells, sweep.axes), f"{sweep.measure}, %")
 
 
 def write(page: Page, folder: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.names.stored_classes import build_own
-from dpsweep.accounting.validation import whole
+from dpsweep.accounting.numbers import whole
 
 FILE = "preprocessing.json"
 OUTPUTS = ("class", "number")

@@ -4,8 +4,8 @@ What always holds: a number goes in only if the sweep's price covers it. So ther
 runs, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest but that of the winner; and where
 the rule hides losers, nothing that depends on them or on how many there were. The winner's salted digest is in the
 ledger before the release is in its place, and a charge has one winner. Points carry their place in the plan as names.
-Rules for changing this file: add to the lists below by name, never by removing from the curator's page; a new
-disclosure gets a test that tries to leak the rest.
+Rules for changing this file: add to the lists below by name, never by removing from the curator's page; an exhibit
+declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets a test that tries to leak the rest.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
 from dpsweep.accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
 from dpsweep.accounting.records.trial_result import MODEL_FILE
-from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.validation import as_written, refuse_link, within
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
-from dpsweep.reports.content.audience import Audience
+from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.exhibits import catalogue
+from dpsweep.reports.exhibits.exhibit import shown
 from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages import preprocessing
 from dpsweep.reports.pages.curator_page import Page
@@ -85,7 +86,7 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
 
     Not at which turn it came.
     """
-    if Disclosure.WINNER not in sweep.rule.discloses or sweep.winner is None:
+    if not _reader(sweep).may_see(Needs.WINNER) or sweep.winner is None:
         return
     winner = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner)
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
@@ -109,9 +110,9 @@ def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
 
 def compose(sweep: Sweep) -> Page:
     """The page that may leave, or the reason why none may."""
-    bill, disclosed = read_bill(sweep), sweep.rule.discloses
+    bill, reader = read_bill(sweep), _reader(sweep)
     found = numbers.read_facts(sweep, bill)
-    statement = statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=Audience.PUBLIC))
+    statement = statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=reader.audience))
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
@@ -121,33 +122,38 @@ def compose(sweep: Sweep) -> Page:
         )
     if sweep.winner is None and not sweep.runs.drawn:
         raise BadInput("Expected a finished run to release, got none.")
+    disclosed = _disclosed(sweep, reader)
     page = Page(
-        audience=Audience.PUBLIC,
+        audience=reader.audience,
         title=sweep.plan.account,
         headline=sections.headline(sweep, found),
         unit=sweep.plan.unit,
-        measure=pages.measure(sweep),
+        measure=sweep.measure,
         nobody=pages.nobody(sweep),
         facts={name: found[name] for name in DECLARED if name in found},
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
-        best=_best(sweep),
+        best=_best(sweep, reader),
         outcome=sections.outcome(sweep),
-        terms=pages.terms(sweep, bill),
+        findings=shown(catalogue.FINDINGS, disclosed, bill, reader),
+        terms=shown(catalogue.TERMS, disclosed, bill, reader),
     )
-    return _with_all_scores(page, _without_reasons(sweep)) if Disclosure.ALL_SCORES in disclosed else page
+    return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
-def _best(sweep: Sweep) -> tuple[Best, ...]:
+def _reader(sweep: Sweep) -> Reader:
+    return Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
+
+
+def _best(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
     """The winner where it may be named; each method's best only where every score may be shown."""
-    disclosed = sweep.rule.discloses
-    if Disclosure.WINNER not in disclosed or sweep.winner is None:
+    if not reader.may_see(Needs.WINNER) or sweep.winner is None:
         return ()
-    shown = tuple(sweep.winners.values()) if Disclosure.ALL_SCORES in disclosed else (sweep.winner,)
-    return sections.best(sweep, trials=shown, with_score=Disclosure.WINNER_SCORE in disclosed)
+    trials = tuple(sweep.winners.values()) if reader.may_see(Needs.ALL_SCORES) else (sweep.winner,)
+    return sections.best(sweep, trials=trials, with_score=reader.may_see(Needs.WINNER_SCORE))
 
 
-def _with_all_scores(page: Page, sweep: Sweep) -> Page:
+def _with_runs(page: Page, sweep: Sweep) -> Page:
     records = sweep.table[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
     records.insert(0, sweep.runs.noun, range(1, len(records) + 1))
     return replace(
@@ -156,8 +162,17 @@ def _with_all_scores(page: Page, sweep: Sweep) -> Page:
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.exported(records),
         runs=sweep.runs.nouns,
-        findings=pages.findings(sweep),
     )
+
+
+def _disclosed(sweep: Sweep, reader: Reader) -> Sweep:
+    """The sweep with the runs that the reader may see: what is made of it cannot show others, whatever it declares."""
+    if reader.may_see(Needs.ALL_SCORES):
+        return _without_reasons(sweep)
+    trial = sweep.winner if reader.may_see(Needs.WINNER_SCORE) else None
+    rows = tuple(run for run in sweep.runs.rows if run.trial.id == trial)
+    table = sweep.table[sweep.table["trial"] == trial].reset_index(drop=True)
+    return _without_reasons(replace(sweep, runs=replace(sweep.runs, rows=rows), table=table))
 
 
 def _without_reasons(sweep: Sweep) -> Sweep:

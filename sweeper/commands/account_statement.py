@@ -6,7 +6,7 @@ which needs another theorem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -22,6 +22,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.account import Statement, limit_of
+from dpsweep.accounting.ledger.bodies import charged, spending
+from dpsweep.accounting.ledger.charge_bodies import Charged
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, exact, policy_to_json
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
@@ -57,15 +59,15 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
     """
     if statement.budget.vacuous:
         return None
-    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and entry.body["event"]]
+    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and charged(entry).event]
     if not charges:
         return None
-    last = charges[-1]
+    last, body = charges[-1], charged(charges[-1])
     if _is_search(last):
         return FurtherRuns(number=_charges_like(last, statement), what=SEARCH, plan=last.plan)
-    room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=last.body["delta"])
-    event, runs = _event(last), _runs(last)
+    room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
+        event, runs = body.plan_event or PlanEvent(training=events.nothing()), body.attempts
         return FurtherRuns(number=_most(room, lambda more: _part(event, more, runs)), what="run", plan=last.plan)
     except DpsweepError:
         return None
@@ -108,17 +110,16 @@ def to_json(statement: Statement) -> dict[str, Any]:
 
 def what_for(entry: Entry) -> str:
     """What a charge pays for: how many runs, a search that does not tell, or what was noted."""
-    body = entry.body
-    if entry.kind in (Kind.OUTSIDE, Kind.RESTORED):
-        return str(body["note"])
+    body = spending(entry)
+    if not isinstance(body, Charged):
+        return body.note
     if _is_search(entry):
         return "1 search"
-    spares = body.get("spares", 0)
-    if not body["trials"]:
-        return f"{count(spares, 'run')} of points to be proposed"
-    runs = count(len(body["trials"]), "run")
-    words = f"{runs} and {count(spares, 'spare attempt')}" if spares else runs
-    return words if body["reason"] == "plan" else f"{words} again"
+    if not body.trials:
+        return f"{count(body.spares, 'run')} of points to be proposed"
+    runs = count(len(body.trials), "run")
+    words = f"{runs} and {count(body.spares, 'spare attempt')}" if body.spares else runs
+    return words if body.reason == "plan" else f"{words} again"
 
 
 def _charges(statement: Statement) -> Table:
@@ -132,13 +133,13 @@ def _charges(statement: Statement) -> Table:
     for column in ("when", "who"):
         table.add_column(column)
     for entry in statement.charges:
-        takes = entry.body["takes"]
+        body = spending(entry)
         table.add_row(
             entry.plan or entry.kind,
             what_for(entry),
-            epsilon_up(float(entry.body[EPSILON])),
-            delta_up(entry.body[DELTA]),
-            *(epsilon_up(float(takes[name])) if name in takes else "none" for name in others),
+            epsilon_up(body.epsilon),
+            delta_up(body.delta),
+            *(epsilon_up(body.takes[name]) if name in body.takes else "none" for name in others),
             entry.at,
             entry.who,
         )
@@ -156,17 +157,17 @@ def _reserved_and_left(statement: Statement) -> Table:
 
 
 def _charge(entry: Entry) -> dict[str, Any]:
-    body = entry.body
+    body = spending(entry)
     return {
         "kind": entry.kind,
         "plan": entry.plan,
         "for": what_for(entry),
-        "reason": body["reason"],
-        "runs": len(body["trials"]),
-        "spares": body.get("spares", 0),
-        "epsilon": body["epsilon"],
-        "delta": body["delta"],
-        "takes": dict(body["takes"]),
+        "reason": body.reason,
+        "runs": len(body.trials) if isinstance(body, Charged) else 0,
+        "spares": body.spares if isinstance(body, Charged) else 0,
+        "epsilon": body.epsilon,
+        "delta": body.delta,
+        "takes": dict(body.takes),
         "at": entry.at,
         "who": entry.who,
     }
@@ -183,16 +184,7 @@ def _amounts(statement: Statement) -> dict[str, tuple[Decimal, Decimal, Decimal]
 
 
 def _is_search(entry: Entry) -> bool:
-    return list(entry.body["trials"]) == [entry.plan]
-
-
-def _runs(entry: Entry) -> int:
-    """How many attempts the charge pays for."""
-    return len(entry.body["trials"]) + int(entry.body.get("spares", 0))
-
-
-def _event(entry: Entry) -> PlanEvent:
-    return PlanEvent(**{name: events.from_json(part) for name, part in entry.body["event"].items()})
+    return charged(entry).trials == (entry.plan,)
 
 
 def _most(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
@@ -213,7 +205,6 @@ def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
 
 def _charges_like(entry: Entry, statement: Statement) -> int:
     """How often the very same charge would still be admitted."""
-    takes: Mapping[str, float] = entry.body["takes"]
     left = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).left
-    counts = [left.get(name, Decimal(0)) // exact(more) for name, more in takes.items() if more > 0]
+    counts = [left.get(name, Decimal(0)) // exact(more) for name, more in spending(entry).takes.items() if more > 0]
     return min(LARGEST_COUNT, *map(int, counts)) if counts else LARGEST_COUNT

@@ -25,9 +25,10 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
-from dpsweep.accounting.records.execution import Execution, execution_of
+from dpsweep.accounting.records.execution import execution_of
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.commands import price_table as pricelist
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.progress_display import Display

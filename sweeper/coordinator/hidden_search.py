@@ -22,7 +22,8 @@ from random import SystemRandom
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.account import Ended, Statement
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt

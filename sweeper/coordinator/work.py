@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dpsweep.accounting.ledger.account import Attempts, Ended
+from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial

@@ -25,6 +25,7 @@ from omegaconf import DictConfig
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -140,7 +141,7 @@ def machine_of(config: DictConfig, workers: int = 1) -> Machine:
     compute = config.compute
     for name in ("threads", "chunk", "together"):
         value = compute[name]
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if value is not None and not is_whole(value, 1):
             raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(

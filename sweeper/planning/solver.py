@@ -17,7 +17,6 @@ from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_coun
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
 from dpsweep.accounting.records.charged_events import paid_for
-from dpsweep.accounting.records.execution import can_run
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.sweeper.planning.grid import Point
@@ -103,7 +102,7 @@ def cheapest_rule(
     """The offer that costs least among those that show what is wanted, at the noise that a full grid would need."""
     if wanted not in SHOWN:
         raise BadInput(f"Expected show={wanted} to be one of {', '.join(SHOWN)}.")
-    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses and can_run(rule)}
+    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses and rule.execution}
     if not able:
         raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {wanted}.")
     declared = [declare(point.config) for point in points]

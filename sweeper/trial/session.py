@@ -13,6 +13,7 @@ from pathlib import Path
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.sweeper.trial.spec import Declaration, declare
 
@@ -32,7 +33,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("chunk", self.chunk)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if value is not None and not is_whole(value, 1):
                 raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
 
 

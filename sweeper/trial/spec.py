@@ -20,13 +20,13 @@ from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
 from dpsweep.accounting.names.tags import own_class
+from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
 from dpsweep.trainers.declarations.batch_sampling import check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
 from dpsweep.trainers.methods.interface import check_run, is_noiseless
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
-from dpsweep.trainers.validation import fraction
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.interface import DataSet

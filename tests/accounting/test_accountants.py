@@ -326,7 +326,7 @@ def test_unknown_events_are_refused_also_when_nested(accountant: Accountant, unk
 @every_accountant
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
 def test_a_delta_that_is_no_probability_is_refused(accountant: Accountant, delta: float) -> None:
-    with pytest.raises(ValueError, match="Expected 0 < delta"):
+    with pytest.raises(ValueError, match=r"Expected (0 < )?delta="):
         accountant.epsilon(dpsgd(1), delta, ADD)
 
 

@@ -176,7 +176,7 @@ def test_a_count_is_a_gaussian_step() -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
 def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
-    with pytest.raises(ValueError, match="Expected 0 < delta"):
+    with pytest.raises(ValueError, match=r"Expected (0 < )?delta="):
         CLASSICAL.epsilon(dpsgd(1), delta, ADD)
 
 

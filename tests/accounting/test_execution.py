@@ -20,9 +20,12 @@ from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names import tags
-from dpsweep.accounting.records.execution import Execution, StoredDraw, check_draw, execution_of, read_draw, tries_of
+from dpsweep.accounting.records.execution import StoredDraw, check_draw, execution_of, read_draw, tries_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.execution import pays_for_execution
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, Search
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
 SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
@@ -57,9 +60,10 @@ def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) 
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """A rule that says anything at all about what it shows."""
+    """A rule that says anything at all about what it shows and how it is executed."""
 
     shows_all: bool
+    execution: Execution | None = Execution.DRAWN_TRIES
     name: str = "claimed"
 
     @property
@@ -130,6 +134,33 @@ def test_a_rule_that_shows_what_a_search_does_not_pay_for_does_not_run(claimed: 
     trials = points()
     with pytest.raises(BadInput, match="not run yet"):
         execution_of(plan_of({**claimed, "shows_all": True}, searched(trials, trials), trials))
+
+
+@pytest.mark.parametrize("declared", [None, Execution.PROPOSED, Execution.DRAWN_TRIES])
+def test_only_what_the_rule_declares_runs_even_if_its_event_would_pay_for_more(
+    claimed: dict[str, Any], declared: Execution | None
+) -> None:
+    trials = points()
+    composed = Composition().event([trial.event for trial in trials])
+    rule = {**claimed, "shows_all": True}
+    assert (
+        execution_of(plan_of({**rule, "execution": Execution.EVERY_POINT}, composed, trials)) is Execution.EVERY_POINT
+    )
+    with pytest.raises(BadInput, match="not run yet"):
+        execution_of(plan_of({**rule, "execution": declared}, composed, trials))
+
+
+def test_a_rule_that_declares_every_point_runs_no_search(claimed: dict[str, Any]) -> None:
+    trials = points()
+    with pytest.raises(BadInput, match="not run yet"):
+        execution_of(plan_of({**claimed, "execution": Execution.EVERY_POINT}, searched(trials, trials), trials))
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_a_noisy_maximum_runs_where_no_score_needs_its_noise(scored: bool) -> None:
+    trials, rule = points(scored), NoisyMax(noise_scale=9.0)
+    event = rule.event([trial.event for trial in trials])
+    assert pays_for_execution(rule, event, [trial.event for trial in trials]) is not scored
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
 from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.account import Ended
+from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.composition_policy import RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
 from dpsweep.accounting.ledger.ledger import Ledger, refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
-from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     PlanEvent,
@@ -29,7 +28,9 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.account import Balance, budget_to_json
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Opened
+from dpsweep.accounting.ledger.charge_bodies import Charged
 from dpsweep.accounting.ledger.composition_policy import (
     DELTA,
     DIVERGENCE,
@@ -54,11 +55,15 @@ FILTERS = [
 
 
 def opened(policy: Policy, budget: Guarantee = BUDGET) -> Balance:
-    return Balance.opened(budget_to_json(budget) | {"policy": to_json(policy)})
+    return Balance.opened(Opened(budget=budget, policy=policy))
 
 
 def charged(balance: Balance, cost: Guarantee, event: PlanEvent | None = None) -> Balance:
-    return balance.after(Kind.CHARGE, {"takes": balance.policy.takes(cost, event)})
+    return taken(balance, balance.policy.takes(cost, event))
+
+
+def taken(balance: Balance, takes: Mapping[str, float]) -> Balance:
+    return balance.after(Charged(epsilon=0.0, delta=0.0, takes=takes, trials=()))
 
 
 def run(noise: float) -> PlanEvent:
@@ -127,7 +132,7 @@ def test_what_a_filter_admits_is_within_its_part_of_the_budget(policy: RenyiFilt
         assert takes == {DIVERGENCE: pytest.approx(policy.order / (2 * noise**2), rel=1e-9)}
         times = 0
         while times < 50 and balance.admits(takes):
-            balance, times = balance.after(Kind.CHARGE, {"takes": takes}), times + 1
+            balance, times = taken(balance, takes), times + 1
         admitted += times * noise**-2
     if admitted:
         exact = GaussianProfile(mu=admitted**0.5).delta(np.array([policy.epsilon]))[0]
@@ -239,7 +244,7 @@ def test_the_split_is_of_the_whole_budget() -> None:
 
 def test_all_that_both_parts_admit_is_the_budget() -> None:
     balance = opened(FILTER)
-    balance = balance.after(Kind.CHARGE, {"takes": {name: float(most) for name, most in FILTER.limits(BUDGET).items()}})
+    balance = taken(balance, {name: float(most) for name, most in FILTER.limits(BUDGET).items()})
     epsilon, delta = FILTER.guaranteed(BUDGET, balance.reserved)
     assert epsilon == pytest.approx(10.0, rel=1e-14)
     assert delta == 1e-4

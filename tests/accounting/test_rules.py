@@ -29,9 +29,13 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, St
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.execution import search_paid_by
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.hidden_search import HiddenSearchRule
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
+    Execution,
     Proposals,
     Search,
     SelectionRule,
@@ -49,7 +53,7 @@ ADD = Adjacency.ADD_OR_REMOVE_ONE
 DELTA = 1e-5
 CONF = Path(__file__).parents[2] / "conf" / "tuning"
 
-HIDING: list[SelectionRule] = [
+HIDING: list[HiddenSearchRule] = [
     RandomStopping(delta=DELTA),
     RandomStopping(gamma=0.3, delta=DELTA, delta2=1e-7),
     Threshold(threshold=0.9, delta=DELTA),
@@ -143,6 +147,12 @@ def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() 
     assert NESTED[1].discloses == frozenset(Disclosure)
 
 
+def test_rules_that_hide_draw_their_tries_and_rules_of_two_phases_are_only_priced() -> None:
+    assert {rule.execution for rule in HIDING} == {Execution.DRAWN_TRIES}
+    assert Composition().execution is Execution.EVERY_POINT
+    assert {rule.execution for rule in [*NESTED, Final(rule=Composition()), Public(data="mnist")]} == {None}
+
+
 @pytest.mark.parametrize("rule", [*HIDING, NoisyMax(noise_scale=1.0), NESTED[0]], ids=str)
 def test_proposals_and_pruning_that_read_hidden_scores_are_refused(rule: SelectionRule) -> None:
     rule.check(Search())
@@ -208,8 +218,8 @@ def test_defaults_follow_the_number_of_points() -> None:
     threshold = Threshold(threshold=0.9, delta=DELTA).event(trials).training
     assert isinstance(threshold, ThresholdDpEvent)
     assert threshold.tries.gamma == 1 / 20
-    assert PrivateSelection().tries(20) == NegativeBinomial.with_mean(eta=1.0, mean=20.0)
-    assert PoissonSelection().tries(20) == Poisson(mean=20.0)
+    assert PrivateSelection().search(20).law == NegativeBinomial.with_mean(eta=1.0, mean=20.0)
+    assert PoissonSelection().search(20).law == Poisson(mean=20.0)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
@@ -356,3 +366,15 @@ def test_a_rule_within_a_rule_is_built() -> None:
     assert rule_from_config(form) == Subsampled(rate=0.1, rule=PrivateSelection(eta=0.0), train_on=TrainOn.ALL)
     with pytest.raises(BadInput, match="to name a selection rule"):
         rule_from_config({**form, "rule": {**inner, "eta": -2.0}})
+
+
+@pytest.mark.parametrize("rule", HIDING, ids=str)
+def test_a_plan_that_pays_for_a_hidden_search_says_which(rule: HiddenSearchRule) -> None:
+    trials = [trial(2.0), trial(3.0)]
+    search = rule.search(2)
+    paid_for = search_paid_by(rule.event(trials), trials)
+    assert paid_for is not None
+    assert (paid_for.law, paid_for.limit) == (search.law, search.limit)
+    assert rule.expected_tries(2) == search.law.mean
+    assert rule.draw(2, Random(3)) == search.draw(2, Random(3))
+    assert rule.event(trials) == search.over(trials)

@@ -21,14 +21,14 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Ended
+from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names import tags
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Disclosure, Draw
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 
@@ -230,6 +230,7 @@ class OnlyWinner:
 
     name: str = "only_winner"
     discloses: frozenset[Disclosure] = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
+    execution: Execution = Execution.EVERY_POINT
 
     def draw(self, n_points: int, rng: Random) -> Draw:
         """All points."""

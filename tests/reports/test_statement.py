@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.events.build import output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_up
-from dpsweep.accounting.records.execution import Execution
+from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.facts import read_facts

@@ -18,12 +18,13 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.execution import Execution, SearchOutcome, StoredDraw, can_run, execution_of
+from dpsweep.accounting.records.execution import SearchOutcome, StoredDraw, execution_of
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.accounting.selection.interface import Draw
+from dpsweep.accounting.selection.execution import pays_for_execution
+from dpsweep.accounting.selection.interface import Draw, Execution
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.planning.time_estimate import kind_of, plan_seconds
@@ -239,7 +240,7 @@ def test_what_does_not_run_as_it_was_priced_is_refused(compose_priced: Compose, 
     priced = compose_priced([*GRID, *rule])
     with pytest.raises(BadInput, match="not run yet"):
         execution_of(priced.plan)
-    assert not can_run(priced.rule)
+    assert not pays_for_execution(priced.rule, priced.plan.event, priced.plan.paid)
 
 
 def test_such_a_refusal_costs_nothing(program: Program, tmp_path: Path) -> None:
@@ -251,7 +252,8 @@ def test_such_a_refusal_costs_nothing(program: Program, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [GRID, SELECTION, POISSON, STOPPING, THRESHOLD], ids=lambda line: line[-1])
 def test_a_rule_is_known_to_run_before_there_is_a_plan(compose_priced: Compose, line: Sequence[str]) -> None:
-    assert can_run(compose_priced(line).rule)
+    priced = compose_priced(line)
+    assert pays_for_execution(priced.rule, priced.plan.event, priced.plan.paid)
 
 
 def test_a_draw_of_another_ledger_or_plan_is_refused_before_the_charge(

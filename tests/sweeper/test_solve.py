@@ -13,7 +13,6 @@ from hydra.types import RunMode
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import compose, repeat, same
 from dpsweep.accounting.names.stored_classes import stored
-from dpsweep.accounting.records.execution import can_run
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
@@ -114,7 +113,7 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
             priced.rule.event([trial.event for trial in winner.plan.trials]), 1e-5, "add_or_remove_one"
         )
         for label, priced in costs.items()
-        if {"winner", "winner_score"} <= set(priced.rule.discloses) and can_run(priced.rule)
+        if {"winner", "winner_score"} <= set(priced.rule.discloses) and priced.rule.execution
     }
     assert winner.plan.rule == stored(rules[min(able, key=able.__getitem__)], "rule")
     assert "tuning=auto" in winner.plan.notes[-1]

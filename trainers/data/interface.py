@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from dpsweep.trainers.validation import positive_int
+from dpsweep.accounting.numbers import positive_int
 
 if TYPE_CHECKING:
     from pathlib import Path

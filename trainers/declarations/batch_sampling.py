@@ -24,7 +24,7 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.trainers.validation import positive_int
+from dpsweep.accounting.numbers import positive_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

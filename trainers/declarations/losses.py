@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.trainers.validation import positive
+from dpsweep.accounting.numbers import positive
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.numbers import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
 from dpsweep.trainers.declarations.score_counts import qualities, right_and_wrong, table
 from dpsweep.trainers.noise import add_noise
-from dpsweep.trainers.validation import fraction, positive, positive_int
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,10 +9,10 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
 from dpsweep.trainers.engines.gradients.micro_batches import check_sizes
 from dpsweep.trainers.methods.transforms import GradientTransform
-from dpsweep.trainers.validation import positive_int
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from dpsweep.accounting.numbers import positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.transforms import Clip
-from dpsweep.trainers.validation import positive
 
 if TYPE_CHECKING:
     from torch import Tensor

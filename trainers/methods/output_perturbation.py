@@ -10,10 +10,10 @@ import numpy as np
 
 from dpsweep.accounting.events.build import DpEvent, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.numbers import positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.methods.updates import Sgd
-from dpsweep.trainers.validation import positive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpsweep.accounting.numbers import positive
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.methods.updates import Sgd
-from dpsweep.trainers.validation import positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
-from dpsweep.trainers.validation import positive
+from dpsweep.accounting.numbers import positive
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dpsweep.trainers.validation import decay_rate, positive
+from dpsweep.accounting.numbers import decay_rate, positive
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from dpsweep.accounting.numbers import positive, positive_int
 from dpsweep.trainers.pretrained_files import Published
-from dpsweep.trainers.validation import positive, positive_int
 
 _WORDS = "embeddings.word_embeddings.weight"
 _TRAINED = ("all", "encoder", "head")

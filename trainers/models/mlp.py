@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.models.activations import make_activation
-from dpsweep.trainers.validation import positive_int
 
 
 def mlp(

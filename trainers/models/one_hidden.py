@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.models.mlp import mlp
-from dpsweep.trainers.validation import positive_int
 
 
 def one_hidden(shape: tuple[int, ...], classes: int, *, width: int = 100, activation: str = "relu") -> nn.Module:

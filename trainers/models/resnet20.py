@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
+from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.models.checks.image_inputs import require_image
-from dpsweep.trainers.validation import positive_int
 
 _WIDTHS = (16, 32, 64)
 _BLOCKS_PER_STAGE = 3

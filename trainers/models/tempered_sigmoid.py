@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.validation import number, positive
+from dpsweep.accounting.numbers import number, positive
 
 
 class TemperedSigmoid(nn.Module):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.models.checks.image_inputs import require_image
 from dpsweep.trainers.models.weight_standardization import WeightStandardConv2d
-from dpsweep.trainers.validation import positive_int
 
 _WIDTHS = (16, 32, 64)
 _SMALLEST = 8

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
+from dpsweep.accounting.numbers import fraction, non_negative, positive_int
 from dpsweep.trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, noise_factors
 from dpsweep.trainers.methods.interface import Trainer, check_run
 from dpsweep.trainers.training.learning_curves import CurvePoint
-from dpsweep.trainers.validation import fraction, non_negative, positive_int
 
 if TYPE_CHECKING:
     from dpsweep.trainers.declarations.clip_schedules import BoundSchedule

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.accounting.numbers import non_negative
 from dpsweep.trainers.data.interface import Declared
 from dpsweep.trainers.data.preprocessing import of_array
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.validation import non_negative
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.data.text.vocabulary import Letters, padded
 from dpsweep.trainers.pretrained_files import Published
-from dpsweep.trainers.validation import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsweep.trainers.validation import positive_int
+from dpsweep.accounting.numbers import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 
+from dpsweep.accounting import numbers
+from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.declarations.scores import PrivateHoldout
@@ -23,7 +26,6 @@ from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Mom
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
 from dpsweep.trainers.training.run import Run
-from dpsweep.trainers.validation import fraction
 
 SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)
 NSGD = partial(DpNsgd, lr=0.1, regularizer=0.01)
@@ -161,3 +163,35 @@ def test_models_validate_their_sizes() -> None:
         one_hidden((4,), 2, width=0)
     with pytest.raises(ValueError, match=r"^Expected groups=3 to divide 16.$"):
         resnet20((3, 32, 32), 10, groups=3)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (numbers.share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
+        (partial(numbers.between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
+        (partial(numbers.between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
+        (numbers.positive_int, (1, np.int64(3)), (0, -1)),
+        (partial(numbers.whole, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
+    ],
+)
+def test_a_range_of_numbers_has_its_ends_where_it_says(
+    check: Callable[[str, object], object], good: tuple[object, ...], bad: tuple[object, ...]
+) -> None:
+    for value in good:
+        check("x", value)
+    for value in bad:
+        with pytest.raises(ValueError, match="Expected x="):
+            check("x", value)
+
+
+@pytest.mark.parametrize(
+    "check", [numbers.real, numbers.number, numbers.share, numbers.positive_int, numbers.integer, numbers.positive]
+)
+@pytest.mark.parametrize("value", [True, "1", None, [1], 1j])
+def test_what_is_no_number_is_a_type_error(check: Callable[[str, object], object], value: object) -> None:
+    with pytest.raises(TypeError, match="Expected x="):
+        check("x", value)

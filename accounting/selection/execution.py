@@ -1,0 +1,63 @@
+"""Whether a plan's event pays for the execution that its selection rule declares.
+
+A rule declares how a plan under it is executed (`SelectionRule.execution`). Somebody else may have written a stored
+plan, so its event is compared with that declaration before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.hidden_search import HiddenSearch, SearchEvent
+from dpsweep.accounting.selection.interface import THE_WINNER, Execution, SelectionRule
+
+
+def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
+    """Whether `event` is the price of what the rule declares to run over these points; False where it declares nothing.
+
+    A rule whose tries are drawn must hide the losers, since the price of a search covers its winner alone.
+
+    >>> from dpsweep.accounting import Composition, NoisyMax, PrivateSelection, gaussian
+    >>> points = [PlanEvent(training=gaussian(noise_multiplier=2.0), validation=gaussian(noise_multiplier=9.0))]
+    >>> rules = (Composition(), PrivateSelection(), NoisyMax(noise_scale=2.0))
+    >>> [pays_for_execution(rule, rule.event(points), points) for rule in rules]
+    [True, True, False]
+    """
+    match rule.execution:
+        case Execution.EVERY_POINT:
+            return _is_composition(event, points)
+        case Execution.DRAWN_TRIES:
+            return rule.discloses <= THE_WINNER and search_paid_by(event, points) is not None
+        case _:
+            return False
+
+
+def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
+    """The search, by one law for all records, over tries as dear as the worst point; None where the event is none."""
+    parts = {"training": [point.training for point in points]}
+    if scored := [point.validation for point in points if point.validation is not None]:
+        parts["validation"] = scored
+    if event.parts.keys() != parts.keys():
+        return None
+    searches = [_search(event.parts[name], runs) for name, runs in parts.items()]
+    return searches[0] if all(search == searches[0] for search in searches) else None
+
+
+def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
+    leaves = events.flatten(event)
+    if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
+        return None
+    leaf = leaves[0][0]
+    same = events.same(leaf.event, events.worst(runs))
+    return HiddenSearch(event=replace(leaf, event=events.nothing())) if same else None
+
+
+def _is_composition(event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
+    composed = Composition().event(points)
+    return event.parts.keys() == composed.parts.keys() and all(
+        events.same(part, composed.parts[name]) for name, part in event.parts.items()
+    )

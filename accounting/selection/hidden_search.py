@@ -1,0 +1,124 @@
+"""What all rules share whose reader sees the winner of independent tries and nothing else.
+
+Each such rule is its theorem: it makes one `HiddenSearch` over so many points, whose event names the law of the number
+of tries. What is drawn, shown, run and paid for follows from that event here, once:
+
+* Tries are uniform, independent and with replacement: what every theorem about hidden losers asks for.
+* The event wraps the worst of the points, for the training records and for the held-out ones.
+* Points come from a list made beforehand, and no run depends on another one's score.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, worst
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, chance_of_best
+from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.selection.interface import (
+    THE_WINNER,
+    Disclosure,
+    Draw,
+    Execution,
+    Search,
+    best_points,
+    refuse_unless_fixed,
+    require_points,
+)
+
+SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenSearch:
+    """A search of which only the winner is seen: `event` is its event over runs that cost nothing.
+
+    The winner is the best try, or the first one whose score reaches `threshold`, where there is one.
+    """
+
+    event: SearchEvent
+    threshold: float | None = None
+
+    @property
+    def law(self) -> NegativeBinomial | Poisson | Stopping:
+        """The law of the number of tries that is drawn."""
+        law: NegativeBinomial | Poisson | Stopping = self.event.tries
+        return law
+
+    @property
+    def limit(self) -> int | None:
+        """The most tries that are made of those drawn; None where all are."""
+        limit: int | None = self.event.limit if isinstance(self.event, SelectionDpEvent) else self.event.tries.limit
+        return limit
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """By the law of the number of tries, less the chance that `limit` ends the search."""
+        chance = chance_of_best(self.law, best_points(n_points, share) / n_points)
+        return chance if self.limit is None else max(0.0, chance - self.law.beyond(self.limit))
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """As many uniform tries as the law says, at most `limit`."""
+        count = self.law.sample(rng)
+        count = count if self.limit is None else min(count, self.limit)
+        return Draw(tries=tuple(rng.randrange(n_points) for _ in range(count)), threshold=self.threshold)
+
+    def over(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The search over tries as dear as the worst of these points, for each part of the records."""
+        scored = [trial.validation for trial in trials if trial.validation is not None]
+        return PlanEvent(
+            training=self._over(worst(trial.training for trial in trials)),
+            validation=self._over(worst(scored)) if scored else None,
+        )
+
+    def _over(self, run: DpEvent) -> DpEvent:
+        return replace(self.event, event=run)
+
+
+class HiddenSearchRule(ABC):
+    """A selection rule that is one hidden search: it says which, and what a `SelectionRule` answers follows."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How commands and reports call it."""
+
+    @abstractmethod
+    def search(self, n_points: int) -> HiddenSearch:
+        """The search over `n_points` points, at least one."""
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """The winner and its score."""
+        return THE_WINNER
+
+    @property
+    def execution(self) -> Execution:
+        """The tries of a secret draw."""
+        return Execution.DRAWN_TRIES
+
+    def check(self, search: Search) -> None:
+        """Refuses adaptive proposals, pruning and shared subsamples."""
+        refuse_unless_fixed(self.name, search)
+
+    def expected_tries(self, n_points: int) -> float:
+        """The mean of the law: what a `limit` cuts off is not subtracted unless the law itself has it."""
+        return self._search(n_points).law.mean
+
+    def chance_of_best(self, n_points: int, share: float) -> float:
+        """The search's own; where a threshold ends it, the threshold is taken to be what the best `share` reach."""
+        return self._search(n_points).chance_of_best(n_points, share)
+
+    def draw(self, n_points: int, rng: Random) -> Draw:
+        """The search's own; perhaps no try at all."""
+        return self._search(n_points).draw(n_points, rng)
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The search over tries as dear as the worst point."""
+        return self._search(len(trials)).over(trials)
+
+    def _search(self, n_points: int) -> HiddenSearch:
+        require_points(n_points)
+        return self.search(n_points)

@@ -1,0 +1,60 @@
+"""All exhibits of a sweep's pages in their order, each with what it needs.
+
+To add one: a module beside this one that makes it, and a line here. `exhibit.shown` leaves out of `release/` what the
+price of the sweep does not cover.
+"""
+
+from __future__ import annotations
+
+from dpsweep.reports.content.audience import Needs
+from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.exhibits.budget_by_method import spending
+from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
+from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
+from dpsweep.reports.exhibits.other_rules import rivals
+from dpsweep.reports.exhibits.privacy_curve import privacy
+from dpsweep.reports.exhibits.search_difficulty import ease
+from dpsweep.reports.exhibits.training_curves import course
+
+
+def _how_often_best(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.runs.drawn else how_often_best(sweep)
+
+
+def _log_losses(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.runs.drawn else log_losses(sweep)
+
+
+def _ease(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.runs.drawn else ease(sweep.table, sweep.measure)
+
+
+def _spending(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.plan.public else spending(sweep)
+
+
+def _privacy(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.plan.public else privacy(sweep.plan, len(bill.charges))
+
+
+def _rivals(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.plan.public else rivals(sweep.plan, bill.left[0] + bill.epsilon)
+
+
+FINDINGS: tuple[DeclaredExhibit, ...] = (
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_how_often_best),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_log_losses),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_ease),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: course(sweep)),
+)
+"""About what came out. Tries of a secret draw are no grid, so they have no maps of it, not even for the curator."""
+
+TERMS: tuple[DeclaredExhibit, ...] = (
+    DeclaredExhibit(needs=Needs.CURATOR, make=_spending),
+    DeclaredExhibit(needs=Needs.NOTHING, make=_privacy),
+    DeclaredExhibit(needs=Needs.CURATOR, make=_rivals),
+)
+"""About the price; where data were declared public there is none."""

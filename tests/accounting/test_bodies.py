@@ -1,0 +1,198 @@
+"""The bodies of a ledger's lines: their bytes are a record for ever, and each kind is read as one typed value."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.errors import DpsweepError, LedgerDamaged
+from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Ended, Opened, UnknownBody, charged, read_body, spending
+from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
+from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.restore import Receipts, restore
+from dpsweep.accounting.names.stored_classes import stored
+from tests.hostile import DEEP, VALUES, places, put
+
+FROZEN = Path(__file__).parents[1] / "frozen" / "bodies.json"
+BUDGET = Guarantee(epsilon=24, delta=3e-4)
+HIGHER = Guarantee(epsilon=30.0, delta=4e-4)
+ONE = Guarantee(epsilon=1.0, delta=1e-5)
+NO_PROMISE = Guarantee(epsilon=float("inf"), delta=1e-5)
+FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
+EVENT = PlanEvent(training=gaussian(noise_multiplier=2.0), validation=repeat(gaussian(noise_multiplier=4.0), 2))
+OPENED = Opened(budget=BUDGET, policy=Addition())
+OLD = [FROZEN.parent / "e41da95" / "ledger.sql", Path(__file__).parents[1] / "reports" / "frozen" / "ledger.sql"]
+RECORD = {
+    "reason": "plan",
+    "rule": {"kind": "composition", "name": "composition"},
+    "claimed_by": "pld",
+    "bounds": {"pld": 1.0, "rdp": float("inf")},
+    "refusals": {"prv": "no"},
+    "parts": {"training": 1.0, "validation": 0.25},
+    "attack": 0.5,
+    "units": 1797,
+    "accepted_delta": 0.05,
+}
+
+
+def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
+    """(kind, plan, body, balance) of every line, with a number for each digest in the order in which they appear."""
+    with closing(sqlite3.connect(path)) as made:
+        rows = made.execute("SELECT kind, plan, body, balance FROM entries ORDER BY seq").fetchall()
+    digests: dict[str, str] = {}
+
+    def numbered(text: str) -> str:
+        text = text.replace(str(path), path.name)
+        return re.sub(r"[0-9a-f]{64}", lambda match: digests.setdefault(match[0], f"digest {len(digests)}"), text)
+
+    return [(kind, plan, numbered(body), numbered(balance)) for kind, plan, body, balance in rows]
+
+
+def lives(ledger: Ledger, copy: Path) -> str:
+    """Writes a line of every kind but one; the copy has those up to a charge, whose digest comes back."""
+    ledger.open("digits", BUDGET, FILTER)
+    ledger.open("mnist", BUDGET)
+    ledger.open("public", NO_PROMISE)
+    ledger.recognise("digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
+    ledger.charge("digits", plan="p", trials=["a", "b"], cost=ONE, record=RECORD, event=EVENT, spares=1)
+    ledger.charge("public", plan="u", trials=[], cost=NO_PROMISE, record={})
+    with closing(sqlite3.connect(ledger.name)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    ledger.start("digits", plan="p", trials=["a", "b"])
+    ledger.resume("digits", plan="p", trials=["a"])
+    ledger.settle(
+        "digits",
+        plan="p",
+        ended=[
+            Ended(trial="a", attempt=1, resume=1, realised={"status": "finished", "digest": "d", "attempt": 7}),
+            Ended(trial="b", attempt=1, resume=0, realised={"status": "interrupted", "steps": None}),
+        ],
+    )
+    ledger.launch("digits", plan="p", nonce="n")
+    charge = ledger.charge("mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
+    ledger.release("mnist", plan="q", charge=charge, winner="w")
+    ledger.record_outside("digits", ONE, "a pilot study")
+    ledger.raise_budget("digits", HIGHER)
+    ledger.close("mnist")
+    return charge
+
+
+@pytest.fixture
+def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Ledgers with lines of every kind, by what happened to them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    whole, copy = tmp_path / "whole.sqlite", tmp_path / "copy.sqlite"
+    lives(Ledger(whole), copy)
+    lost = tmp_path / "lost" / "ledger.sqlite"
+    lost.parent.mkdir()
+    lives(Ledger(lost), tmp_path / "other.sqlite")
+    lost.unlink()
+    (tmp_path / "other.sqlite").rename(lost)
+    restore(lost, backup=None, folders=[])
+    adopted = tmp_path / "adopted.sqlite"
+    with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(adopted)) as target:
+        source.backup(target)
+    receipt = Receipt(account="mnist", plan="z", trial="a", attempt=2, charge="f" * 64, entries=3, head="e" * 64)
+    sweep = Receipts(
+        folder=Path("folder"), account="mnist", plan="z", budget=BUDGET, cost=ONE, event=EVENT, receipts=(receipt,)
+    )
+    restore(adopted, backup=whole, folders=[sweep])
+    unknown = tmp_path / "unknown" / "ledger.sqlite"
+    unknown.parent.mkdir()
+    lives(Ledger(unknown), tmp_path / "third.sqlite")
+    unknown.unlink()
+    (tmp_path / "third.sqlite").rename(unknown)
+    for memory in (tmp_path / "state").rglob("*.json"):
+        form = json.loads(memory.read_text())
+        if form.get("ledger") == str(unknown):
+            memory.write_text(json.dumps({name: value for name, value in form.items() if name != "balances"}))
+    restore(unknown, backup=None, folders=[sweep])
+    return {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown}
+
+
+def test_the_bytes_of_every_kind_of_line_are_those_of_earlier_versions(books: dict[str, Path]) -> None:
+    written = {name: [list(line) for line in lines_of(path)] for name, path in books.items()}
+    assert written == json.loads(FROZEN.read_text())
+
+
+def entry_of(kind: str, body: dict[str, Any]) -> Entry:
+    return Entry(seq=1, account="digits", kind=kind, plan="p", body=body, balance={}, who="", at="", digest="")
+
+
+LINES = [(kind, json.loads(body)) for lines in json.loads(FROZEN.read_text()).values() for kind, _, body, _ in lines]
+
+
+def test_every_kind_of_line_comes_back_from_its_body() -> None:
+    assert {kind for kind, _ in LINES} == set(Kind)
+    for kind, form in LINES:
+        masked = json.loads(re.sub(r"digest (\d)", lambda match: match[1] * 64, json.dumps(form)))
+        body = read_body(entry_of(kind, masked))
+        assert body.kind == kind
+        assert not isinstance(body, UnknownBody)
+        assert body.to_json() == masked
+        assert read_body(entry_of(kind, body.to_json())) == body
+
+
+@pytest.mark.parametrize("sql", OLD, ids=lambda path: path.parent.name)
+def test_lines_of_older_versions_are_read_and_lose_nothing(sql: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as made:
+        made.executescript(sql.read_text())
+        rows = made.execute("SELECT kind, body FROM entries").fetchall()
+    assert rows
+    for kind, text in rows:
+        form, written = json.loads(text), read_body(entry_of(kind, json.loads(text))).to_json()
+        if "policy" in form:
+            form, written = ({**one, "policy": stored(one["policy"], "policy")} for one in (form, written))
+        assert (
+            form.items() <= written.items() if "trials" not in form else form == {name: written[name] for name in form}
+        )
+
+
+def test_hostile_values_in_a_body_are_refused_in_one_sentence_or_read_as_data() -> None:
+    once = {json.dumps([kind, sorted(form)]): (kind, form) for kind, form in LINES}
+    for kind, form in once.values():
+        for place in (place for place in places(form) if 0 < len(place) <= 3):
+            for value in VALUES:
+                if value is DEEP:
+                    continue
+                entry = entry_of(kind, put(form, place, value))
+                try:
+                    body = read_body(entry)
+                    body.to_json()
+                    if isinstance(body, Spending):
+                        assert all(amount >= 0 for amount in (body.epsilon, body.delta, *body.takes.values())), place
+                        Balance.opened(OPENED).after(body)
+                    if isinstance(body, Charged):
+                        body.plan_event  # noqa: B018
+                except DpsweepError as refusal:
+                    assert len(str(refusal)) < 2000
+
+
+def test_what_this_version_does_not_know_changes_no_balance() -> None:
+    body = read_body(entry_of("refund", {"takes": {"epsilon": -1.0}}))
+    assert body == UnknownBody(kind="refund", form={"takes": {"epsilon": -1.0}})
+    assert Balance.opened(OPENED).after(body) == Balance.opened(OPENED)
+
+
+def test_only_charges_are_read_as_charges() -> None:
+    for read, kinds in ((charged, {Kind.CHARGE}), (spending, {Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED})):
+        for kind, form in LINES:
+            masked = json.loads(re.sub(r"digest (\d)", lambda match: match[1] * 64, json.dumps(form)))
+            if kind in kinds:
+                assert read(entry_of(kind, masked)).epsilon >= 0
+            else:
+                with pytest.raises(LedgerDamaged, match="to be a charge"):
+                    read(entry_of(kind, masked))
