@@ -49,7 +49,6 @@ ROOMS = (
     "trainers/data/sets",
     "trainers/declarations",
     "trainers/methods",
-    "trainers/methods/without_noise",
     "trainers/models",
     "trainers/engines/gradients",
     "trainers/engines",
@@ -192,7 +191,7 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
         ),
         (
             (
-                "trainers.methods.dpsgd",
+                "trainers.methods.named",
                 "trainers.declarations.batch_sampling",
                 "trainers.declarations.scores",
                 "trainers.data.files.idx",

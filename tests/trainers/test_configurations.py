@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.events.build import flatten
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.tags import HOMES
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
+from dpsweep.accounting.names.tags import FAMILY_OF, HOMES
 from dpsweep.trainers.methods.interface import is_noiseless
+from dpsweep.trainers.methods.named import DpNsgd
 from dpsweep.trainers.models.checks.modules import refuse_mixing
 from dpsweep.trainers.models.initialize import build
 
@@ -114,6 +114,8 @@ def test_engines(configuration) -> None:
 CHOSEN_BY_A_WORD = {
     "final": "`final=true` wraps another rule",
     **dict.fromkeys(("auroc", "balanced_accuracy", "f1", "sensitivity", "specificity"), "`score.metric=` names it"),
+    "method": "a YAML of one's own composes it (docs/contributing.md)",
+    **{tag: f"as a method's {family}" for tag, family in FAMILY_OF.items() if family in ("transform", "update")},
 }
 """Tags of classes that no YAML names, and what does."""
 
