@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,9 +84,12 @@ def test_a_selection_rule_is_added(checkout: Checkout) -> None:
     assert [result["status"] for result in scores(folder)] == ["finished"] * 2
     released = checkout.run(f"dpsweep release {folder.relative_to(checkout.root)}")
     page = checkout.root / released.strip().splitlines()[-1]
-    report = json.loads((page.parent / "report.json").read_text())
-    assert len(report["best"]) == 1
-    assert not report.get("trials")
+    rows = {
+        place.name: json.loads((place / "report.json").read_text())["trials"]["rows"]
+        for place in (folder / "curator", page.parent)
+    }
+    assert len(rows["curator"]) == 2
+    assert len(rows["release"]) <= 1, "the winner alone"
 
 
 @pytest.mark.long
