@@ -25,7 +25,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.models.cnn import cnn
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic

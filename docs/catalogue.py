@@ -1,4 +1,4 @@
-"""Writes the README's table of methods, models and data: a line each, the first sentence of its YAML in conf/.
+"""Writes docs/settings.md's table of methods, models and data: a line each, the first sentence of its YAML in conf/.
 
 python docs/catalogue.py
 """
@@ -39,12 +39,12 @@ def meaning(path: Path) -> str:
     )
 
 
-def insert(readme: str) -> str:
-    """The README with the table as it is now."""
-    before, _, rest = readme.partition(BEGIN)
+def insert(page: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = page.partition(BEGIN)
     return before + render() + rest.partition(END)[2]
 
 
 if __name__ == "__main__":
-    page = ROOT / "README.md"
+    page = ROOT / "docs" / "settings.md"
     page.write_text(insert(page.read_text(encoding="utf-8")), encoding="utf-8")

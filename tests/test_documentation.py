@@ -1,4 +1,4 @@
-"""The README is true: its targets, files, options and numbers exist."""
+"""The README and docs/ are true: their targets, files, options, outputs and numbers exist."""
 
 from __future__ import annotations
 
@@ -11,31 +11,61 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.names.stored_classes import build_own
 from dpsweep.reports.reproduction.finding import known
+from dpsweep.trainers.methods.interface import is_noiseless
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+LONGEST_README = 130
+PAGES = {
+    path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md")) if ".template" not in path.suffixes
+}
+SETTINGS = PAGES["settings.md"]
+COMMANDS = "\n".join((README, PAGES["tutorial.md"], PAGES["how-to.md"]))
+EXAMPLES = runpy.run_path(str(ROOT / "docs" / "examples.py"))
 TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {"output_perturbation"}
 """The methods that take any model and any number of steps."""
 
 
-def test_the_readmes_python_is_run() -> None:
-    failed, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= LONGEST_README
+
+
+def test_the_python_of_the_how_to_page_is_run() -> None:
+    failed, attempted = doctest.testfile(str(ROOT / "docs" / "how-to.md"), module_relative=False)
     assert attempted > 0
     assert failed == 0
 
 
-def test_the_readmes_first_plan_is_the_default_sweeps(compose_priced) -> None:  # type: ignore[no-untyped-def]
-    assert set(re.findall(r"Plan (\w{12}) on mnist_5k|mnist_5k/(\w{12})/", README)) == {
-        (plan := compose_priced([]).plan.id, ""),
-        ("", plan),
-    }
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_sweep_that_a_page_shows_is_the_default_one(page: str, compose_priced) -> None:  # type: ignore[no-untyped-def]
+    identity = compose_priced([]).plan.id
+    assert set(re.findall(r"Plan (\w{12}) on mnist_5k", (ROOT / page).read_text())) == {identity}
+    assert set(re.findall(r"sweeps/mnist_5k/(\w+)", (ROOT / page).read_text())) == {identity}
 
 
-def test_every_make_target_of_the_readme_exists_and_every_target_is_phony() -> None:
+@pytest.mark.parametrize(
+    "arguments", sorted({name for path in EXAMPLES["PAGES"] for name, _ in EXAMPLES["examples"](path.read_text())})
+)
+def test_plans_that_pages_show_are_what_the_program_prints(arguments: str) -> None:
+    output = EXAMPLES["timeless"](EXAMPLES["output"](arguments))
+    pages = [dict(EXAMPLES["examples"](path.read_text())) for path in EXAMPLES["PAGES"]]
+    shown = [EXAMPLES["timeless"](page[arguments]) for page in pages if arguments in page]
+    assert shown == [output] * len(shown), "python docs/examples.py"
+
+
+def test_every_make_target_of_the_pages_exists_and_every_target_is_phony() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
-    named = set(re.findall(r"`make ([a-z-]+)|\$ make ([a-z-]+)", README))
+    named = set(re.findall(r"`make ([a-z-]+)|\$ make ([a-z-]+)", COMMANDS))
     assert {name for pair in named for name in pair if name} <= targets
     phony = set(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split())
     assert targets == phony
@@ -49,16 +79,50 @@ def test_clean_never_touches_a_ledger_or_a_sweep() -> None:
     assert "ledger" not in recipe.partition("\n")[2]
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\(([\w/.]+)\)", README))
-def test_every_linked_file_exists(path: str) -> None:
-    assert (ROOT / path).is_file()
+@pytest.mark.parametrize("name", ["README.md", *PAGES])
+def test_every_link_leads_to_a_file_and_to_a_heading(name: str) -> None:
+    page = ROOT / "README.md" if name == "README.md" else ROOT / "docs" / name
+    for target, anchor in re.findall(r"\]\(([\w/.-]*)(?:#([\w-]+))?\)", page.read_text()):
+        path = page.parent / target if target else page
+        assert path.is_file(), target
+        assert not anchor or anchor in anchors(path.read_text()), f"{target}#{anchor}"
+
+
+def test_the_index_lists_every_page_of_the_folder_once() -> None:
+    assert sorted(re.findall(r"^- \[[\w.-]+\]\(([\w.-]+)\)", PAGES["index.md"], re.MULTILINE)) == sorted(
+        {*PAGES} - {"index.md"}
+    )
+
+
+def test_the_readme_names_the_pages_of_each_kind_as_the_index_does() -> None:
+    index = {
+        section.partition("\n")[0].lower(): set(re.findall(r"\]\(([\w.-]+)\)", section))
+        for section in PAGES["index.md"].split("\n## ")[1:]
+    }
+    kinds: dict[str, set[str]] = {}
+    kind = ""
+    for row in re.findall(r"^\|.*\|$", README.partition("## Where to read on")[2], re.MULTILINE)[2:]:
+        kind = row.split("|")[1].strip() or kind
+        kinds.setdefault(kind, set()).update(re.findall(r"\]\(docs/([\w.-]+)\)", row))
+    assert kinds == index
 
 
 def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
     for group in ("grid", "augmentation", "score", "accountant", "search", "experiment"):
-        row = next(line for line in README.splitlines() if line.startswith(f"| `{group}="))
+        row = next(line for line in SETTINGS.splitlines() if line.startswith(f"| `{group}="))
         named = set(re.findall(r"`([\w]+)`", row.partition("| `")[2].partition("|")[2]))
         assert named == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+
+
+def test_every_environment_variable_of_the_settings_page_is_read_somewhere_and_none_is_missing() -> None:
+    files = [
+        path
+        for folder in ("accounting", "trainers", "sweeper", "reports", "conf")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".yaml")
+    ]
+    read = {name for path in files for name in re.findall(r"\bDPSWEEP_[A-Z]+\b", path.read_text())}
+    assert set(re.findall(r"^\| `(DPSWEEP_[A-Z]+)` \|", SETTINGS, re.MULTILINE)) == read
 
 
 def test_the_picture_of_the_rooms_is_as_the_imports_are() -> None:
@@ -75,10 +139,10 @@ def test_architecture_names_files_that_are_there() -> None:
 
 def test_the_table_of_methods_models_and_data_is_what_their_files_say() -> None:
     catalogue = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))
-    assert catalogue["insert"](README) == README, "python docs/catalogue.py"
+    assert catalogue["insert"](SETTINGS) == SETTINGS, "python docs/catalogue.py"
     for group in catalogue["GROUPS"]:
         for path in (ROOT / "conf" / group).glob("*.yaml"):
-            assert README.count(f"| `{group}={path.stem}` | ") == 1
+            assert SETTINGS.count(f"| `{group}={path.stem}` | ") == 1
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "conf").rglob("*.yaml")), ids=lambda path: path.stem)
@@ -87,7 +151,11 @@ def test_every_yaml_says_what_it_is(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
-NOISELESS = {"sgd", "adam", "clipped_sgd", "normalized_sgd"}
+NOISELESS = {
+    name
+    for name in TRAINERS
+    if is_noiseless(build_own(yaml.safe_load((ROOT / "conf" / "trainer" / f"{name}.yaml").read_text()), "trainer"))
+}
 """For data declared public, with no budget to fit."""
 
 
@@ -110,11 +178,9 @@ def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan
         assert 3 * priced.quote.epsilon <= priced.plan.budget.epsilon * 1.001
 
 
-def test_the_exit_codes_of_the_readme_are_the_programs() -> None:
-    from dpsweep.accounting.errors import ExitCode
-
-    for code in ExitCode:
-        assert re.search(rf"\b{code.value} ", README)
+def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
+    section = SETTINGS.partition("## Exit codes")[2].partition("\n## ")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == sorted(ExitCode)
 
 
 def test_the_gallery_shows_every_figure_with_every_claim_and_its_verdict() -> None:

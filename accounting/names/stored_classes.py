@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from inspect import signature
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
@@ -42,6 +43,8 @@ NESTED: Mapping[str, str] = {
     "claimants": "accountant",
     "witnesses": "accountant",
     "then": "schedule",
+    "transform": "transform",
+    "update": "update",
     "files": "files",
     "vocabulary": "vocabulary",
     "source": "source",
@@ -162,8 +165,8 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
 
 
 def check_fields(given: Iterable[str], name: str, kind: Any) -> None:
-    """Raises `BadInput` where something is given that is no field of a dataclass; `name` is what sentences call it."""
-    known = {field.name for field in fields(kind) if field.init}
+    """Raises `BadInput` where something is given that a class does not take; `name` is what sentences call it."""
+    known = signature(kind).parameters
     for key in given:
         if key not in known:
             wanted = f"one of {', '.join(sorted(known))}" if known else f"left out: {kind.__name__} has no such field"

@@ -49,19 +49,32 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "linear_scaling": "dpsweep.sweeper.planning.linear_scaling.LinearScaling",
     },
     "trainer": {
-        "adadp": "dpsweep.trainers.methods.adadp.Adadp",
-        "adam": "dpsweep.trainers.methods.without_noise.plain_adam.PlainAdam",
-        "clipped_sgd": "dpsweep.trainers.methods.without_noise.clipped_sgd.ClippedSgd",
-        "dp_adam": "dpsweep.trainers.methods.dpadam.DpAdam",
-        "dp_adam_wosm": "dpsweep.trainers.methods.dpadamwosm.DpAdamWosm",
-        "dp_momentum": "dpsweep.trainers.methods.dpmomentum.DpMomentum",
-        "dp_nadam": "dpsweep.trainers.methods.dpnadam.DpNadam",
-        "dp_nsgd": "dpsweep.trainers.methods.dpnsgd.DpNsgd",
-        "dp_sgd": "dpsweep.trainers.methods.dpsgd.DpSgd",
-        "normalized_sgd": "dpsweep.trainers.methods.without_noise.normalized_sgd.NormalizedSgd",
+        "adadp": "dpsweep.trainers.methods.named.Adadp",
+        "adam": "dpsweep.trainers.methods.named.PlainAdam",
+        "clipped_sgd": "dpsweep.trainers.methods.named.ClippedSgd",
+        "dp_adam": "dpsweep.trainers.methods.named.DpAdam",
+        "dp_adam_wosm": "dpsweep.trainers.methods.named.DpAdamWosm",
+        "dp_momentum": "dpsweep.trainers.methods.named.DpMomentum",
+        "dp_nadam": "dpsweep.trainers.methods.named.DpNadam",
+        "dp_nsgd": "dpsweep.trainers.methods.named.DpNsgd",
+        "dp_sgd": "dpsweep.trainers.methods.named.DpSgd",
+        "normalized_sgd": "dpsweep.trainers.methods.named.NormalizedSgd",
+        "method": "dpsweep.trainers.methods.method.Method",
         "output_perturbation": "dpsweep.trainers.methods.output_perturbation.OutputPerturbation",
         "projected_dp_sgd": "dpsweep.trainers.methods.projected_dpsgd.ProjectedDpSgd",
-        "sgd": "dpsweep.trainers.methods.without_noise.plain_sgd.PlainSgd",
+        "sgd": "dpsweep.trainers.methods.named.PlainSgd",
+    },
+    "transform": {
+        "clip": "dpsweep.trainers.methods.transforms.Clip",
+        "normalize": "dpsweep.trainers.methods.transforms.Normalize",
+        "unbounded": "dpsweep.trainers.methods.transforms.Unbounded",
+    },
+    "update": {
+        "adam_update": "dpsweep.trainers.methods.updates.Adam",
+        "adam_wosm_update": "dpsweep.trainers.methods.updates.AdamWithoutSecondMoments",
+        "half_steps_update": "dpsweep.trainers.methods.adadp.HalfSteps",
+        "momentum_update": "dpsweep.trainers.methods.updates.Momentum",
+        "sgd_update": "dpsweep.trainers.methods.updates.Sgd",
     },
     "sampler": {
         "fixed_size": "dpsweep.trainers.declarations.batch_sampling.FixedSize",
@@ -142,6 +155,21 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
 }
 """The tags of each family, with the path of each class. A part of a configuration has the name of its family."""
 
+_MOVED: Mapping[str, str] = {
+    "dpsweep.trainers.methods.adadp.Adadp": "adadp",
+    "dpsweep.trainers.methods.dpadam.DpAdam": "dp_adam",
+    "dpsweep.trainers.methods.dpadamwosm.DpAdamWosm": "dp_adam_wosm",
+    "dpsweep.trainers.methods.dpmomentum.DpMomentum": "dp_momentum",
+    "dpsweep.trainers.methods.dpnadam.DpNadam": "dp_nadam",
+    "dpsweep.trainers.methods.dpnsgd.DpNsgd": "dp_nsgd",
+    "dpsweep.trainers.methods.dpsgd.DpSgd": "dp_sgd",
+    "dpsweep.trainers.methods.without_noise.clipped_sgd.ClippedSgd": "clipped_sgd",
+    "dpsweep.trainers.methods.without_noise.normalized_sgd.NormalizedSgd": "normalized_sgd",
+    "dpsweep.trainers.methods.without_noise.plain_adam.PlainAdam": "adam",
+    "dpsweep.trainers.methods.without_noise.plain_sgd.PlainSgd": "sgd",
+}
+"""Tags by paths of later versions that users' files may hold still; those of 0.1.0 are in `former_names.py`."""
+
 HOMES: dict[str, str] = {tag: home for family in _FAMILIES.values() for tag, home in family.items()}
 """The path of the class, or for a model of the function that makes it, that each tag stands for."""
 
@@ -151,7 +179,7 @@ FAMILY_OF: dict[str, str] = {tag: name for name, family in _FAMILIES.items() for
 PARTS = frozenset(_FAMILIES)
 """The families, which are also what the parts of a configuration are called."""
 
-_FORMER_TAGS = {path: tag for tag, path in FORMER_NAMES.items()}
+_FORMER_TAGS = {path: tag for tag, path in FORMER_NAMES.items()} | dict(_MOVED)
 _OWN_PACKAGES = frozenset(home.partition(".")[0] for home in HOMES.values())
 
 

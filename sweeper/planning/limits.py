@@ -6,7 +6,7 @@ Rules for changing this file: `docs/ledger.md` lists the limits, and a test comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import typed
@@ -35,10 +35,18 @@ def require_meant(points: Iterable[Point]) -> None:
     for point in points:
         for key in LIMITS:
             group, _, name = key.partition(".")
-            part = point.config.get(group)
-            value = part.get(name) if isinstance(part, Mapping) else None
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-                _require_within(key, float(value))
+            for place, value in _named(point.config.get(group), name, group):
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+                    _require_within(key, float(value), place)
+
+
+def _named(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
+    """The values of this name in a part of a configuration, at any depth, with their whole keys."""
+    if isinstance(part, Mapping):
+        for key, value in part.items():
+            if key == name:
+                yield f"{place}.{key}", value
+            yield from _named(value, name, f"{place}.{key}")
 
 
 def amount(key: str, value: object) -> float:
@@ -55,9 +63,9 @@ def require_no_typo(key: str, value: float, name: str) -> None:
         raise BadInput(f"Expected {name}={typed(value)} <= {typed(most)}: anything above is taken for a typo.")
 
 
-def _require_within(key: str, value: float) -> None:
+def _require_within(key: str, value: float, name: str = "") -> None:
+    """Raises `BadInput` beyond the limits of a key, which messages call by `name` where it stands elsewhere."""
     least, most = LIMITS[key]
     if not least <= value <= most:
-        raise BadInput(
-            f"Expected {key}={typed(value)} in {typed(least)} to {typed(most)}: anything else is taken for a typo."
-        )
+        limits = f"{typed(least)} to {typed(most)}"
+        raise BadInput(f"Expected {name or key}={typed(value)} in {limits}: anything else is taken for a typo.")

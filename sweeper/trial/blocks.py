@@ -121,8 +121,15 @@ def _form(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without what points of a block may have of their own."""
     form = {key: value for key, value in config.items() if key != "repeat"}
     for name in _FREE:
-        form[name] = {key: "any" if _is_number(value) else value for key, value in form[name].items()}
+        form[name] = _without_numbers(form[name])
     return form
+
+
+def _without_numbers(value: Any) -> Any:
+    """A part of a configuration with a word in place of each number, also below: a transform's bound, say."""
+    if isinstance(value, Mapping):
+        return {key: _without_numbers(one) for key, one in value.items()}
+    return "any" if _is_number(value) else value
 
 
 def _is_number(value: object) -> bool:

@@ -14,12 +14,7 @@ from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.declarations.scores import PrivateHoldout
-from dpsweep.trainers.methods.dpadam import DpAdam
-from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
-from dpsweep.trainers.methods.dpmomentum import DpMomentum
-from dpsweep.trainers.methods.dpnadam import DpNadam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
@@ -110,8 +105,10 @@ def test_what_is_not_finite_is_refused(make, field, value) -> None:
 
 @pytest.mark.parametrize(("make", "field"), POSITIVE)
 def test_integers_and_numpy_numbers_are_numbers(make, field) -> None:
-    assert getattr(make(**{field: 2}), field) == 2
-    assert getattr(make(**{field: np.float32(0.5)}), field) == 0.5
+    for value in (2, np.float32(0.5)):
+        made = make(**{field: value})
+        parts = [part for part in (made, getattr(made, "transform", None), getattr(made, "update", None)) if part]
+        assert {getattr(part, field) for part in parts if hasattr(part, field)} == {value}
 
 
 @pytest.mark.parametrize(("make", "field"), BELOW_ONE)

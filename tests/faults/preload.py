@@ -29,7 +29,7 @@ NAMES = (
     "dpsweep.trainers.training.checkpoint",
     "dpsweep.trainers.data.sets.embedded",
     "dpsweep.trainers.data.split",
-    "dpsweep.trainers.methods.dpnsgd",
+    "dpsweep.trainers.methods.named",
     "dpsweep.trainers.engines.auto",
     "dpsweep.trainers.engines.opacus",
     "dpsweep.trainers.training.loop",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.records.plan import Block, Trial
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
-from dpsweep.sweeper.trial.blocks import MOST, at_once, jobs_of, part_of, stacks
+from dpsweep.sweeper.trial.blocks import MOST, at_once, blocks_of, jobs_of, part_of, stacks
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -32,6 +33,16 @@ def points(count: int, model: str = "dpsweep.trainers.models.logistic.logistic")
         Trial(method="dpsgd", axes={}, config={**config, "trainer": trainer, "privacy": privacy}, event=event)
         for trainer in trainers
     )
+
+
+def test_numbers_of_a_methods_parts_are_free_within_a_block() -> None:
+    first, second, other = points(3)
+    clip, normalize = {"kind": "clip", "clip_norm": 1.0}, {"kind": "normalize", "regularizer": 1.0}
+    trials = [
+        replace(trial, config={**trial.config, "trainer": {"kind": "method", "lr": 1.0, "transform": transform}})
+        for trial, transform in ((first, clip), (second, clip | {"clip_norm": 2.0}), (other, normalize))
+    ]
+    assert [len(block.trials) for block in blocks_of(trials, shared=False)] == [2, 1]
 
 
 @settings(deadline=None, max_examples=200)

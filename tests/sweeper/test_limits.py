@@ -12,7 +12,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import typed
-from dpsweep.sweeper.planning.limits import LIMITS
+from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.limits import LIMITS, require_meant
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -53,6 +54,13 @@ def test_beyond_its_limits_a_number_is_a_typo(compose_priced: Compose, override:
         rf"Expected {re.escape(key)}=[\d.e-]+ in {least} to {most}: anything else is taken for a typo", sentence
     )
     assert sentence.endswith(".")
+
+
+def test_a_number_of_a_part_has_the_limits_of_the_whole() -> None:
+    trainer = {"kind": "method", "lr": 1.0, "transform": {"kind": "clip", "clip_norm": 1e30}}
+    with pytest.raises(BadInput, match=r"Expected trainer\.transform\.clip_norm=1e30 in 1e-6 to 1000000: "):
+        require_meant([Point(method="mine", axes={}, config={"trainer": trainer})])
+    require_meant([Point(method="mine", axes={}, config={"trainer": trainer | {"transform": {"clip_norm": 1e6}}})])
 
 
 def test_at_its_limits_a_number_is_taken_at_its_word(compose_priced: Compose) -> None:

@@ -15,12 +15,7 @@ from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.dpadam import DpAdam
-from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
-from dpsweep.trainers.methods.dpmomentum import DpMomentum
-from dpsweep.trainers.methods.dpnadam import DpNadam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic

@@ -22,7 +22,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.randomness import Streams

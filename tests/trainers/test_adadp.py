@@ -18,7 +18,8 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.adadp import Adadp, HalfSteps
+from dpsweep.trainers.methods.adadp import HalfSteps
+from dpsweep.trainers.methods.named import Adadp
 from dpsweep.trainers.methods.updates import Directions
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic

@@ -30,10 +30,8 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.dpadam import DpAdam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
 from dpsweep.trainers.methods.interface import Trainer
+from dpsweep.trainers.methods.named import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams

@@ -24,7 +24,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.one_hidden import one_hidden

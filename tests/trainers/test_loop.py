@@ -18,13 +18,10 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.dpadam import DpAdam
-from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
-from dpsweep.trainers.methods.dpmomentum import DpMomentum
-from dpsweep.trainers.methods.dpnadam import DpNadam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.methods.transforms import Normalize
+from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes, Run
@@ -42,35 +39,35 @@ from tests.trainers.loops import (
     trained,
 )
 
-NORMALIZED = (DpNsgd, DpNadam)
-
 
 def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
     """The same run in float64, written out from the papers: gradients, factors, noise and updates."""
     weights = flat(fresh_model()).double()
     trainer, first, second = run.trainer, torch.zeros_like(weights), torch.zeros_like(weights)
+    transform, update = trainer.transform, trainer.update
+    normalized = isinstance(transform, Normalize)
     for step in range(run.steps):
         drawn, _ = run.sampler.draw(1, len(records), run.train_records, streams.subsampling)
         total = torch.zeros_like(weights)
         for position in drawn:
             gradient = gradient_by_hand(weights, records.features[position].double(), int(records.labels[position]))
             norm = float(gradient.norm())
-            if isinstance(trainer, NORMALIZED):
-                total += gradient / (trainer.regularizer + norm)
+            if normalized:
+                total += gradient / (transform.regularizer + norm)
             else:
-                total += gradient * min(1.0, trainer.clip_norm / norm)
-        std = run.noise_multiplier * (1.0 if isinstance(trainer, NORMALIZED) else trainer.clip_norm)
+                total += gradient * min(1.0, transform.clip_norm / norm)
+        std = run.noise_multiplier * (1.0 if normalized else transform.clip_norm)
         mean = noisy_by_hand(total, std, streams) / run.sampler.batch_size
-        if isinstance(trainer, (DpAdam, DpNadam)):
-            first = trainer.beta1 * first + (1 - trainer.beta1) * mean
-            second = trainer.beta2 * second + (1 - trainer.beta2) * mean**2
-            corrected = (second / (1 - trainer.beta2 ** (step + 1))).sqrt() + trainer.eps
-            mean = first / (1 - trainer.beta1 ** (step + 1)) / corrected
-        if isinstance(trainer, DpMomentum):
-            mean = first = trainer.momentum * first + mean
-        if isinstance(trainer, DpAdamWosm):
-            first = trainer.beta1 * first + (1 - trainer.beta1) * mean
-            mean = first / (1 - trainer.beta1 ** (step + 1)) / (0.7 * 0.3 / 30 + trainer.eps)
+        if isinstance(update, Adam):
+            first = update.beta1 * first + (1 - update.beta1) * mean
+            second = update.beta2 * second + (1 - update.beta2) * mean**2
+            corrected = (second / (1 - update.beta2 ** (step + 1))).sqrt() + update.eps
+            mean = first / (1 - update.beta1 ** (step + 1)) / corrected
+        if isinstance(update, Momentum):
+            mean = first = update.momentum * first + mean
+        if isinstance(update, AdamWithoutSecondMoments):
+            first = update.beta1 * first + (1 - update.beta1) * mean
+            mean = first / (1 - update.beta1 ** (step + 1)) / (0.7 * 0.3 / 30 + update.eps)
         weights -= trainer.lr * run.schedule.factor(step, run.steps) * mean
         if isinstance(trainer, ProjectedDpSgd):
             weights *= min(1.0, trainer.radius / float(weights.norm()))
@@ -116,8 +113,9 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
         rows = [gradient_by_hand(weights, records.features[r].double(), int(records.labels[r])) for r in own]
         mean = torch.stack(rows).mean(dim=0)
         norm = float(mean.norm())
-        normalized = isinstance(trainer, DpNsgd)
-        total += mean * (1 / (trainer.regularizer + norm) if normalized else min(1.0, trainer.clip_norm / norm))
+        transform = trainer.transform
+        normalized = isinstance(transform, Normalize)
+        total += mean * (1 / (transform.regularizer + norm) if normalized else min(1.0, transform.clip_norm / norm))
     factor = run.schedule.factor(0, 1)
     step = trainer.lr * factor * noisy_by_hand(total, 0.7 * trainer.transform.bound, streams) / 30
     assert float((ours.double() - (weights - step)).norm()) < 1e-5 * float(step.norm())

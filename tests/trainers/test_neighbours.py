@@ -16,9 +16,7 @@ from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.scores import PrivateHoldout, right_and_wrong
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.dpadam import DpAdam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.one_hidden import one_hidden
 

@@ -23,11 +23,9 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Engine
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.dpsgd import DpSgd
-from dpsweep.trainers.methods.without_noise.clipped_sgd import ClippedSgd
-from dpsweep.trainers.methods.without_noise.normalized_sgd import NormalizedSgd
-from dpsweep.trainers.methods.without_noise.plain_adam import PlainAdam
-from dpsweep.trainers.methods.without_noise.plain_sgd import PlainSgd
+from dpsweep.trainers.methods.named import ClippedSgd, DpSgd, NormalizedSgd, PlainAdam, PlainSgd
+from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.methods.updates import Adam
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.randomness import Streams, reproducible_streams
@@ -73,7 +71,7 @@ def noiseless_streams() -> Streams:
 def by_torch(trainer: object) -> Tensor:
     """The same steps in float64 by autograd and by torch's own optimizers, one example at a time."""
     model = fresh().double()
-    adam = isinstance(trainer, PlainAdam)
+    adam = isinstance(trainer.update, Adam)
     kind = torch.optim.Adam(model.parameters(), lr=0.05, betas=(0.8, 0.9), eps=1e-4)
     optimizer = kind if adam else torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(STEPS):
@@ -82,9 +80,9 @@ def by_torch(trainer: object) -> Tensor:
             found = torch.autograd.grad(cross_entropy(model(features[None]), label[None]), list(model.parameters()))
             norm = float(torch.cat([one.flatten() for one in found]).norm())
             factor = 1.0
-            if isinstance(trainer, ClippedSgd):
+            if isinstance(trainer.transform, Clip):
                 factor = min(1.0, 0.3 / norm)
-            if isinstance(trainer, NormalizedSgd):
+            if isinstance(trainer.transform, Normalize):
                 factor = 1 / (0.2 + norm)
             for part, one in zip(total, found, strict=True):
                 part += factor * one

@@ -19,12 +19,8 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import repeat, same
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
-from dpsweep.trainers.methods.adadp import Adadp
-from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
-from dpsweep.trainers.methods.dpmomentum import DpMomentum
-from dpsweep.trainers.methods.dpnadam import DpNadam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.adadp import HalfSteps
+from dpsweep.trainers.methods.named import Adadp, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
 from tests.trainers.attempts import EVERY, PRICED, RECORDS, RUN, Attempt, Killed, Spy, flat, fresh_model
 
@@ -155,7 +151,7 @@ def test_a_run_goes_on_from_the_disk_as_if_it_had_never_stopped(
     trainer: Any, ema: float | None, tmp_path: Path
 ) -> None:
     """Without noise and with everybody in every batch; its model starts elsewhere, which leaves no trace."""
-    schedule = Constant() if isinstance(trainer, Adadp) else RUN.schedule
+    schedule = Constant() if isinstance(trainer.update, HalfSteps) else RUN.schedule
     sampler = Poisson(batch_size=RECORDS)
     run = replace(RUN, trainer=trainer, schedule=schedule, sampler=sampler, noise_multiplier=0.0, ema=ema)
     places = tmp_path / "whole", tmp_path / "parts"

@@ -24,7 +24,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Shuffle, step_events
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.randomness import reproducible_streams

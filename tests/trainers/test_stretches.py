@@ -11,7 +11,7 @@ from torch import nn
 from dpsweep.accounting.events.build import same
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.randomness import reproducible_streams

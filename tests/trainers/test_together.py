@@ -19,12 +19,7 @@ from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Linear, Noise
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.dpadam import DpAdam
-from dpsweep.trainers.methods.dpadamwosm import DpAdamWosm
-from dpsweep.trainers.methods.dpmomentum import DpMomentum
-from dpsweep.trainers.methods.dpnadam import DpNadam
-from dpsweep.trainers.methods.dpnsgd import DpNsgd
-from dpsweep.trainers.methods.dpsgd import DpSgd
+from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.one_hidden import one_hidden

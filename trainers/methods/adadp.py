@@ -1,13 +1,12 @@
-"""ADADP: clipped gradients, and a learning rate that adapts to how far one full step is from two half steps."""
+"""ADADP's update: a learning rate that adapts to how far one full step is from two half steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from dpsweep.accounting.numbers import positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
-from dpsweep.trainers.methods.transforms import Clip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,35 +61,6 @@ class HalfSteps:
         error = torch.linalg.vector_norm((full - end) / full.abs().clamp(min=1), dim=-1, keepdim=True)
         factor = state.factor * (self.tolerance / error).sqrt().clamp(LEAST, MOST)
         return Iteration(begin=end, gradient=gradient, factor=factor, steps=state.steps + 1), direction
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adadp:
-    """Half steps from noisy means of gradients clipped to `clip_norm`, two an iteration; `lr` is the first one's.
-
-    Each half step is a step of the run, and is paid for as one. Source: Koskela & Honkela 2020 (Learning Rate
-    Adaptation for Differentially Private Learning), Algorithm 1; ADADP in Mohapatra et al. 2022.
-    """
-
-    label: ClassVar[str] = "ADADP"
-    lr: float
-    clip_norm: float
-    tolerance: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("lr", self.lr)
-        positive("clip_norm", self.clip_norm)
-        positive("tolerance", self.tolerance)
-
-    @property
-    def transform(self) -> Clip:
-        """Clipping to `clip_norm`."""
-        return Clip(clip_norm=self.clip_norm)
-
-    @property
-    def update(self) -> HalfSteps:
-        """Half steps along the gradient."""
-        return HalfSteps(lr=self.lr, tolerance=self.tolerance)
 
     def check(self, steps: int, schedule: LearningRate) -> None:
         """Raises ValueError for half an iteration, and for a second rule about the learning rate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from dpsweep.trainers.declarations.lr_schedules import LearningRate
 from dpsweep.trainers.methods.transforms import GradientTransform
@@ -15,7 +15,10 @@ class Trainer(Protocol):
     It is a gradient transform crossed with an update rule; only the transform's bound matters for privacy.
     """
 
-    label: ClassVar[str]
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        ...
 
     @property
     def lr(self) -> float:
@@ -35,7 +38,7 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class Particular(Protocol):
-    """What a method that does not take any run is besides a `Trainer`."""
+    """What a method, or an update, that does not take any run is besides."""
 
     def check(self, steps: int, schedule: LearningRate) -> None:
         """Raises ValueError, in one sentence, where a run of so many steps on this schedule makes no sense."""

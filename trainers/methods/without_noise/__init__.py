@@ -1,1 +1,0 @@
-"""Methods without noise, for data that were declared public."""
