@@ -15,7 +15,7 @@ from dpsweep.reports.reproduction.finding import known
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {"output_perturbation"}
+TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {"output_perturbation", "by_grid"}
 """The methods that take any model and any number of steps."""
 
 

@@ -348,9 +348,9 @@ def test_a_diverged_trial_is_the_worst_score_and_no_crash(program: Program) -> N
         "trainer=dpsgd",
         "trainer.lr=1e-9,1",
         "trainer.clip_norm=1e3",
-        "schedule=paper_a",
-        "schedule.milestones=[0.5]",
-        "schedule.factors=[1e38]",
+        "lr_schedule=paper_a",
+        "lr_schedule.milestones=[0.5]",
+        "lr_schedule.factors=[1e38]",
         "steps=8",
         *LIGHT,
     ]
