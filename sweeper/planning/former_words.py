@@ -17,7 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.typed_names import TYPED, typed_key
 
 _WORD = re.compile(r"(?P<sign>[+~]*)(?P<key>[\w./]+)(?P<rest>.*)", re.DOTALL)
-_REFUSAL = re.compile(rf"Could not override '({'|'.join(TYPED)})'")
+_REFUSAL = re.compile(rf"In '(?P<file>[^']+)': Could not override '(?P<former>{'|'.join(TYPED)})'")
 
 
 def renamed(word: str) -> str:
@@ -57,4 +57,4 @@ def in_one_sentence(message: str) -> str | None:
     parts = _REFUSAL.search(message)
     if parts is None:
         return None
-    return f"Expected `override /{parts[1]}` in a configuration file to be `override /{TYPED[parts[1]]}`."
+    return f"Expected `override /{parts['former']}` in {parts['file']}.yaml to be `override /{TYPED[parts['former']]}`."

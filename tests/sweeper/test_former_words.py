@@ -74,7 +74,7 @@ def test_a_command_line_hears_of_the_present_word_once(program: Program) -> None
     [
         (
             "defaults:\n  - override /bounds: linear\n",
-            "Expected `override /bounds` in a configuration file to be `override /clip_schedule`.",
+            "Expected `override /bounds` in experiment/mine.yaml to be `override /clip_schedule`.",
         ),
         ("schedule: {final: 0.1}\n", "Expected schedule in a configuration file to be called lr_schedule."),
     ],
