@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from omegaconf import OmegaConf
 from sweeping import run
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -51,6 +50,5 @@ if __name__ == "__main__":
     folder, *named = sys.argv[1:] or [os.environ.get("DPSWEEP_DATA", "")]
     if not folder:
         sys.exit(print("skipped: no folder with MNIST's official files was given"))
-    sys.exit(
-        main(Path(folder).resolve(), named or sorted({*OmegaConf.load(CONF / "grid" / "small.yaml").axes} - OTHERS))
-    )
+    methods = {path.stem for path in (CONF / "trainer" / "axes").glob("*.yaml")}
+    sys.exit(main(Path(folder).resolve(), named or sorted(methods - OTHERS)))

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-GROUPS = {"trainer": "method", "model": "model", "dataset": "data", "sampler": "sampler", "bounds": "clip norms"}
+GROUPS = {
+    **{"trainer": "method", "model": "model", "dataset": "data", "sampler": "sampler"},
+    "clip_schedule": "clip norms",
+}
 BEGIN, END = "<!-- catalogue: python docs/catalogue.py -->\n", "<!-- end of catalogue -->\n"
 
 

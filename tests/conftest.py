@@ -14,6 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.sweeper.commands.command_words import prepared
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
 from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
@@ -90,7 +91,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
-            request = read_request(arguments, loader)
+            request = read_request(prepared(arguments), loader)
             config: DictConfig = loader.load_configuration("config", list(request.fixed), run_mode=_run_mode())
             offered = offered_rules(request, config, loader) if "tuning=auto" in arguments else {}
             return compose_plan(points(request, config, loader), request, config, offered)

@@ -31,6 +31,7 @@ from dpsweep.accounting.names.tags import (
     tag_of,
     tags_of,
 )
+from dpsweep.accounting.names.typed_names import typed_key
 
 TARGET, KIND = "_target_", "kind"
 """The key of a class's path, and the key of a tag."""
@@ -143,7 +144,7 @@ def foreign_names(value: Any) -> frozenset[str]:
 
 def refuse_foreign(node: Mapping[str, Any], family: str) -> Any:
     """Builds no class of the user's: raises `BadInput`."""
-    raise BadInput(f"Expected {family}={node[TARGET]} to be a class of ours.")
+    raise BadInput(f"Expected {typed_key(family)}={node[TARGET]} to be a class of ours.")
 
 
 def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
@@ -154,7 +155,7 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
     """
     node = stored(node, family)
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
-        raise BadInput(f"Expected {family}={node!r} to name a class.")
+        raise BadInput(f"Expected {typed_key(family)}={node!r} to name a class.")
     if TARGET in node:
         return foreign(node, family)
     kind = own_class(str(node[KIND]), family)
@@ -170,7 +171,7 @@ def check_fields(given: Iterable[str], name: str, kind: Any) -> None:
     for key in given:
         if key not in known:
             wanted = f"one of {', '.join(sorted(known))}" if known else f"left out: {kind.__name__} has no such field"
-            raise BadInput(f"Expected {name}.{key} to be {wanted}.")
+            raise BadInput(f"Expected {typed_key(name)}.{key} to be {wanted}.")
 
 
 def _inner(name: str, value: Any, foreign: Foreign) -> Any:
@@ -196,7 +197,7 @@ def _written(node: Any, family: str, own: Callable[[str], dict[str, Any]], below
         return {TARGET: name} | {field: _below(value, below) for field, value in given.items()}
     require_family(tag, family)
     if KIND in given:
-        raise BadInput(f"Expected {family} to be one class, got {tag} and {KIND}={given[KIND]!r}.")
+        raise BadInput(f"Expected {typed_key(family)} to be one class, got {tag} and {KIND}={given[KIND]!r}.")
     nested = {field: _written(given[field], NESTED[field], own, below) for field in given.keys() & NESTED.keys()}
     return own(tag) | given | nested
 
@@ -219,17 +220,18 @@ def _below(value: Any, write: Callable[[str], str]) -> Any:
 
 def _name(value: object, family: str) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"Expected {family} to name a class, got {value!r}.")
+        raise BadInput(f"Expected {typed_key(family)} to name a class, got {value!r}.")
     return value
 
 
 def _require_foreign(path: str, family: str) -> None:
     """Raises `BadInput` unless the path may be that of a class of the user's, in this family."""
     if not _PATH.fullmatch(path):
-        raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
+        raise BadInput(f"Expected {typed_key(family)}={path!r} to name a class as module.Class.")
     if is_below_ours(path):
         raise BadInput(
-            f"Expected {family}={path} to be a class with a tag in accounting/names/tags.py, or one of your own."
+            f"Expected {typed_key(family)}={path} to be a class with a tag in accounting/names/tags.py, or one of your "
+            "own."
         )
     if family in CLOSED:
         raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")

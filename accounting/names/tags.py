@@ -21,6 +21,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.former_names import FORMER_NAMES
+from dpsweep.accounting.names.typed_names import typed_key
 
 _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "policy": {
@@ -215,7 +216,8 @@ def require_family(tag: str, family: str) -> None:
     """Raises `BadInput` unless the tag is one of this family."""
     if FAMILY_OF.get(tag) != family:
         known = tags_of(family)
-        raise BadInput(f"Expected {family}={tag} to be {f'one of {known}' if known else 'a class of your own'}.")
+        allowed = f"one of {known}" if known else "a class of your own"
+        raise BadInput(f"Expected {typed_key(family)}={tag} to be {allowed}.")
 
 
 def tags_of(family: str) -> str:

@@ -15,21 +15,20 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.sweeper.commands.experiment_scale import scaled
+from dpsweep.sweeper.commands.command_words import options_first, prepared
 from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
-from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL, same_command
+from dpsweep.sweeper.coordinator.signals import same_command
+from dpsweep.sweeper.planning.former_words import in_one_sentence
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
-    words = [REPEAT_ALL if word == AGAIN else word for word in scaled(arguments)]
-    if not any(word.startswith(("-", "hydra.mode")) for word in words):
-        words.append("--multirun")  # without it Hydra, where a choice is wrong, complains about the lists instead
-    sys.argv = [sys.argv[0], *words]
+    words = prepared(arguments)
     _refuse_spaces(arguments)
     refuse_words(arguments)
+    sys.argv = [sys.argv[0], *options_first(words)]
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
 
 
@@ -76,7 +75,7 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
             ExitCode.STOPPED,
         )
     if isinstance(error, (HydraException, OmegaConfBaseException)):
-        return _first_sentence(str(error)), ExitCode.BAD_INPUT
+        return in_one_sentence(str(error)) or _first_sentence(str(error)), ExitCode.BAD_INPUT
     if isinstance(error, OSError):
         return (
             f"A file cannot be written or read: {error}. Once that is mended, the same command goes on: "

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 
 SWEEPER = "hydra_plugins.honest_sweeper.HonestSweeper"
 
-FILLED_IN = {"block": None, "part": 0, "parts": 1, "plan.id": "unplanned"}
-"""What the sweeper tells its jobs, and what stands there until it does."""
+FILLED_IN = frozenset({"block", "part", "parts", "plan.id"})
+"""What the sweeper tells its jobs, and calls the plan; no configuration of a sweep has these keys."""
 
 RERUN = "--experimental-rerun"
 """Hydra's flag that runs a job from a file, whose objects it makes before anybody has looked at them."""
@@ -39,12 +39,9 @@ class OnlySweeps(Callback):
         _leave(NoReceipt(_OUTSIDE))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Refuses another sweeper, and values that only ours fills in."""
+        """Refuses another sweeper."""
         if config.hydra.sweeper.get("_target_") != SWEEPER:
             _leave(NoReceipt(_OUTSIDE))
-        for key, value in FILLED_IN.items():
-            if (given := OmegaConf.select(config, key)) != value:
-                _leave(BadInput(f"Expected {key}={given} to be left out: the sweeper fills it in."))
 
 
 def refuse_job(config: DictConfig) -> NoReturn:
@@ -53,9 +50,11 @@ def refuse_job(config: DictConfig) -> NoReturn:
 
 
 def refuse_words(arguments: Sequence[str]) -> None:
-    """Raises `BadInput` for words that go round the sweeper before a callback can refuse them."""
+    """Raises `BadInput` for what the sweeper fills in, and for what goes round it before a callback can refuse it."""
     for argument in arguments:
         word = argument.partition("=")[0]
+        if word.lstrip("~+") in FILLED_IN:
+            raise BadInput(f"Expected {argument} to be left out: the sweeper fills it in.")
         if len(word) > len("--") and RERUN.startswith(word):  # argparse completes what is unique
             raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
         if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):

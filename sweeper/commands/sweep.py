@@ -346,7 +346,7 @@ def _store(command: Command, priced: PricedPlan, folder: SweepFolder) -> None:
 
 def _folder(command: Command, plan: Plan) -> SweepFolder:
     """The sweep's folder, refused where it holds another plan."""
-    command.config.plan.id = plan.id
+    OmegaConf.update(command.config, "plan.id", plan.id, force_add=True)  # what hydra.sweep.dir is named after
     store = PrivateStore.of(Ledger(Ledger.locate()), plan.account, plan.id)
     folder = SweepFolder(root=Path(command.config.hydra.sweep.dir).expanduser().absolute(), store=store)
     if folder.plan.exists() and (there := Plan.read(folder.plan).id) != plan.id:

@@ -95,7 +95,7 @@ class _Task:
 
 def run_block(config: DictConfig) -> None:
     """The Hydra task: trains those of a part of a block that hold receipts, and writes their results."""
-    if config.block is None:
+    if config.get("block") is None:
         raise NoReceipt(
             "Nothing trains outside a charged sweep: start one with `python -m sweeper` "
             "(no hydra.mode=RUN, no other hydra/sweeper)."

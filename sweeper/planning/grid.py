@@ -1,7 +1,8 @@
 """Overrides and grid to points: the cartesian product of a sweep, as resolved configurations.
 
-Configurations are composed once per choice of config groups and updated per point, so that a thousand points take
-seconds. Nothing here imports torch or touches data.
+The trainer that a command line or a file names is the trainer that runs; `by_grid`, the default, stands for the methods
+of `grid.trainers`. Configurations are composed once per choice of config groups and updated per point, so that a
+thousand points take seconds. Nothing here imports torch or touches data.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import stored_config
+from dpsweep.accounting.names.stored_classes import TARGET, class_name, stored_config
+from dpsweep.accounting.names.typed_names import stored_key, typed_key
+from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.trial.spec import SAME_BOUND
+
+BY_GRID = "by_grid"
+"""The trainer that stands for the methods of the grid."""
 
 IDENTITY = (
     "dataset",
@@ -38,7 +44,7 @@ IDENTITY = (
     "privacy",
     "seed",
 )
-"""What makes a trial the trial it is; devices, paths and budgets do not."""
+"""What makes a trial the trial it is, as it is stored; devices, paths and budgets do not."""
 
 WHERE_GIVEN = ("ema", "augmentation")
 """What does so besides, and leaves no trace where it is null or empty."""
@@ -58,8 +64,8 @@ OFFERS = "offers"
 SWEEPABLE = (
     "trainer",
     "model",
-    "schedule",
-    "bounds",
+    "lr_schedule",
+    "clip_schedule",
     "sampler",
     "augmentation",
     "engine",
@@ -72,7 +78,10 @@ SWEEPABLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One point of the grid before it is priced: its method, its swept values, its resolved configuration."""
+    """One point of the grid before it is priced: its method, its swept values, its resolved configuration.
+
+    Keys of both are stored keys (`accounting/names/typed_names.py`).
+    """
 
     method: str
     axes: Mapping[str, Any]
@@ -87,6 +96,14 @@ class Request:
     groups: Mapping[str, tuple[str, ...]]
     values: Mapping[str, tuple[Any, ...]]
     keys: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Method:
+    """A method to run: what plans call it, and the overrides that choose its trainer."""
+
+    name: str
+    chosen_by: tuple[str, ...]
 
 
 def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
@@ -117,17 +134,18 @@ def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
 def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterator[Point]:
     """All points of the request: per method its grid's axes, with the command line's in their place."""
     base = _compose(loader, master, request.fixed)
-    trainers = _trainers(request, base)
+    refuse_in_file(base)
     others = {key: options for key, options in request.groups.items() if key != "trainer"}
-    for trainer in trainers:
+    for method in _methods(request, base):
         for choice in itertools.product(*others.values()):
             chosen = dict(zip(others, choice, strict=True))
-            groups = [f"{key}={value}" for key, value in {"trainer": trainer, **chosen}.items()]
-            config = _compose(loader, master, [*request.fixed, *groups])
-            axes = _axes(config, trainer, request)
+            groups = (f"{key}={value}" for key, value in chosen.items())
+            config = _compose(loader, master, [*request.fixed, *method.chosen_by, *groups])
+            axes = _axes(config, method.name, request)
             for combination in itertools.product(*axes.values()):
                 here = dict(zip(axes, combination, strict=True))
-                yield Point(method=trainer, axes=chosen | here, config=_resolve(config, here, trainer))
+                swept = {stored_key(key): value for key, value in (chosen | here).items()}
+                yield Point(method=method.name, axes=swept, config=_resolve(config, here, method.name))
 
 
 def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) -> dict[str, Mapping[str, Any]]:
@@ -135,7 +153,7 @@ def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) ->
 
     The rule that the command line chose is as the command line changed it.
     """
-    chosen = str(OmegaConf.select(master, "hydra.runtime.choices.tuning"))
+    chosen = _choice(master, "tuning")
     names = [name for name in loader.get_group_options("tuning") if name != chosen]
     config = _compose(loader, master, [*request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
     rules = {chosen: config.tuning} | {name: config[OFFERS][name] for name in names}
@@ -144,24 +162,42 @@ def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) ->
     return {name: rule for name, rule in resolved.items() if "_target_" in rule}
 
 
-def _trainers(request: Request, config: DictConfig) -> tuple[str, ...]:
-    """The methods to run: the command line's, or else the grid's."""
-    if "trainer" in request.groups:
-        return request.groups["trainer"]
-    if "trainer" in request.keys:
-        return (next(line.partition("=")[2] for line in reversed(request.fixed) if line.startswith("trainer=")),)
-    return tuple(config.grid.trainers)
+def _choice(config: DictConfig, group: str) -> str:
+    """The option of a config group that a composed configuration has."""
+    return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
+
+
+def _methods(request: Request, config: DictConfig) -> Iterator[_Method]:
+    """The methods to run: those that the command line or a file names, and the grid's in the place of `by_grid`."""
+    for name in request.groups.get("trainer", (_choice(config, "trainer"),)):
+        if name != BY_GRID:
+            yield _Method(name=name, chosen_by=(f"trainer={name}",))
+        elif "trainer" not in request.groups and config.trainer.get(TARGET) is not None:
+            yield _Method(name=_own_name(request, config), chosen_by=())
+        else:
+            for method in config.grid.trainers:
+                yield _Method(name=str(method), chosen_by=(f"trainer={method}",))
+
+
+def _own_name(request: Request, config: DictConfig) -> str:
+    """What a method is called that is a class by itself: `trainer={_target_: ...}` as it was typed, or the class."""
+    typed = [line.partition("=")[2] for line in request.fixed if line.startswith("trainer={")]
+    return typed[-1] if typed else class_name({TARGET: config.trainer[TARGET]})
 
 
 def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple[Any, ...]]:
     """The axes of one method: the grid's, without those that the command line fixes or replaces."""
     grid: dict[str, dict[str, Any]] = {str(name): dict(axes) for name, axes in _mapping(config.grid.axes).items()}
     if trainer not in grid and not request.values:
+        known = f"it has them for {', '.join(grid)}" if grid else "it has none"
         raise BadInput(
-            f"Expected this grid to have axes for trainer={trainer}; it has them for {', '.join(grid)}. "
-            f"Give axes on the command line (trainer.lr=0.1,0.2) or choose another grid."
+            f"Expected this grid to have axes for trainer={trainer}; {known}. Give axes on the command line "
+            "(trainer.lr=0.1,0.2) or choose another grid."
         )
-    axes = {key: values for key, values in grid.get(trainer, {}).items() if key not in request.keys}
+    for key in grid.get(trainer, {}):
+        hint(key)
+    present = {typed_key(key): values for key, values in grid.get(trainer, {}).items()}
+    axes = {key: values for key, values in present.items() if key not in request.keys}
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise BadInput(f"Expected grid axis {key}={values!r} of {trainer} to be a non-empty list of values.")
@@ -177,8 +213,10 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
             raise BadInput(f"Expected {key} to be a field of trainer={trainer}; {_fields(config, key)}.") from None
     resolved: dict[str, Any] = {}
     for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
-        node = config[key]
+        node = config[typed_key(key)]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    if _choice(config, "trainer") == BY_GRID:  # a class of the user's, which is given no key that is left open there
+        resolved["trainer"] = {key: value for key, value in resolved["trainer"].items() if value is not None}
     resolved = stored_config(resolved)
     for group, key, value in UNLESS_SAID:
         if resolved[group].get(key, value) == value:

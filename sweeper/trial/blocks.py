@@ -17,6 +17,7 @@ from numbers import Real
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.records.plan import Block, Trial
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import unit_column
@@ -140,4 +141,4 @@ def _differences(trials: Sequence[Trial]) -> list[str]:
     """The parts of their configurations in which points differ too much."""
     forms = [_form(trial.config) for trial in trials]
     keys = {key for form in forms for key in form}
-    return sorted(key for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))
+    return sorted(typed_key(key) for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))

@@ -20,6 +20,7 @@ from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
 from dpsweep.accounting.names.tags import own_class
+from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
 from dpsweep.trainers.declarations.batch_sampling import check_epochs, step_events
@@ -42,7 +43,7 @@ CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
 SAME_BOUND = {"kind": "constant_clip_norm"}
-"""The bounds of a configuration that names none: what never changes is no part of a trial's identity."""
+"""The clip schedule of a configuration that names none: what never changes is no part of a trial's identity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,9 @@ class Declaration:
             )
         if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
             raise BadInput(
-                f"Expected checkpoint.every={self.checkpoints.every} to be null with bounds.noise={self.bounds.noise}: "
-                "what it costs to run lost steps again depends on which steps they are."
+                f"Expected checkpoint.every={self.checkpoints.every} to be null with "
+                f"clip_schedule.noise={self.bounds.noise}: what it costs to run lost steps again depends on "
+                "which steps they are."
             )
         if is_noiseless(self.trainer) and not self.public:
             raise BadInput(
@@ -183,7 +185,7 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     given = (config.get("ema"), config.get("augmentation"), config["checkpoint"]["every"], config["score"].get("every"))
     if any(given) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
         raise BadInput(
-            "Expected ema, augmentation, checkpoint.every and score.every to be null, and bounds to be constant: "
+            "Expected ema, augmentation, checkpoint.every and score.every to be null, and clip_schedule=constant: "
             "output perturbation has no steps."
         )
     if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
@@ -250,7 +252,7 @@ def build(config: Mapping[str, Any], name: str) -> Any:
     except DpsweepError:
         raise
     except (ImportError, ValueError, TypeError, KeyError) as cause:
-        raise BadInput(f"{name}: {cause}") from cause
+        raise BadInput(f"{typed_key(name)}: {cause}") from cause
 
 
 def class_of(config: Mapping[str, Any], name: str) -> Any:

@@ -34,7 +34,7 @@ from dpsweep.accounting.selection.private_selection import PrivateSelection
 ROOT = Path(__file__).parent.parent.parent
 FROZEN = ROOT / "tests" / "frozen" / "e41da95"
 OURS = ("dpsweep.",)
-GROUPS = {"tuning": "rule", "policy": "policy"}
+GROUPS = {"tuning": "rule", "policy": "policy", "lr_schedule": "schedule", "clip_schedule": "bounds"}
 """Groups of conf/ that are called otherwise than what they hold."""
 
 
@@ -69,7 +69,9 @@ def test_every_class_that_conf_names_has_a_tag() -> None:
         assert tags.tag_of(target) in tags.HOMES, f"{target} has no tag in accounting/names/tags.py"
 
 
-@pytest.mark.parametrize("group", ["tuning", "policy", "trainer", "sampler", "schedule", "bounds", "score", "loss"])
+@pytest.mark.parametrize(
+    "group", ["tuning", "policy", "trainer", "sampler", "lr_schedule", "clip_schedule", "score", "loss"]
+)
 def test_the_classes_of_a_group_are_of_one_family(group: str) -> None:
     for path in (ROOT / "conf" / group).glob("*.yaml"):
         target = yaml.safe_load(path.read_text()).get("_target_")

@@ -149,8 +149,11 @@ def test_shared_subsamples_are_another_plan_and_price(compose_priced: Compose) -
         (["plan.spare_attempts=1"], "Expected plan.spare_attempts=1 to be 0 with subsample=shared"),
         (["search=random", "search.trials=2"], "all points run at once"),
         (["sampler=fixed_size", "privacy.adjacency=replace_one"], "Expected shared subsamples to be sampler=poisson's"),
-        (["bounds=linear"], "Expected shared subsamples to .* with one noise multiplier throughout a run"),
-        (["bounds=linear", "bounds.noise=multiplier", "bounds.least=0.5,0.25"], "these differ in bounds"),
+        (["clip_schedule=linear"], "Expected shared subsamples to .* with one noise multiplier throughout a run"),
+        (
+            ["clip_schedule=linear", "clip_schedule.noise=multiplier", "clip_schedule.least=0.5,0.25"],
+            "these differ in clip_schedule",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

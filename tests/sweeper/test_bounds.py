@@ -28,7 +28,7 @@ SPENT = [*GIVEN, "steps=when_budget_spent", "privacy.epsilon=2", "trainer.clip_n
 
 
 def test_a_bound_that_never_changes_is_no_part_of_a_trial(compose_priced: Compose) -> None:
-    usual, named = compose_priced(GIVEN).plan, compose_priced([*GIVEN, "bounds=constant"]).plan
+    usual, named = compose_priced(GIVEN).plan, compose_priced([*GIVEN, "clip_schedule=constant"]).plan
     assert usual.id == named.id
     assert all("bounds" not in trial.config for trial in usual.trials)
     step = poisson_gaussian(sample_rate=usual_rate(usual), noise_multiplier=20.0)
@@ -41,8 +41,8 @@ def usual_rate(plan: Plan) -> float:
 
 def test_absolute_noise_is_a_step_of_its_own_each(compose_priced: Compose) -> None:
     usual = compose_priced([*GIVEN, "steps=5"])
-    falling = compose_priced([*GIVEN, "steps=5", "bounds=linear"])
-    relative = compose_priced([*GIVEN, "steps=5", "bounds=linear", "bounds.noise=multiplier"])
+    falling = compose_priced([*GIVEN, "steps=5", "clip_schedule=linear"])
+    relative = compose_priced([*GIVEN, "steps=5", "clip_schedule=linear", "clip_schedule.noise=multiplier"])
     rate = usual_rate(usual.plan)
     steps = [poisson_gaussian(sample_rate=rate, noise_multiplier=20 * (1 + t / 5)) for t in range(5)]
     assert all(same(trial.event.training, compose(steps)) for trial in falling.plan.trials)
@@ -55,7 +55,7 @@ def test_absolute_noise_is_a_step_of_its_own_each(compose_priced: Compose) -> No
 def test_the_noise_is_calibrated_to_the_whole_schedule(compose_priced: Compose) -> None:
     noises = {}
     for name in ("constant", "linear"):
-        plan = compose_priced([*LINE, "privacy.epsilon=2", "steps=10", f"bounds={name}"])
+        plan = compose_priced([*LINE, "privacy.epsilon=2", "steps=10", f"clip_schedule={name}"])
         assert plan.quote.epsilon <= 2
         noises[name] = plan.plan.trials[0].config["privacy"]["noise_multiplier"]
     assert noises["linear"] < noises["constant"] < 2 * noises["linear"]
@@ -64,18 +64,27 @@ def test_the_noise_is_calibrated_to_the_whole_schedule(compose_priced: Compose) 
 @pytest.mark.parametrize("rule", ["private_selection", "random_stopping"])
 def test_rules_that_hide_losers_price_the_schedule(compose_priced: Compose, rule: str) -> None:
     line = [*GIVEN, "steps=5", f"tuning={rule}"]
-    assert compose_priced([*line, "bounds=linear"]).quote.epsilon < compose_priced(line).quote.epsilon
+    assert compose_priced([*line, "clip_schedule=linear"]).quote.epsilon < compose_priced(line).quote.epsilon
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (["trainer=dpnsgd", "bounds=linear"], "Expected bounds=constant with normalized gradients"),
-        (["trainer=auto_s", "bounds=geometric", "bounds.noise=multiplier"], "Expected bounds=constant with normalized"),
-        (["bounds=linear", "checkpoint.every=2"], "Expected checkpoint.every=2 to be null with bounds.noise=absolute"),
-        (["bounds=linear", "bounds.least=0"], "bounds: Expected 0 < least=0 <= 1"),
-        (["bounds=linear", "bounds.noise=loud"], "bounds: Expected noise=loud to be one of absolute, multiplier"),
-        (["bounds=linear", "+bounds.rate=1"], "Expected bounds.rate to be one of"),
+        (["trainer=dpnsgd", "clip_schedule=linear"], "Expected clip_schedule=constant with normalized gradients"),
+        (
+            ["trainer=auto_s", "clip_schedule=geometric", "clip_schedule.noise=multiplier"],
+            "Expected clip_schedule=constant with normalized",
+        ),
+        (
+            ["clip_schedule=linear", "checkpoint.every=2"],
+            "Expected checkpoint.every=2 to be null with clip_schedule.noise=absolute",
+        ),
+        (["clip_schedule=linear", "clip_schedule.least=0"], "clip_schedule: Expected 0 < least=0 <= 1"),
+        (
+            ["clip_schedule=linear", "clip_schedule.noise=loud"],
+            "clip_schedule: Expected noise=loud to be one of absolute, multiplier",
+        ),
+        (["clip_schedule=linear", "+clip_schedule.rate=1"], "Expected clip_schedule.rate to be one of"),
         (["steps=when_budget_spent"], "Expected privacy.noise_multiplier to be given"),
         (["steps=when_budget_spent,10"], "Expected steps=when_budget_spent to be the only value of steps"),
         (["steps=when_broke"], "Expected steps='when_broke' to be an integer"),
@@ -98,7 +107,7 @@ def test_what_makes_no_sense_is_one_sentence(compose_priced: Compose, line: list
 
 
 def test_checkpoints_go_with_noise_that_shrinks_along(compose_priced: Compose) -> None:
-    line = [*GIVEN, "steps=6", "bounds=linear", "bounds.noise=multiplier", "checkpoint.every=2"]
+    line = [*GIVEN, "steps=6", "clip_schedule=linear", "clip_schedule.noise=multiplier", "checkpoint.every=2"]
     assert compose_priced(line).quote.epsilon == compose_priced([*GIVEN, "steps=6", "checkpoint.every=2"]).quote.epsilon
 
 
@@ -112,7 +121,7 @@ def test_checkpoints_go_with_noise_that_shrinks_along(compose_priced: Compose) -
 )
 def test_runs_go_on_until_the_budget_is_spent(compose_priced: Compose, bounds: str, rule: str) -> None:
     """The schedule itself depends on the steps, so one more step is another schedule."""
-    line = [*SPENT, f"bounds={bounds}", f"tuning={rule}"]
+    line = [*SPENT, f"clip_schedule={bounds}", f"tuning={rule}"]
     spent = compose_priced(line)
     (steps,) = {trial.config["steps"] for trial in spent.plan.trials}
     typed = [word for word in line if not word.startswith(("steps=", "privacy.epsilon="))]
@@ -123,7 +132,9 @@ def test_runs_go_on_until_the_budget_is_spent(compose_priced: Compose, bounds: s
 @pytest.mark.long
 def test_every_run_spends_alike(compose_priced: Compose) -> None:
     """Steps with a falling bound are cheaper, and so there are more of them; and fewer where there is less noise."""
-    spent = compose_priced([*SPENT, "bounds=constant,linear", "privacy.noise_multiplier=20,40", "score.noise_std=90"])
+    spent = compose_priced(
+        [*SPENT, "clip_schedule=constant,linear", "privacy.noise_multiplier=20,40", "score.noise_std=90"]
+    )
     assert spent.quote.epsilon <= 2
     steps, alone = {}, {}
     for trial in spent.plan.trials:
@@ -143,7 +154,14 @@ def test_fixed_size_batches_are_spent_too(compose_priced: Compose) -> None:
 
 @pytest.mark.long
 def test_a_sweep_with_a_falling_bound_runs_and_its_page_says_so(program: Program, tmp_path: Path) -> None:
-    line = ["dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=0.5,1", "bounds=linear", "steps=120"]
+    line = [
+        "dataset=digits",
+        "trainer=dpsgd",
+        "trainer.lr=1",
+        "trainer.clip_norm=0.5,1",
+        "clip_schedule=linear",
+        "steps=120",
+    ]
     done = program(*line, "privacy.noise_multiplier=60", "score.noise_std=60")
     assert done.returncode == 0, done.stderr
     folder = next((tmp_path / "sweeps" / "digits").iterdir())

@@ -208,15 +208,15 @@ def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFold
 
     def run(part: int, parts: int) -> None:
         GlobalHydra.instance().clear()
-        words = ["dataset=digits", f"block='{plan.blocks[0].id}'", f"part={part}", f"parts={parts}"]
+        words = [f"block='{plan.blocks[0].id}'", f"part={part}", f"parts={parts}"]
         words += [
             f"hydra.sweep.dir={folder.root}",
             f"hydra.runtime.cwd={tmp_path}",
             "compute.device=cpu",
-            f"+store={folder.private.root}",
+            f"store={folder.private.root}",
         ]
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            config = compose_config("config", words, return_hydra_config=True)
+            config = compose_config("job", words, return_hydra_config=True)
         HydraConfig.instance().set_config(config)
         run_block(config)
 

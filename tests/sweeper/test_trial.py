@@ -339,10 +339,9 @@ def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, 
     plan.write(folder.plan)
     replace(receipt_for(trial), plan=plan.id, launch=NONCE).write(folder.trial(trial.id))
     GlobalHydra.instance().clear()
-    overrides = ["dataset=digits", f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}"]
-    overrides += [f"+store={folder.private.root}"]
+    overrides = [f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}", f"store={folder.private.root}"]
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose_config("config", [*overrides, f"hydra.runtime.cwd={tmp_path}"], return_hydra_config=True)
+        config = compose_config("job", [*overrides, f"hydra.runtime.cwd={tmp_path}"], return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     yield folder, trial, lambda: run_block(config)
     HydraConfig.instance().cfg = None

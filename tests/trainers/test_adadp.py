@@ -114,7 +114,7 @@ def test_stacked_is_one_after_the_other() -> None:
     ("overrides", "sentence"),
     [
         (["steps=9"], "Expected steps=9 to be even: an iteration of ADADP is two steps."),
-        (["schedule=cosine"], "to be Constant(): ADADP adapts its learning rate itself."),
+        (["lr_schedule=cosine"], "to be Constant(): ADADP adapts its learning rate itself."),
         (["trainer.tolerance=0"], "Expected tolerance=0 > 0."),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_model_with_a_hidden_layer_is_never_fitted() -> None:
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["trainer.l2=1", "steps=2"], "Expected steps=2 to be 1 and schedule=constant"),
+        (["trainer.l2=1", "steps=2"], "Expected steps=2 to be 1 and lr_schedule=constant"),
         (["model=one_hidden"], "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation"),
         (["dataset=regression"], "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation"),
         (["ema=0.9"], "output perturbation has no steps"),

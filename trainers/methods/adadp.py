@@ -67,4 +67,6 @@ class HalfSteps:
         if steps % 2:
             raise ValueError(f"Expected steps={steps} to be even: an iteration of ADADP is two steps.")
         if not isinstance(schedule, Constant):
-            raise ValueError(f"Expected schedule={schedule} to be Constant(): ADADP adapts its learning rate itself.")
+            raise ValueError(
+                f"Expected lr_schedule={schedule} to be Constant(): ADADP adapts its learning rate itself."
+            )

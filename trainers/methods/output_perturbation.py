@@ -72,7 +72,7 @@ class OutputPerturbation:
         """Raises ValueError unless there is one access and nothing to schedule."""
         if steps != 1 or not isinstance(schedule, Constant):
             raise ValueError(
-                f"Expected steps={steps} to be 1 and schedule=constant: output perturbation reads all records once."
+                f"Expected steps={steps} to be 1 and lr_schedule=constant: output perturbation reads all records once."
             )
 
 

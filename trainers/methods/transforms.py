@@ -123,7 +123,7 @@ class Normalize:
         """Itself at a factor of 1, the only one: a shorter bound would be a smaller learning rate and nothing else."""
         if factor == 1:
             return self
-        raise ValueError("Expected bounds=constant with normalized gradients: they have no clip norm to lower.")
+        raise ValueError("Expected clip_schedule=constant with normalized gradients: they have no clip norm to lower.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class Unbounded:
         """Itself at a factor of 1, the only one: there is no bound."""
         if factor == 1:
             return self
-        raise ValueError("Expected bounds=constant with gradients that nothing bounds.")
+        raise ValueError("Expected clip_schedule=constant with gradients that nothing bounds.")
 
 
 def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:

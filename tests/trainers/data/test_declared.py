@@ -77,10 +77,16 @@ ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_roberta"), "sst2")
 SECOND = ("radius", "regularizer", "clip_norm", "transform.regularizer", "transform.clip_norm")
 """What a grid varies beside the learning rate."""
 OFFICIAL = [name for name, conf in DATA_SETS.items() if "files" in conf["dataset"]]
-TRAINERS = tuple(sorted(path.stem for path in (CONF / "trainer").glob("*.yaml")))
+TRAINERS = tuple(sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {"by_grid"}))
+DEFAULT_AXES: dict[str, Any] = {
+    name: axes
+    for file in sorted(CONF.glob("trainer/axes/*.yaml"))
+    for name, axes in OmegaConf.to_container(OmegaConf.load(file)).items()
+}
 GRIDS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
 }
+GRIDS["small"]["axes"] = DEFAULT_AXES
 
 
 def unreachable(dataset: Any, nowhere: str) -> DataSet:
