@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import stored_config
+from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.trial.spec import SAME_BOUND
 
 IDENTITY = (
@@ -68,15 +69,6 @@ SWEEPABLE = (
     "privacy.noise_multiplier",
 )
 """What may differ between the points of one plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One point of the grid before it is priced: its method, its swept values, its resolved configuration."""
-
-    method: str
-    axes: Mapping[str, Any]
-    config: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

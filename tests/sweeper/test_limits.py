@@ -12,8 +12,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import typed
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.planning.limits import LIMITS
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 Program = Callable[..., subprocess.CompletedProcess[str]]
