@@ -58,7 +58,7 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
 
 
 def _group(config: DictConfig, name: str) -> dict[str, Any]:
-    """One group of the configuration as plain values; raises `BadInput` where one is missing."""
+    """One group of the configuration as plain values; raises `BadInput` where a value is missing."""
     try:
         part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as cause:
