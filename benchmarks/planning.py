@@ -21,6 +21,7 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import Retry, admit
 from dpsweep.sweeper.planning.grid import points, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.request.configuration import plan_settings
 
 
 def seconds(count: int, offset: int) -> float:
@@ -32,7 +33,7 @@ def seconds(count: int, offset: int) -> float:
         loader = GlobalHydra.instance().config_loader()
         request = read_request(arguments, loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
-        priced = compose_plan(points(request, config, loader), request, config)
+        priced = compose_plan(points(request, config, loader), plan_settings(config, request.keys))
     with tempfile.TemporaryDirectory() as place:
         due = admit(priced, Ledger(Path(place) / "ledger.sqlite"), SweepFolder(root=Path(place)), Retry.KILLED)
         elapsed = time.perf_counter() - started

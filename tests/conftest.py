@@ -14,10 +14,12 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.command_words import prepared
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
-from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
+from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.request.configuration import plan_settings
 from tests.databases import Place, Server, in_file, programs, served
 from tests.waiting import HANGS
 
@@ -94,7 +96,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
             request = read_request(prepared(arguments), loader)
             config: DictConfig = loader.load_configuration("config", list(request.fixed), run_mode=_run_mode())
             offered = offered_rules(request, config, loader) if "tuning=auto" in arguments else {}
-            return compose_plan(points(request, config, loader), request, config, offered)
+            return compose_plan(points(request, config, loader), plan_settings(config, request.keys, offered))
 
     return compose
 

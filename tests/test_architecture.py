@@ -65,6 +65,7 @@ ROOMS = (
     "sweeper/launchers",
     "sweeper/planning",
     "sweeper/coordinator",
+    "sweeper/request",
     "sweeper/preflight",
     "sweeper/commands",
     "reports/reproduction",
@@ -91,6 +92,24 @@ DOORS = {
     "pooch": {"trainers/data/files/download.py"},
     "sqlalchemy": {"accounting/chain/storage.py"},
 }
+HYDRAS_DOOR = {
+    "sweeper/commands/budget.py": "composes the configuration of an account",
+    "sweeper/commands/command_words.py": "puts Hydra's options before the overrides",
+    "sweeper/commands/exit_codes.py": "knows Hydra's exceptions",
+    "sweeper/commands/hydra_app.py": "starts Hydra",
+    "sweeper/commands/hydra_door.py": "refuses Hydra's other ways to run a job",
+    "sweeper/job/block_job.py": "is the task that Hydra runs",
+    "sweeper/launchers/fork_launcher.py": "is a launcher of Hydra's",
+    "sweeper/launchers/hydra_jobs.py": "keeps what Hydra needs to launch jobs",
+    "sweeper/planning/former_words.py": "refuses former words in a user's files",
+    "sweeper/planning/grid.py": "composes the points of a grid",
+    "sweeper/plugin/hydra_plugins/honest_sweeper.py": "is a plugin of Hydra's",
+    "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
+    "sweeper/request/configuration.py": "reads a configuration as plain values",
+    "sweeper/request/sweep_request.py": "makes a typed request of a configuration",
+    "sweeper/trial/spec.py": "imports a class of the user's by its name",
+}
+"""The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""
 
 
 def modules(package: str) -> list[Path]:
@@ -165,10 +184,15 @@ def test_every_foreign_library_has_its_door(library: str) -> None:
     assert users == DOORS[library]
 
 
-def test_hydra_stays_in_the_sweeper() -> None:
-    for package in ("accounting", "trainers", "reports"):
-        for path in modules(package):
-            assert not any(name.partition(".")[0] in ("hydra", "omegaconf") for name in imports(path)), path
+def test_hydra_stays_at_its_door() -> None:
+    """No configuration of Hydra's reaches what plans, prices, charges and runs."""
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in modules(package)
+        if any(name.partition(".")[0] in ("hydra", "omegaconf") for name in imports(path))
+    }
+    assert users == set(HYDRAS_DOOR)
 
 
 def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
@@ -194,7 +218,7 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
                 "sweeper.commands.cli",
                 "sweeper.planning.plan_builder",
                 "sweeper.planning.grid",
-                "sweeper.commands.sweep",
+                "sweeper.commands.sweep_coordinator",
             ),
             "torch opacus optuna seaborn pandas",
         ),

@@ -28,8 +28,8 @@ from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, exact, 
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.reports.content.formatting import count
-from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
 
 SEARCH = "search"
 

@@ -28,6 +28,7 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.restore import restore_ledger
 from dpsweep.sweeper.planning.limits import amount, require_no_typo
 from dpsweep.sweeper.planning.plan_builder import read_budget
+from dpsweep.sweeper.request.configuration import budget_settings
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
@@ -61,7 +62,8 @@ def open_account(arguments: Sequence[str]) -> None:
     _require_name(words)
     config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
     ledger = Ledger(Ledger.locate())
-    _print([ledger.open(str(config.dataset.name), _claim(read_budget, config), _policy(config))], arguments)
+    claim = _claim(read_budget, budget_settings(config))
+    _print([ledger.open(str(config.dataset.name), claim, _policy(config))], arguments)
 
 
 def raise_budget(arguments: Sequence[str]) -> None:

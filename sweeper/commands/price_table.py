@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console
@@ -11,13 +11,11 @@ from rich.table import Table
 from dpsweep.accounting.cautions import cautions, is_large
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
-from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
+from dpsweep.accounting.pricing.alternatives import RequiredNoise
+from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.planning.alternatives import RequiredNoise, admits, what_fits
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
-from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
-from dpsweep.sweeper.planning.subsample_alternative import alternative
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
 
@@ -35,16 +33,10 @@ _SHORT = {
 }
 
 
-def show_offers(
-    priced: PricedPlan,
-    offers: Sequence[Offer],
-    room: RemainingBudget,
-    fits: Mapping[str, RequiredNoise | None],
-    wanted: str,
-) -> None:
-    """Prints what the search would cost under each rule, the cheapest first; `fits` holds the noise that each needs."""
+def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None:
+    """Prints what the search would cost under each rule, the cheapest first; then what would fit, if this does not."""
     console = Console(highlight=False, soft_wrap=True)
-    best = cheapest(offers, wanted)
+    rules, needs = outlooks.rules, outlooks.needs
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
     table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("rule", no_wrap=True)
@@ -52,35 +44,38 @@ def show_offers(
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("shows", no_wrap=True)
     table.add_column("fits", no_wrap=True)
-    for column in ("needs", "alone") if fits else ():
+    for column in ("needs", "alone") if needs else ():
         table.add_column(column, justify="right", no_wrap=True)
-    for offer in sorted(offers, key=lambda offer: offer.epsilon):
-        taken = offer.rule == priced.rule
+    for one in sorted(rules, key=lambda one: one.offer.epsilon):
+        offer = one.offer
+        marks = f"{'>' if one.taken else ''}{'*' if one.cheapest else ''}{'' if offer.runs else '-'}"
         table.add_row(
-            f"{offer.label} {'>' if taken else ''}{'*' if offer is best else ''}{'' if offer.runs else '-'}".rstrip(),
+            f"{offer.label} {marks}".rstrip(),
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
             "none" if offer.quote is None else epsilon_up(offer.epsilon),
             _SHORT[shown(offer.rule.discloses)],
-            "yes" if admits(priced, offer, room) else "no",
-            *(_fit(fits[offer.label]) if fits else ()),
-            style="bold" if taken else None,
+            "yes" if one.admitted else "no",
+            *(_fit(needs[offer.label]) if needs else ()),
+            style="bold" if one.taken else None,
         )
     console.print(table)
     console.print("tries: expected runs; luck: the chance to have tried one of the best 10 % of the points")
-    if fits:
+    if needs:
         console.print(
             "needs: the noise multiplier at which the search fits what is left; alone: what one run costs then"
         )
     console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={wanted})")
-    if not all(offer.runs for offer in offers):
+    if not all(one.offer.runs for one in rules):
         console.print("- is priced here, but not run by this version")
-    for offer in offers:
-        if offer.quote is None:
-            console.print(f"{offer.label}: {offer.refusal}")
+    for one in rules:
+        if one.offer.quote is None:
+            console.print(f"{one.offer.label}: {one.offer.refusal}")
+    if outlooks.advice:
+        Console(highlight=False).print(outlooks.advice)
 
 
-def show(priced: PricedPlan, statement: Statement | None, seconds: float | None, device: str) -> None:
+def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seconds: float | None, device: str) -> None:
     """Prints the plan's own price: the whole search first, what others would have quoted last."""
     plan = priced.plan
     console = Console(highlight=False)
@@ -103,12 +98,12 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
     for name, said in _UNPROTECTED if plan.public else _price(priced):
         table.add_row(name, said)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
-    other = alternative(priced)
+    other = outlook.other_subsample
     table.add_row("noise multiplier", ", ".join(map(noise_down, noises)) + (f"; {other}" if other else ""))
     if plan.shared:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _scores(priced))
-    table.add_row("budget", _budget(priced, statement))
+    table.add_row("budget", _budget(priced, statement, outlook))
     if not plan.public:
         table.add_row(
             "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
@@ -119,16 +114,6 @@ def show(priced: PricedPlan, statement: Statement | None, seconds: float | None,
         console.print(note)
     for sentence in () if plan.public else _cautions(priced):
         console.print(sentence)
-
-
-def show_what_fits(
-    priced: PricedPlan, offers: Sequence[Offer], room: RemainingBudget, fits: Mapping[str, RequiredNoise | None]
-) -> None:
-    """Prints what would fit instead, where the plan itself does not."""
-    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
-    if room.open(takes) and not room.balance.admits(takes):
-        own = next((fits.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
-        Console(highlight=False).print(what_fits(priced, priced.plan.trials, room, offers, own))
 
 
 def shown(discloses: frozenset[Disclosure]) -> str:
@@ -185,30 +170,20 @@ def _scores(priced: PricedPlan) -> str:
     )
 
 
-def _budget(priced: PricedPlan, statement: Statement | None) -> str:
+def _budget(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> str:
     public = priced.plan.public
     if statement is not None and statement.budget.vacuous != public:
         promise = "private" if public else "declared public"
         return f"REFUSED: the account was opened for data {promise}"
     if public:
         return "an account of its own for data declared public: nothing runs out"
-    room = RemainingBudget.of(priced, statement)
-    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     if statement is None:
         budget = priced.plan.budget
-        fits = _fits(room.balance.admits(takes))
-        return f"the account opens with epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}: {fits}"
-    left = _left(room, takes)
+        opens = f"epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}"
+        return f"the account opens with {opens}: {_fits(outlook.admitted)}"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
-        return f"already charged; {left}"
-    return f"{left}: {_fits(room.balance.admits(takes))}"
-
-
-def _left(room: RemainingBudget, takes: Mapping[str, float]) -> str:
-    """What is left of all that such a plan takes."""
-    if room.balance.closed:
-        return "the account was closed"
-    return f"{room.balance.room(takes)} left ({room.balance.policy.name})"
+        return f"already charged; {outlook.rest}"
+    return f"{outlook.rest}: {_fits(outlook.admitted)}"
 
 
 def _fits(fits: bool) -> str:

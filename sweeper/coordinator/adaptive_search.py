@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposal_file import choices_of, read_proposals, run_at, store_proposals
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -27,7 +28,6 @@ from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.launches import launch, reconcile
 from dpsweep.sweeper.coordinator.work import LedgerAttemptLog, RunQueue
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)

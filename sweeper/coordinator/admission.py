@@ -12,20 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from dpsweep.accounting.cautions import require_small_delta
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger, refusal
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.notation import typed
+from dpsweep.accounting.pricing.alternatives import advice
 from dpsweep.accounting.pricing.panel import Quote
-from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
-from dpsweep.sweeper.planning.alternatives import advice
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 class Retry(StrEnum):
@@ -77,8 +77,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     again = tuple(trial for trial in ended if trial in asked or trial in paid)
     unpaid = [trial for trial in again if trial not in paid]
     if beyond := unpaid[_free(plan, attempts) :]:
-        event = priced.rule.event(paid_for([trial.event for trial in beyond], shared=plan.shared))
-        quote = priced.panel.quote(event, plan.delta, plan.adjacency, plan.unit)
+        event, quote = priced.repetition(beyond)
         charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again
 
@@ -87,6 +86,13 @@ def open_account(priced: PricedPlan, ledger: Ledger) -> None:
     """Opens the account where it is new; a budget that the user typed must be the account's."""
     plan = priced.plan
     (ledger.use if priced.budget_given else ledger.find)(plan.account, plan.budget)
+
+
+def require_accepted_delta(priced: PricedPlan) -> None:
+    """Raises `BadInput` where delta is 1 / units or more and nobody accepted that; data declared public may."""
+    plan = priced.plan
+    if not plan.public:
+        require_small_delta(plan.delta, priced.units, plan.unit, priced.accept_delta)
 
 
 def raised_since(priced: PricedPlan, statement: Statement) -> str:
@@ -148,7 +154,7 @@ def charge(
     Raises `BadInput` where delta is 1 / units or more and nobody accepted that.
     """
     plan = priced.plan
-    priced.require_small_delta()
+    require_accepted_delta(priced)
     try:
         ledger.charge(
             plan.account,

@@ -27,6 +27,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.execution import (
     DrawnTrial,
     SearchOutcome,
@@ -43,7 +44,6 @@ from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 from dpsweep.sweeper.coordinator.launches import adopt, attempts_of, launch
 from dpsweep.sweeper.coordinator.work import RunQueue
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)

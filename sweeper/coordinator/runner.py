@@ -8,20 +8,10 @@ finds the receipt used. Results come back as files, so a lost worker costs no fi
 
 from __future__ import annotations
 
-import copy
-import io
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
@@ -30,38 +20,29 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.sweeper.coordinator.work import AttemptLog
 from dpsweep.sweeper.job.locks import at_work
-from dpsweep.sweeper.launchers.joblib_pool import tame
+from dpsweep.sweeper.job.machine import Compute
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
 from dpsweep.sweeper.trial.blocks import Job, jobs_of
-
-JOB = "job"
-"""The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
-
-Value = str | int | list[str] | None
-
-ENVIRONMENT = "hydra.job.env_"
-"""What of Hydra's own overrides jobs are told too: variables of their environment."""
 
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A plan, its folder and book, and the launcher that Hydra was configured with.
+    """A plan, its folder and book, and the jobs of the launcher that Hydra was configured with.
 
-    `threads` is what each job may use, `workers` how many jobs run and `batch` how many are handed over at once;
-    `together` is the most points of a job, None for what suits.
+    `compute` says what each job may use, `data` where the official files lie, `workers` how many jobs run and `batch`
+    how many are handed over at once.
     """
 
     plan: Plan
     folder: SweepFolder
     book: AttemptLog
-    context: HydraContext
-    task: TaskFunction
-    config: DictConfig
-    threads: int
+    jobs: HydraJobs
+    compute: Compute
+    data: Path | None
     workers: int
     batch: int
-    together: int | None = None
 
     def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Runs one attempt at each trial, or fewer where a stop is asked for; returns what went wrong around jobs.
@@ -69,18 +50,15 @@ class Runner:
         Raises `ContractBroken` where a job refused its trials and nobody else took them.
         """
         blocks = self.folder.blocks(self.plan)
-        jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.together)]
-        launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=self.context, task_function=self.task, config=self._launch_config()
-        )
-        tame(launcher)
+        jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.compute.together)]
+        launcher = self.jobs.launcher(self.folder.root)
         complaints: list[str] = []
         for first in range(0, len(jobs), self.batch):
             if not self.folder.stop.exists():
                 complaints += self._start(launcher, jobs[first : first + self.batch], first)
         return tuple(dict.fromkeys(complaints))
 
-    def _start(self, launcher: Any, jobs: Sequence[Job], first: int) -> list[str]:
+    def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until each was taken by a worker, or nobody took any."""
         receipts = self.book.start([trial for job in jobs for trial in job.due])
         for receipt in receipts:
@@ -109,15 +87,14 @@ class Runner:
             self.folder.plan.stat()
             (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
 
-    def _launch(self, launcher: Any, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
+    def _launch(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
         """What went wrong, by job; what a launcher itself complains of concerns them all."""
         try:
-            returned = launcher.launch([self._overrides(job) for job in jobs], initial_job_idx=first)
+            errors = launcher.launch([self._settings(job) for job in jobs], first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
             self._wait(jobs)
             return dict.fromkeys(jobs, cause)
-        ended = {job: _error(one) for job, one in zip(jobs, returned, strict=True)}
-        return {job: error for job, error in ended.items() if error is not None}
+        return {job: error for job, error in zip(jobs, errors, strict=True) if error is not None}
 
     def _wait(self, jobs: Sequence[Job]) -> None:
         """Waits for the jobs that go on though their launcher gave up."""
@@ -129,42 +106,24 @@ class Runner:
         held = (receipts[trial.id] for trial in job.due if trial.id in receipts)
         return any(receipt.used(self.folder.place(receipt.trial)) for receipt in held)
 
-    def _launch_config(self) -> DictConfig:
-        """The launcher's own settings, and the configuration that its jobs start from."""
-        config = copy.deepcopy(self.config)
-        config.hydra.sweep.dir = str(self.folder.root)
-        config.hydra.job.config_name = JOB
-        config.hydra.overrides.hydra = [one for one in config.hydra.overrides.hydra if one.startswith(ENVIRONMENT)]
-        return config
-
-    def _overrides(self, job: Job) -> list[str]:
+    def _settings(self, job: Job) -> dict[str, Value]:
         """What a job needs to find its part of a block; everything about the trials themselves stands in the plan."""
-        data = self.config.data and str(Path(self.config.data).expanduser().absolute())
-        where: dict[str, Value] = {
+        return {
+            "block": job.block.id,
+            "part": job.part,
+            "parts": job.parts,
+            "trusted": sorted(self.plan.foreign_names),
             "hydra.sweep.dir": str(self.folder.root),
             "store": str(self.folder.private.root),
-            "data": data,
+            "data": None if self.data is None else str(self.data.absolute()),
+            **{f"compute.{key}": value for key, value in asdict(self.compute).items()},
         }
-        what: dict[str, Value] = {"block": job.block.id, "part": job.part, "parts": job.parts}
-        what["trusted"] = sorted(self.plan.foreign_names)
-        compute = {f"compute.{key}": self.config.compute[key] for key in self.config.compute}
-        return overrides(what | where | compute | {"compute.threads": self.threads})
 
 
 def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
     """The results that these trials have so far."""
     read = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
     return tuple(result for result in read if result is not None)
-
-
-def _error(job: JobReturn) -> Exception | None:
-    """What ended a job that did not end well; asking prints its overrides, which tell a user nothing."""
-    try:
-        with redirect_stderr(io.StringIO()):
-            _ = job.return_value
-    except Exception as error:  # noqa: BLE001 - it is handed on
-        return error
-    return None
 
 
 def _first_line(error: Exception) -> str:
@@ -175,18 +134,3 @@ def _put_aside(place: Path, attempt: int) -> None:
     """Keeps the result of an earlier attempt beside the new one."""
     if (place / RESULT_FILE).exists():
         (place / RESULT_FILE).rename(place / f"result-{attempt}.json")
-
-
-def overrides(values: Mapping[str, Value]) -> list[str]:
-    """Hydra overrides that give back exactly these values; text is quoted: 488993726622 and 12e45 are names."""
-    return [f"{key}={_literal(value)}" for key, value in values.items()]
-
-
-def _literal(value: Value) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return f"[{','.join(map(_literal, value))}]"
-    if isinstance(value, str):
-        return QuotedString(text=value, quote=Quote.single).with_quotes()
-    return str(value)

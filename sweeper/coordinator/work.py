@@ -10,6 +10,7 @@ from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.step_log import steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -17,7 +18,6 @@ from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account, stages
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
 from dpsweep.sweeper.coordinator.launches import launch, reconcile
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 
 class AttemptLog(Protocol):
@@ -67,6 +67,11 @@ class RunQueue:
     def runs(self) -> tuple[Trial, ...]:
         """Everything that runs, as far as it is known."""
         return self.book.runs()
+
+    @property
+    def unproposed(self) -> int:
+        """How many runs are still to be proposed."""
+        return self.total - len(self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,11 @@ from omegaconf import DictConfig
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.machine import Compute, data_folder
 from dpsweep.sweeper.job.stop_requests import stop_requests
 from dpsweep.sweeper.trial.blocks import at_once, part_of
 from dpsweep.sweeper.trial.run import run_sessions
@@ -110,7 +110,9 @@ def run_block(config: DictConfig) -> None:
             raise NoReceipt(f"Nothing trains outside a charged sweep: {folder.root} holds no plan.json.")
         plan = Plan.read(folder.plan)
         workers = job.launcher.get("n_jobs", 1) or 1
-        machine = machine_of(config, workers=workers if workers > 0 else os.cpu_count() or 1)
+        machine = Compute.of(config.compute).machine(
+            data_folder(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
+        )
         _refuse_untrusted(plan, config.get("trusted") or ())
         block = folder.block(plan, config.block)
         trials = part_of(block, config.part, config.parts)
@@ -134,26 +136,3 @@ def _is_due(place: TrialPlace) -> bool:
     """Whether the trial in this folder holds a receipt that nobody has taken."""
     receipt = Receipt.read(place.files)
     return receipt is not None and not receipt.used(place)
-
-
-def machine_of(config: DictConfig, workers: int = 1) -> Machine:
-    """The machine that a configuration asks for; `auto` takes CUDA where there is one."""
-    compute = config.compute
-    for name in ("threads", "chunk", "together"):
-        value = compute[name]
-        if value is not None and not is_whole(value, 1):
-            raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(
-        device=resolve_device(str(compute.device)),
-        threads=max(1, cores // max(1, workers)) if compute.threads is None else compute.threads,
-        chunk=compute.chunk,
-        data=Path(config.data).expanduser() if config.data else None,
-    )
-
-
-def resolve_device(name: str) -> str:
-    """`auto` takes CUDA where there is one."""
-    import torch
-
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

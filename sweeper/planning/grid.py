@@ -23,6 +23,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import TARGET, class_name, stored_config
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
+from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.trial.spec import SAME_BOUND
 
 BY_GRID = "by_grid"
@@ -74,18 +75,6 @@ SWEEPABLE = (
     "privacy.noise_multiplier",
 )
 """What may differ between the points of one plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One point of the grid before it is priced: its method, its swept values, its resolved configuration.
-
-    Keys of both are stored keys (`accounting/names/typed_names.py`).
-    """
-
-    method: str
-    axes: Mapping[str, Any]
-    config: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

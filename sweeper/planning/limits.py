@@ -6,18 +6,20 @@ Rules for changing this file: `docs/ledger.md` lists the limits, and a test comp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import typed
-from dpsweep.sweeper.planning.grid import Point
-from dpsweep.sweeper.planning.solver import positive
+from dpsweep.sweeper.planning.point import Point
+
+NOISE = "privacy.noise_multiplier"
 
 LIMITS: Mapping[str, tuple[float, float]] = {
     "trainer.lr": (1e-9, 1e6),
     "trainer.clip_norm": (1e-6, 1e6),
     "trainer.regularizer": (1e-9, 1e6),
-    "privacy.noise_multiplier": (1e-4, 1e6),
+    NOISE: (1e-4, 1e6),
     "score.noise_std": (1e-4, 1e9),
     "privacy.epsilon": (1e-6, 1e6),
     "privacy.delta": (1e-30, 1.0),
@@ -54,6 +56,15 @@ def amount(key: str, value: object) -> float:
     number = positive(key, value)
     _require_within(key, number)
     return number
+
+
+def positive(name: str, value: object) -> float:
+    """A number above 0 and finite, or one sentence that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(f"Expected {name}={value!r} to be a number.")
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"Expected {name}={value} > 0 and finite.")
+    return float(value)
 
 
 def require_no_typo(key: str, value: float, name: str) -> None:

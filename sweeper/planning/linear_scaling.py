@@ -21,8 +21,8 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposal_file import choices_of
 from dpsweep.accounting.records.proposed import Phase
-from dpsweep.sweeper.planning.grid import Point
 from dpsweep.sweeper.planning.optuna_samplers import Seen
+from dpsweep.sweeper.planning.point import Point
 
 RATE = "trainer.lr"
 

@@ -1,4 +1,4 @@
-"""How a search is asked for: proposals, shared subsamples, spare attempts; refused where the rule does not cover it."""
+"""How a search is asked for: proposals, phases, shared subsamples, spare attempts, steps that are to be found."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omegaconf import DictConfig
-
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import noise_up
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.accounting.selection.interface import Disclosure, Search, SelectionRule
-from dpsweep.sweeper.planning.grid import Point
+from dpsweep.sweeper.planning.limits import NOISE
 from dpsweep.sweeper.planning.optuna_samplers import chooser_of
-from dpsweep.sweeper.planning.solver import NOISE, SearchTerms, open_noises
+from dpsweep.sweeper.planning.point import Point
 
 INDEPENDENT, SHARED = "independent", "shared"
+WHEN_BUDGET_SPENT = "when_budget_spent"
 
 
 def proposed(search: Mapping[str, Any], repeats: object, points: Sequence[Point]) -> Proposed | None:
@@ -74,46 +72,28 @@ def spares(value: object) -> int:
     return value
 
 
-def shared(config: DictConfig) -> bool:
+def shared(subsample: object, checkpoint_every: object) -> bool:
     """Whether all points are to have the same subsamples; checkpoints between would let some of them go on alone."""
-    if config.subsample not in (INDEPENDENT, SHARED):
-        raise BadInput(f"Expected subsample={config.subsample} to be {INDEPENDENT} or {SHARED}.")
-    if config.subsample == SHARED and config.checkpoint.every is not None:
+    if subsample not in (INDEPENDENT, SHARED):
+        raise BadInput(f"Expected subsample={subsample} to be {INDEPENDENT} or {SHARED}.")
+    if subsample == SHARED and checkpoint_every is not None:
         raise BadInput(
-            f"Expected checkpoint.every={config.checkpoint.every} to be null with subsample=shared: after a crash some "
+            f"Expected checkpoint.every={checkpoint_every} to be null with subsample=shared: after a crash some "
             "runs would go on from another step than the rest, on subsamples of their own, and that is not paid for."
         )
-    return bool(config.subsample == SHARED)
+    return subsample == SHARED
 
 
-def covers(rule: SelectionRule, search: Search) -> bool:
-    """Whether a rule's theorem covers such a search."""
-    try:
-        rule.check(search)
-    except BadInput:
-        return False
-    return True
+def steps_are_open(points: Sequence[Point], solve: object) -> bool:
+    """Whether the points' steps are to be found; raises `BadInput` where some are, or something else is besides."""
+    open_steps = [point.config["steps"] == WHEN_BUDGET_SPENT for point in points]
+    if any(open_steps) and not all(open_steps):
+        raise BadInput(f"Expected steps={WHEN_BUDGET_SPENT} to be the only value of steps in a sweep.")
+    if any(open_steps) and solve != "noise":
+        raise BadInput(f"Expected solve={solve} to be left out with steps={WHEN_BUDGET_SPENT}, which finds the steps.")
+    return any(open_steps)
 
 
-def check_search(terms: SearchTerms, asked: Search, search: Mapping[str, Any], score: Mapping[str, Any]) -> None:
-    """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
-    terms.rule.check(asked)
-    if (every := score.get("every")) is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
-        raise BadInput(
-            f"Expected score.every={every} to be null under {terms.rule.name}: it hides what curves would show."
-        )
-    if asked.pruning:
-        raise BadInput(
-            f"Expected search.pruner={search['pruner']} not to be there: a run pays for all of its steps before it "
-            "begins, so ending it early because of others' scores would save time alone, and is not done."
-        )
-    if terms.spares and asked.shared:
-        raise BadInput(
-            f"Expected plan.spare_attempts={terms.spares} to be 0 with subsample=shared: what is killed is killed for "
-            "all runs at once, and another attempt at one of them would have subsamples of its own."
-        )
-    if terms.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
-        raise BadInput(
-            f"Expected plan.spare_attempts={terms.spares} to be 0 under {terms.rule.name}: a try that died is never "
-            "replaced, since another one would depend on how the first went. Choose tuning=composition."
-        )
+def open_noises(points: Sequence[Point]) -> list[float | None]:
+    """Each point's own noise multiplier as it was given, None where it is open."""
+    return [point.config["privacy"]["noise_multiplier"] for point in points]

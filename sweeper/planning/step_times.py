@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -12,6 +12,7 @@ from statistics import median
 from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.time_estimate import kind_of
 
 
@@ -29,6 +30,20 @@ class Speeds:
         found = {kind: kept.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials}}
         complete = {kind: seconds for kind, seconds in found.items() if seconds is not None}
         return complete if len(complete) == len(found) else None
+
+    @contextmanager
+    def asked(self, plan: Plan) -> Iterator[Callable[[], Mapping[str, float] | None]]:
+        """Seconds per step of each kind: from past sweeps, or else timed in a process of its own while others go on.
+
+        Yields what waits for the answer, which is None where there is none.
+        """
+        known = self.known(plan)
+        if known is not None:
+            yield lambda: known
+            return
+        shapes = estimate.shapes_of(plan)
+        with estimate.asked(list(shapes.values()), self.device, self.threads) as answer:
+            yield lambda: None if (seconds := answer()) is None else dict(zip(shapes, seconds, strict=True))
 
     def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
         """Keeps the median of what these results of these trials took."""

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.selection.interface import rule_from_config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,12 +37,11 @@ def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
     return {kind_of(trial.config): trial.config for trial in plan.trials}
 
 
-def plan_seconds(plan: Plan, per_step: Mapping[str, float], workers: int) -> float:
+def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int) -> float:
     """Wall time of the whole plan: the runs that it pays for or expects, times a point's mean time, among workers."""
-    points = len(plan.trials)
-    runs = plan.proposed.trials if plan.proposed else rule_from_config(plan.rule).expected_tries(points)
-    all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in plan.trials)
-    return all_points * runs / points / max(1, workers)
+    trials = priced.plan.trials
+    all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in trials)
+    return all_points * priced.expected_runs / len(trials) / max(1, workers)
 
 
 def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float]:
@@ -52,7 +51,7 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     """
     import torch
 
-    from dpsweep.sweeper.job.block_job import resolve_device
+    from dpsweep.sweeper.job.machine import resolve_device
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import build, declare
     from dpsweep.trainers.engines.interface import Minibatch, Task

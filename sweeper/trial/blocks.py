@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
@@ -18,7 +18,8 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.typed_names import typed_key
-from dpsweep.accounting.records.plan import Block, Trial
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import unit_column
 
@@ -45,6 +46,20 @@ def blocks_of(trials: Sequence[Trial], *, shared: bool) -> tuple[Block, ...]:
     if shared and len(trials) > MOST:
         raise BadInput(f"Expected subsample=shared to have at most {MOST} points, got {len(trials)}.")
     return tuple(Block(trials=tuple(group), shared=shared) for group in groups.values())
+
+
+def could_share(plan: Plan, discloses: Collection[Disclosure]) -> bool:
+    """Whether a plan's points, of which these facts may be shown, could have the same subsamples at every step."""
+    if plan.shared:
+        return True
+    every = plan.trials[0].config["checkpoint"]["every"]
+    if plan.spares or plan.proposed is not None or every is not None or len(plan.trials) == 1:
+        return False
+    try:
+        blocks_of(plan.trials, shared=True)
+    except BadInput:
+        return False
+    return Disclosure.ALL_SCORES in discloses
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -194,7 +194,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
         ("trainer", {"_target_": None}),
         ("trainer", {"_target_": "os"}),
         ("model", {"_target_": "x import y; z.a"}),
-        ("model", {"_target_": "my_model.Net", "head": {"_target_": "dpsweep.sweeper.commands.sweep.run"}}),
+        ("model", {"_target_": "my_model.Net", "head": {"_target_": "dpsweep.sweeper.commands.cli.main"}}),
         ("schedule", {"kind": "warm_up_lr", "then": {"kind": "poisson"}}),
         ("dataset", {"kind": "torch_dataset", "source": {"kind": "table"}}),
         ("dataset", {"kind": "sst2_tokens", "vocabulary": {"kind": "table"}}),

@@ -23,7 +23,7 @@ NAMES = (
     "sqlalchemy.dialects.sqlite",
     "sqlalchemy.orm",
     "dpsweep.sweeper.commands.cli",
-    "dpsweep.sweeper.commands.sweep",
+    "dpsweep.sweeper.commands.sweep_coordinator",
     "tests.faults.instants",
     "tests.faults.witness",
     "dpsweep.trainers.training.checkpoint",

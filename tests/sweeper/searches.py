@@ -10,6 +10,7 @@ from pathlib import Path
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.execution import StoredDraw
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.released_winner import WINNER_FILE
@@ -19,7 +20,6 @@ from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, gaussian
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Block, Trial
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from dpsweep.sweeper.trial.blocks import MOST, at_once, blocks_of, jobs_of, part_of, stacks
 
 Compose = Callable[[Sequence[str]], PricedPlan]

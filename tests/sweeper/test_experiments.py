@@ -12,10 +12,10 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import home_of
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
 from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, scaled
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from dpsweep.sweeper.trial.spec import declare
 from tests.randomized import TRAINS
 

@@ -16,9 +16,9 @@ from dpsweep.accounting.cautions import is_large
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import factor_up
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.coordinator.admission import charge
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.coordinator.admission import charge, require_accepted_delta
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -107,17 +107,17 @@ def test_units_count_and_not_their_records(compose_priced: Compose) -> None:
     )
     units = ("dataset.unit=patient", "dataset.unit_column=who", "dataset.units=900", "dataset.contribution_cap=9")
     with pytest.raises(BadInput, match="1 / 5000, one over the declared number of records"):
-        compose_priced(table).require_small_delta()
+        require_accepted_delta(compose_priced(table))
     patients = compose_priced([*table, *units])
     assert patients.units == 900
-    patients.require_small_delta()
+    require_accepted_delta(patients)
 
 
 def test_data_declared_public_are_promised_nothing_and_asked_nothing(compose_priced: Compose) -> None:
     line = [one for one in LINE if not one.startswith(("budget.epsilon", "privacy.epsilon"))]
     public = ("dataset.public=true", "privacy.noise_multiplier=1", "score=training")
     priced = compose_priced([*line, *public])
-    priced.require_small_delta()
+    require_accepted_delta(priced)
     assert priced.accepted_delta is None
 
 

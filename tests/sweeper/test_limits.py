@@ -12,9 +12,9 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import typed
-from dpsweep.sweeper.planning.grid import Point
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.planning.limits import LIMITS, require_meant
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.planning.point import Point
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 Program = Callable[..., subprocess.CompletedProcess[str]]

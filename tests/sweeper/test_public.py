@@ -12,12 +12,12 @@ import pytest
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events.build import non_private, repeat, same
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.pages.comparison import write_beside
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.sweeper.commands import account_statement as passbook
 from dpsweep.sweeper.coordinator.admission import open_account
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

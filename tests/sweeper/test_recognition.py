@@ -15,8 +15,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.trainers.data.files.checksums import verify_contents
 from tests.randomized import TRAINS

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

@@ -12,10 +12,10 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.alternatives import advice, fit, offers_of, what_fits
 from dpsweep.accounting.pricing.calibration import DIGITS
-from dpsweep.sweeper.planning.alternatives import advice, fit, offers_of, what_fits
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
-from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 

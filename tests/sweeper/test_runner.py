@@ -29,9 +29,11 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.runner import JOB, Runner, overrides
+from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.work import every_point
 from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.machine import Compute
+from dpsweep.sweeper.launchers.hydra_jobs import JOB, HydraJobs, overrides
 from dpsweep.sweeper.trial.blocks import part_of
 from tests.sweeper.searches import GRID, Compose, result_of
 
@@ -108,8 +110,6 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     folder = SweepFolder(root=tmp_path / "sweep", store=PrivateStore(root=tmp_path / "private"))
     config = OmegaConf.create(
         {
-            "data": None,
-            "compute": {"device": "cpu", "threads": None, "chunk": None},
             "hydra": {"sweep": {"dir": "."}, "job": {"config_name": "config"}, "overrides": {"hydra": []}},
         }
     )
@@ -125,12 +125,10 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
             plan=priced.plan,
             folder=folder,
             book=work.book,
-            context=context,
-            task=task,
-            config=config,
-            threads=1,
+            jobs=HydraJobs(context=context, task=task, config=config),
+            compute=Compute(device="cpu", threads=1, chunk=None, together=1),
+            data=None,
             workers=1,
-            together=1,
             batch=batch,
         )
         return runner.run(work.due), launcher.launched

@@ -15,9 +15,9 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import same
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.test_units import PATIENTS, TABLE, write_visits
 

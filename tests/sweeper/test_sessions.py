@@ -16,13 +16,13 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import from_json, same
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from dpsweep.sweeper.trial.run import check_company, run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import NONCE, both, launched

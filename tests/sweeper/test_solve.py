@@ -13,10 +13,12 @@ from hydra.types import RunMode
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import compose, repeat, same
 from dpsweep.accounting.names.stored_classes import stored
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
-from dpsweep.sweeper.planning.plan_builder import PricedPlan, compose_plan
+from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.request.configuration import plan_settings
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]
@@ -34,7 +36,7 @@ def offered() -> Callable[[Sequence[str]], tuple[PricedPlan, Mapping[str, Mappin
             request = read_request(arguments, loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             rules = offered_rules(request, config, loader)
-            return compose_plan(points(request, config, loader), request, config, rules), rules
+            return compose_plan(points(request, config, loader), plan_settings(config, request.keys, rules)), rules
 
     return compose_with_offers
 

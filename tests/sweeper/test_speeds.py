@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.planning.time_estimate import kind_of
 from tests.sweeper.searches import GRID, result_of

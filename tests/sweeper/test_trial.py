@@ -30,6 +30,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import canonical
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -37,7 +38,6 @@ from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialRes
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.locks import working
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from dpsweep.sweeper.trial.build import make_model, make_streams
 from dpsweep.sweeper.trial.run import check_realised, check_scored, run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session

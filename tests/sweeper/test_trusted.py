@@ -10,8 +10,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Block, Plan
-from dpsweep.sweeper.coordinator.runner import overrides
 from dpsweep.sweeper.job.block_job import _refuse_untrusted
+from dpsweep.sweeper.launchers.hydra_jobs import overrides
 from tests.conftest import Program
 from tests.randomized import TRAINS
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import adadp, same
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.trial.blocks import at_once
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.units import Units

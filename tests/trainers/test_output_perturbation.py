@@ -14,7 +14,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import flatten, output_perturbation, same
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.lr_schedules import Constant

@@ -17,9 +17,9 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import StepLog, go_on, is_charged, steps_spent
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Shuffle, step_events
 from dpsweep.trainers.declarations.lr_schedules import Constant

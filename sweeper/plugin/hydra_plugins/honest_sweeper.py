@@ -50,20 +50,14 @@ class HonestSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Runs the verb; the outcome's exit code reaches the shell through `dpsweep.sweeper.__main__`."""
-        from dpsweep.sweeper.commands.sweep import Command, run
+        from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
         from dpsweep.sweeper.job.block_job import run_block
+        from dpsweep.sweeper.request.sweep_request import SweeperSettings, SweepRequest
 
         if self.hydra_context is None or self.config is None:
             raise RuntimeError("Expected setup() before sweep().")
-        return run(
-            Command(
-                verb=self.verb,
-                max_batch_size=self.max_batch_size,
-                retry=self.retry,
-                study=self.study,
-                context=self.hydra_context,
-                task=run_block,
-                config=self.config,
-            ),
-            arguments,
+        settings = SweeperSettings(
+            verb=self.verb, max_batch_size=self.max_batch_size, retry=self.retry, study=self.study
         )
+        request = SweepRequest.from_config(self.config, arguments, settings, context=self.hydra_context, task=run_block)
+        return SweepCoordinator(request).run()

@@ -9,12 +9,8 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.notation import epsilon_up, noise_up
-from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
-from dpsweep.sweeper.planning.solver import SearchTerms
-from dpsweep.sweeper.trial.blocks import blocks_of
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.search_terms import SearchTerms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +32,8 @@ class Alternative:
 
 
 def alternative(priced: PricedPlan) -> Alternative | None:
-    """The other kind's price, None where there is no choice."""
+    """The other kind's price, None where nobody can tell; the points are such that they could have either."""
     plan = priced.plan
-    if not _could_share(priced):
-        return None
     here = SearchTerms(
         rule=priced.rule, panel=priced.panel, delta=plan.delta, adjacency=plan.adjacency, shared=plan.shared
     )
@@ -49,30 +43,15 @@ def alternative(priced: PricedPlan) -> Alternative | None:
         if plan.target_epsilon is None:
             event = there.event(PlanEvent(training=trial.event.training) for trial in plan.trials)
             return Alternative(subsample=subsample, epsilon=plan_epsilon(Rdp(), event, plan.delta, plan.adjacency))
-        ours, theirs = (_noise(terms, plan) for terms in (here, there))
+        ours, theirs = (_noise(terms, priced) for terms in (here, there))
     except (UnsupportedEvent, BadInput):
         return None
     noise: float = plan.trials[0].config["privacy"]["noise_multiplier"]
     return Alternative(subsample=subsample, noise_multiplier=noise * theirs / ours)
 
 
-def _noise(terms: SearchTerms, plan: Plan) -> float:
-    declared = [declare(trial.config) for trial in plan.trials]
+def _noise(terms: SearchTerms, priced: PricedPlan) -> float:
+    runs = [priced.run_of(trial) for trial in priced.plan.trials]
     return terms.rough_noise(
-        lambda noise: [PlanEvent(training=one.training(noise)) for one in declared], plan.target_epsilon or 0.0
+        lambda noise: [PlanEvent(training=run.training(noise)) for run in runs], priced.plan.target_epsilon or 0.0
     )
-
-
-def _could_share(priced: PricedPlan) -> bool:
-    """Whether the points could have the same subsamples at every step."""
-    plan = priced.plan
-    if plan.shared:
-        return True
-    every = plan.trials[0].config["checkpoint"]["every"]
-    if plan.spares or plan.proposed is not None or every is not None or len(plan.trials) == 1:
-        return False
-    try:
-        blocks_of(plan.trials, shared=True)
-    except BadInput:
-        return False
-    return Disclosure.ALL_SCORES in priced.rule.discloses

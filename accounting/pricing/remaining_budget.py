@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.account import Balance, Statement
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,13 @@ from dpsweep.accounting.events.build import PlanEvent, worst
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
 from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.pricing.rule_prices import Offer, price_list
+from dpsweep.accounting.pricing.search_terms import SearchTerms
+from dpsweep.accounting.pricing.solver import trials_at
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.sweeper.planning.grid import Point
-from dpsweep.sweeper.planning.plan_builder import PricedPlan
-from dpsweep.sweeper.planning.remaining_budget import RemainingBudget
-from dpsweep.sweeper.planning.solver import SearchTerms, trials_of
-from dpsweep.sweeper.trial.spec import declare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +53,17 @@ def fit(
     """
     if room.empty:
         return None
-    terms = _terms(priced, rule)
-    declared = [declare(trial.config) for trial in trials]
-
-    kept = _kept(priced.plan, trials)
+    terms = priced.terms(rule)
+    runs, kept = [priced.run_of(trial) for trial in trials], _kept(priced.plan, trials)
 
     def alone(noise: float) -> Iterator[PlanEvent]:
-        return (PlanEvent(training=one.training(own or noise)) for one, own in zip(declared, kept, strict=True))
+        return (PlanEvent(training=run.training(own or noise)) for run, own in zip(runs, kept, strict=True))
 
     def training(noise: float) -> PlanEvent:
         return terms.event(alone(noise))
 
     def whole(noise: float) -> PlanEvent:
-        points = [_with_noise(trial, own or noise) for trial, own in zip(trials, kept, strict=True)]
-        return terms.event(trial.event for trial in trials_of(points, terms, None))
+        return terms.event(trial.event for trial in trials_at(runs, [own or noise for own in kept], terms))
 
     try:
         noise = room.noise(training)
@@ -90,7 +86,7 @@ def fit(
 def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
     """What would fit instead, or how to go on."""
     room = RemainingBudget.of(priced, statement)
-    takes = room.takes(_terms(priced, priced.rule).event(trial.event for trial in trials))
+    takes = room.takes(priced.terms(priced.rule).event(trial.event for trial in trials))
     raise_it = _raise_it(room, takes, priced.plan.account)
     if DELTA in takes and room.left[DELTA] < takes[DELTA]:
         return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
@@ -118,7 +114,7 @@ def _ways(
     offers: Sequence[Offer],
     noisier: RequiredNoise | None,
 ) -> Iterator[str]:
-    terms, events = _terms(priced, priced.rule), [trial.event for trial in trials]
+    terms, events = priced.terms(priced.rule), [trial.event for trial in trials]
     runs = len(events) if terms.turns is None else len(terms.turns)
 
     def fewer(count: int) -> PlanEvent:
@@ -147,13 +143,6 @@ def _kept(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
     return [noise if noise in given else None for noise in own]
 
 
-def _with_noise(trial: Trial, noise: float) -> Point:
-    """The point of this trial at another noise, the one of its scores left open where it can be."""
-    score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
-    privacy = {**trial.config["privacy"], "noise_multiplier": noise}
-    return Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score, "privacy": privacy})
-
-
 def _price(terms: SearchTerms, event: PlanEvent) -> float:
     return terms.panel.epsilon(event, terms.delta, terms.adjacency)
 
@@ -163,17 +152,3 @@ def _raise_it(room: RemainingBudget, takes: Mapping[str, float], account: str) -
     if not room.rises(takes):
         return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
     return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."
-
-
-def _terms(priced: PricedPlan, rule: SelectionRule) -> SearchTerms:
-    """The plan's own terms under another rule."""
-    plan = priced.plan
-    return SearchTerms(
-        rule=rule,
-        panel=priced.panel,
-        delta=plan.delta,
-        adjacency=plan.adjacency,
-        spares=plan.spares,
-        turns=plan.turns,
-        shared=plan.shared,
-    )

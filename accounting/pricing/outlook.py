@@ -1,0 +1,99 @@
+"""What is to be said of a plan's price before it is charged: whether it fits, and what would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.pricing.alternatives import RequiredNoise, admits, fit, offers_of, what_fits
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
+from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
+from dpsweep.accounting.pricing.subsample_alternative import Alternative, alternative
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleOutlook:
+    """The terms of one rule: whether the account admits the search under it, and whether it is the cheapest to take.
+
+    `taken` says that it is the plan's own.
+    """
+
+    offer: Offer
+    admitted: bool
+    taken: bool
+    cheapest: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """A plan before the account that it would be charged to.
+
+    `admitted` says that the account takes it as it stands, `rest` in words what is left of all that it would take;
+    nothing is said where data declared public meet an account of private ones, or nothing runs out.
+    `other_subsample` is what the other kind of subsample would need, where there is a choice.
+    """
+
+    admitted: bool = False
+    rest: str = ""
+    other_subsample: Alternative | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleOutlooks:
+    """The rules that could have been chosen; `needs` holds the noise that each needs, where it was asked for.
+
+    `advice` says what would fit where the plan itself does not, and is empty elsewhere.
+    """
+
+    rules: tuple[RuleOutlook, ...]
+    needs: Mapping[str, RequiredNoise | None]
+    advice: str
+
+
+def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: bool) -> Outlook:
+    """The plan before this account, or before the one that it would open where there is none.
+
+    `could_share` says that its points could have either kind of subsample.
+    """
+    other = alternative(priced) if could_share else None
+    if priced.plan.public or (statement is not None and statement.budget.vacuous):
+        return Outlook(other_subsample=other)
+    room = RemainingBudget.of(priced, statement)
+    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    return Outlook(
+        admitted=room.balance.admits(takes),
+        rest="" if statement is None else _rest(room, takes),
+        other_subsample=other,
+    )
+
+
+def _rest(room: RemainingBudget, takes: Mapping[str, float]) -> str:
+    """What is left of all that such a plan takes."""
+    if room.balance.closed:
+        return "the account was closed"
+    return f"{room.balance.room(takes)} left ({room.balance.policy.name})"
+
+
+def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, show: str, fits: bool) -> RuleOutlooks:
+    """Every rule that could have been chosen; with `fits`, also the noise at which each would be admitted."""
+    room = RemainingBudget.of(priced, statement)
+    offers = offers_of(priced)
+    needs = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in offers if fits}
+    best = cheapest(offers, show)
+    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    advice = ""
+    if room.open(takes) and not room.balance.admits(takes):
+        own = next((needs.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
+        advice = what_fits(priced, priced.plan.trials, room, offers, own)
+    rules = (
+        RuleOutlook(
+            offer=offer,
+            admitted=admits(priced, offer, room),
+            taken=offer.rule == priced.rule,
+            cheapest=offer is best,
+        )
+        for offer in offers
+    )
+    return RuleOutlooks(rules=tuple(rules), needs=needs, advice=advice)

@@ -1,0 +1,73 @@
+"""A plan with its price, and everything that it takes to price it, or a part of it, once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsweep.accounting.cautions import accepts, is_large
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.pricing.declared_run import DeclaredRun
+from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.search_terms import SearchTerms
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.selection.interface import SelectionRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedPlan:
+    """A plan with its price, and what its dearest run alone would have been quoted at: not the price of the search.
+
+    `offers` are the other rules that could have been chosen, by the names that `tuning=` takes. `budget_given` says
+    that the user typed a budget, which then must be the account's. `units` is the declared number of records, or of
+    units where they have several, `accept_delta` what the user typed as `privacy.accept_delta`. `run_of` declares a
+    trial anew, the noise of its score left open where it can be.
+    """
+
+    plan: Plan
+    rule: SelectionRule
+    panel: Panel
+    quote: Quote
+    single_run: Quote
+    offers: Mapping[str, SelectionRule]
+    units: int
+    run_of: Callable[[Trial], DeclaredRun]
+    budget_given: bool = False
+    accept_delta: object = None
+
+    @property
+    def events(self) -> tuple[PlanEvent, ...]:
+        """What each point does."""
+        return tuple(trial.event for trial in self.plan.trials)
+
+    @property
+    def expected_runs(self) -> float:
+        """The runs that the plan pays for, or the mean of their number where that is drawn."""
+        proposed = self.plan.proposed
+        return proposed.trials if proposed else self.rule.expected_tries(len(self.plan.trials))
+
+    @property
+    def accepted_delta(self) -> float | None:
+        """The delta of 1 / units or more that was accepted; None where it is smaller, or where nobody did."""
+        accepted = accepts(self.accept_delta, self.plan.delta) and is_large(self.plan.delta, self.units)
+        return self.plan.delta if accepted and not self.plan.public else None
+
+    def terms(self, rule: SelectionRule) -> SearchTerms:
+        """The plan's own terms under this rule."""
+        plan = self.plan
+        return SearchTerms(
+            rule=rule,
+            panel=self.panel,
+            delta=plan.delta,
+            adjacency=plan.adjacency,
+            spares=plan.spares,
+            turns=plan.turns,
+            shared=plan.shared,
+        )
+
+    def repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
+        """What one more attempt at each of these trials does, and its price."""
+        plan = self.plan
+        event = self.rule.event(paid_for([trial.event for trial in trials], shared=plan.shared))
+        return event, self.panel.quote(event, plan.delta, plan.adjacency, plan.unit)

@@ -1,0 +1,169 @@
+"""A search, from its declared runs to its trials and its price: the one call that planning makes into accounting.
+
+Whatever the user left open is found here, in this order: the rule, the number of steps, the number of points, the
+noise of training, the noise of the scores. Then the whole is priced, and its dearest run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent, to_json
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.json_files import digest
+from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.pricing.declared_run import DeclaredRun
+from dpsweep.accounting.pricing.panel import Panel, Quote
+from dpsweep.accounting.pricing.search_terms import SearchTerms
+from dpsweep.accounting.pricing.solve_steps import spend
+from dpsweep.accounting.pricing.solver import cheapest_rule, solve_for, trials_of
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import Disclosure, Search, SelectionRule, rule_from_config
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpec:
+    """A search that is to be priced.
+
+    `rule` is the configuration of its rule, None for the cheapest of those `offered` that lets out what `show` asks
+    for. `target` is what the whole may cost at most, None where nothing is open. `solve` says what gives way to it
+    where the noise is given; with `steps_are_open` it is the steps of runs that have one step so far. `looks_every`
+    and `pruner` are what the configuration says of curves and of runs that end early.
+    """
+
+    runs: Sequence[DeclaredRun]
+    search: Search
+    panel: Panel
+    budget: Guarantee
+    delta: float
+    rule: Mapping[str, Any] | None
+    offered: Mapping[str, Mapping[str, Any]]
+    show: str
+    target: float | None
+    solve: str
+    steps_are_open: bool
+    spares: int
+    proposed: Proposed | None
+    looks_every: object = None
+    pruner: object = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedSearch:
+    """What came out: the rule, the trials, what they do together, its price, and remarks for the user.
+
+    `target_epsilon` is what the noise was found for, None where it was given.
+    """
+
+    rule_config: Mapping[str, Any]
+    rule: SelectionRule
+    offers: Mapping[str, SelectionRule]
+    trials: Sequence[Trial]
+    event: PlanEvent
+    quote: Quote
+    single_run: Quote
+    target_epsilon: float | None
+    notes: tuple[str, ...]
+
+
+def price_search(spec: SearchSpec) -> PricedSearch:
+    """Solves for what is open and prices the whole; raises `BadInput` where that cannot be."""
+    offers = {label: rule for label, rule in _rules(spec.offered).items() if covers(rule, spec.search)}
+    rule_config, notes = _rule(spec, offers)
+    terms = _terms(spec, rule_from_config(rule_config))
+    _check_search(terms, spec)
+    runs, target = spec.runs, spec.target
+    if spec.steps_are_open and target is not None:
+        runs, target = spend(runs, terms, target), None
+    runs, target = solve_for(runs, terms, target, spec.solve)
+    trials = trials_of(runs, terms, target)
+    event = terms.event(trial.event for trial in trials)
+    quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
+    if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
+        raise BadInput(
+            f"Expected privacy.epsilon={typed(spec.target)} to pay for the scores as well as for the steps, got "
+            f"{apart(quote.epsilon, spec.target)[0]} at this score.noise_std."
+        )
+    alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
+    if len(alone) > 1 and (spec.proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
+        within = " of its phase" if spec.proposed and spec.proposed.phases else ""
+        notes += (f"The points differ in what they cost; {terms.rule.name} charges the worst{within} at every order.",)
+    dearest = max(alone.values(), key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
+    return PricedSearch(
+        rule_config=rule_config,
+        rule=terms.rule,
+        offers=offers,
+        trials=trials,
+        event=event,
+        quote=quote,
+        single_run=terms.panel.quote(dearest, spec.delta, spec.budget.adjacency, spec.budget.unit),
+        target_epsilon=target,
+        notes=notes,
+    )
+
+
+def covers(rule: SelectionRule, search: Search) -> bool:
+    """Whether a rule's theorem covers such a search."""
+    try:
+        rule.check(search)
+    except BadInput:
+        return False
+    return True
+
+
+def _rules(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]:
+    return {label: rule_from_config(config) for label, config in configs.items()}
+
+
+def _rule(spec: SearchSpec, offers: Mapping[str, SelectionRule]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The configuration of the rule, and a remark where it was chosen here."""
+    if spec.rule is not None:
+        return spec.rule, ()
+    label = cheapest_rule(offers, spec.runs, _terms(spec, Composition()), spec.target, spec.show)
+    name = rule_from_config(spec.offered[label]).name
+    return spec.offered[label], (f"tuning={AUTO}: {name} is the cheapest rule for show={spec.show}.",)
+
+
+def _terms(spec: SearchSpec, rule: SelectionRule) -> SearchTerms:
+    noises = [run.noise_multiplier for run in spec.runs]
+    return SearchTerms(
+        rule=rule,
+        panel=spec.panel,
+        delta=spec.delta,
+        adjacency=spec.budget.adjacency,
+        spares=spec.spares,
+        turns=None if spec.proposed is None else spec.proposed.turns(noises),
+        shared=spec.search.shared,
+    )
+
+
+def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
+    """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
+    terms.rule.check(spec.search)
+    if spec.looks_every is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected score.every={spec.looks_every} to be null under {terms.rule.name}: it hides what curves would "
+            "show."
+        )
+    if spec.search.pruning:
+        raise BadInput(
+            f"Expected search.pruner={spec.pruner} not to be there: a run pays for all of its steps before it "
+            "begins, so ending it early because of others' scores would save time alone, and is not done."
+        )
+    if spec.spares and spec.search.shared:
+        raise BadInput(
+            f"Expected plan.spare_attempts={spec.spares} to be 0 with subsample=shared: what is killed is killed for "
+            "all runs at once, and another attempt at one of them would have subsamples of its own."
+        )
+    if spec.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
+        raise BadInput(
+            f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: a try that died is never "
+            "replaced, since another one would depend on how the first went. Choose tuning=composition."
+        )

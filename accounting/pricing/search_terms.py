@@ -1,0 +1,87 @@
+"""What a search is priced under, and the noise or the number of steps at which it meets a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dpsweep.accounting.accountants.interface import plan_epsilon
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events.build import PlanEvent, flatten
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.selection.interface import SelectionRule
+
+MOST_STEPS = 10**7
+
+FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36))
+"""Up to how many kinds of step a rough price has all orders, and the orders that it has beyond."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTerms:
+    """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours.
+
+    `turns` are the points that each run may take where they are proposed one after another, `spares` the number of
+    spare attempts. With `shared`, all runs have the same subsamples.
+    """
+
+    rule: SelectionRule
+    panel: Panel
+    delta: float
+    adjacency: Adjacency
+    spares: int = 0
+    turns: Sequence[Sequence[int]] | None = None
+    shared: bool = False
+
+    def event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
+        """What a whole search over these trials does, its spare attempts included."""
+        return self.rule.event(self.paid(trials))
+
+    def paid(self, trials: Iterable[PlanEvent]) -> tuple[PlanEvent, ...]:
+        """What the rule is priced over."""
+        return paid_for(list(trials), spares=self.spares, turns=self.turns, shared=self.shared)
+
+    def epsilon(self, trials: Iterable[PlanEvent]) -> float:
+        """The claim for a whole search over these trials."""
+        return self.panel.epsilon(self.event(trials), self.delta, self.adjacency)
+
+    def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
+        """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`."""
+        start = self.rough_noise(trials_at, epsilon)
+        return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
+
+    def most_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
+        """The most steps after which a search costs at most `epsilon`; raises `BadInput` where not one fits."""
+        try:
+            start = largest_count(lambda steps: self.rough_epsilon(trials_after(steps)), epsilon, most=MOST_STEPS)
+        except UnsupportedEvent:
+            start = 2
+        steps = largest_count(lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start)
+        if not steps:
+            least = self.epsilon(trials_after(1))
+            costs, asked = apart(least, epsilon)[0], typed(epsilon)
+            raise BadInput(f"Not one step fits privacy.epsilon={asked} at this noise; it costs {costs}.")
+        return steps
+
+    def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:
+        """About the claim for a whole search, by Renyi curves alone, and at few orders where many kinds need one."""
+        event = self.event(trials)
+        many = any(len(flatten(part)) > FEW_KINDS for part in event.parts.values())
+        accountant = Rdp(orders=ROUGH_ORDERS) if many else Rdp()
+        return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+
+    def rough_noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
+        """About that noise, by Renyi curves alone, which are cheap."""
+
+        def rough(noise: float) -> float:
+            return self.rough_epsilon(trials_at(noise))
+
+        try:
+            return calibrate_noise(rough, epsilon)
+        except UnsupportedEvent:
+            return 1.0

@@ -1,0 +1,119 @@
+"""What gives way to meet a target: noise, steps, points, or the rule itself; and the trials that come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent, flatten, gaussian, nothing
+from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.pricing.calibration import largest_count
+from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events
+from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
+from dpsweep.accounting.pricing.search_terms import SearchTerms
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.selection.interface import SelectionRule
+
+
+def cheapest_rule(
+    offers: Mapping[str, SelectionRule],
+    runs: Sequence[DeclaredRun],
+    terms: SearchTerms,
+    target: float | None,
+    wanted: str,
+) -> str:
+    """The offer that costs least among those that show what is wanted, at the noise that a full grid would need."""
+    if wanted not in SHOWN:
+        raise BadInput(f"Expected show={wanted} to be one of {', '.join(SHOWN)}.")
+    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses and rule.execution}
+    if not able:
+        raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {wanted}.")
+    if target is None:
+        trials = training_events(runs, given_noises(runs))
+    else:
+        noise = terms.rough_noise(lambda noise: training_events(runs, noises_at(runs, noise)), target)
+        trials = training_events(runs, noises_at(runs, noise))
+    offer = cheapest(
+        price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted
+    )
+    if offer is None:
+        raise BadInput(f"Expected one of {', '.join(able)} to have a finite price for this search.")
+    return offer.label
+
+
+def solve_for(
+    runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None, solve: str
+) -> tuple[Sequence[DeclaredRun], float | None]:
+    """The runs with the most steps, or the most of the runs, that the target pays for at the given noise."""
+    if target is None or solve == "noise":
+        return runs, target
+    noises = given_noises(runs)
+    if solve == "points":
+        if terms.turns is not None:
+            raise BadInput(
+                f"Expected solve=points to be noise or steps: search.trials={len(terms.turns)} says how many runs."
+            )
+        trials = training_events(runs, noises)
+        fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(runs))
+        if not fitting:
+            least = terms.epsilon(trials[:1])
+            costs, asked = apart(least, target)[0], typed(target)
+            raise BadInput(f"Not one point fits privacy.epsilon={asked} at this noise; it costs {costs}.")
+        return runs[:fitting], None
+
+    def after(steps: int) -> list[PlanEvent]:
+        return training_events([run.after(steps) for run in runs], noises)
+
+    steps = terms.most_steps(after, target)
+    return [run.after(steps) for run in runs], None
+
+
+def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> list[Trial]:
+    """The runs with their noise: the given one, or the smallest at which the whole plan meets the target."""
+    _refuse_open_noise(runs, terms, target)
+    if target is None:
+        noises = given_noises(runs)
+    else:
+        noise = terms.noise(lambda noise: training_events(runs, noises_at(runs, noise)), target)
+        noises = noises_at(runs, noise)
+    return _trials(runs, noises, terms, target)
+
+
+def trials_at(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
+    """The runs at these noise multipliers, in place of their own."""
+    _refuse_open_noise(runs, terms, None)
+    return _trials(runs, noises, terms, None)
+
+
+def _trials(
+    runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms, target: float | None
+) -> list[Trial]:
+    allowed = terms.epsilon(training_events(runs, noises)) if target is None else target
+    score_noise = _score_noise(runs, terms, allowed)
+    return [run.trial(noise, score_noise) for run, noise in zip(runs, noises, strict=True)]
+
+
+def _refuse_open_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> None:
+    """Where a rule charges nothing, no price can choose a noise."""
+    event = terms.event(training_events(runs, [1.0] * len(runs)))
+    price_chooses = target is not None or any(run.score_is_open for run in runs)
+    if price_chooses and not any(flatten(part) for part in event.parts.values()):
+        raise BadInput(
+            f"{terms.rule.name} charges nothing, so no price chooses the noise: give privacy.noise_multiplier, and "
+            "score=public or score.noise_std."
+        )
+
+
+def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:
+    """The scores' noise where it is open: the least that costs the held-out records at most `allowed`.
+
+    Training and held-out records are disjoint, so up to there the scores add nothing to the price of the plan.
+    """
+    if not any(run.score_is_open for run in runs):
+        return None
+
+    def scored(noise: float) -> list[PlanEvent]:
+        return [PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))] * len(runs)
+
+    return replace(terms, shared=False).noise(scored, allowed)

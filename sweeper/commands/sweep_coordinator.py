@@ -1,0 +1,243 @@
+"""From a request to its end: plan it, or plan, price, charge, run and report it.
+
+The order is the product: plan before price before charge before run. Everything that can go wrong by a typo goes wrong
+before the charge.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from random import SystemRandom
+
+from dpsweep.accounting.chain.read_only import refuse_writing
+from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.pricing.outlook import outlook, rule_outlooks
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.execution import execution_of
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.selection.interface import Execution
+from dpsweep.sweeper.commands import price_table
+from dpsweep.sweeper.commands.exit_codes import true_to_its_code
+from dpsweep.sweeper.commands.progress_display import Display
+from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
+from dpsweep.sweeper.coordinator import study
+from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
+from dpsweep.sweeper.coordinator.admission import Retry, open_account, raised_since, require_accepted_delta
+from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
+from dpsweep.sweeper.coordinator.runner import Runner
+from dpsweep.sweeper.coordinator.signals import graceful, same_command
+from dpsweep.sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.planning import time_estimate as estimate
+from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.step_times import Speeds
+from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news
+from dpsweep.sweeper.preflight.training_check import check_training
+from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
+from dpsweep.sweeper.trial.blocks import could_share
+
+_WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], RunQueue]] = {
+    Execution.EVERY_POINT: every_point,
+    Execution.PROPOSED: proposed_runs,
+    Execution.DRAWN_TRIES: drawn_tries,
+}
+
+
+@dataclass(frozen=True)
+class SweepCoordinator:
+    """Carries out one request."""
+
+    request: SweepRequest
+
+    def run(self) -> None:
+        """Carries out the request's verb and leaves with its exit code."""
+        code = {Verb.SWEEP: self.sweep, Verb.PLAN: self.plan}[self.request.verb]()
+        if code is not ExitCode.DONE:
+            sys.exit(code)
+
+    def plan(self) -> ExitCode:
+        """Prints what the sweep would cost, under this rule and the others, and about how long it would take.
+
+        Nothing is charged; `plan.json` is all that is written.
+        """
+        request, priced = self.request, compose_plan(self.request.points, self.request.plan)
+        self._refuse_large_delta(priced)
+        plan, folder = priced.plan, self._folder(priced.plan)
+        with self._speeds.asked(plan) as per_step:
+            statement = self._statement(plan)
+            if not plan.public:
+                rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
+                price_table.show_offers(priced, rules, request.show)
+            self._show(priced, statement, per_step())
+        if said := foresee(plan, request.data, self._ledger):
+            print(said)
+        try:
+            if not folder.plan.exists():
+                folder.make()
+                plan.write(folder.plan)
+        except OSError as cause:
+            raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
+        return ExitCode.DONE
+
+    def sweep(self) -> ExitCode:
+        """Plans, prices, charges, runs what is missing, and reports; the last line printed is the report's path."""
+        priced = compose_plan(self.request.points, self.request.plan)
+        execution = execution_of(priced.plan)
+        self._refuse_large_delta(priced)
+        folder = self._folder(priced.plan)
+        if self._ledger.path is not None:
+            refuse_writing(self._ledger.path)  # before the locks beside it are made
+        with self._alone(folder, priced.plan), true_to_its_code(self._ledger, priced.plan):
+            return self._sweep(priced, folder, execution)
+
+    def _sweep(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> ExitCode:
+        request, plan, ledger = self.request, priced.plan, self._ledger
+        self._check_study(plan, folder, execution)
+        check = check_training(plan, request)
+        ledger.verify()
+        seconds = self._show(priced, self._statement(plan), check.per_step)
+        data = fingerprint_of(check.contents, ledger)
+        news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
+        open_account(priced, ledger)
+        if said := raised_since(priced, ledger.statement(plan.account, "")):
+            print(said, file=sys.stderr)
+        if said := ledger.recognise(plan.account, data):
+            priced = replace(priced, plan=replace(plan, notes=(*plan.notes, said)))
+            print(said, file=sys.stderr)
+        work = _WORKS[execution](priced, ledger, folder, request.retry)
+        self._store(priced, folder, execution)
+        if work.notice:
+            print(work.notice)
+        stopped = self._run(plan, folder, work, seconds)
+        if said := changed_since(data, plan, request.data, ledger):
+            print(said, file=sys.stderr)
+        states = work.book.standing()
+        if stopped and open_runs(states, work):
+            going_on = f"What began stays charged; the same command goes on: {same_command()}"
+            print(f"Stopped with {rest(states, work)}. {going_on}")
+            return ExitCode.STOPPED
+        return report(
+            plan,
+            folder,
+            ledger,
+            work,
+            states,
+            execution=execution,
+            speeds=self._speeds,
+            storage=request.study,
+        )
+
+    def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, seconds: float | None) -> bool:
+        """Runs what is due, if anything is; returns whether a stop was asked for."""
+        if not work.due and not work.unproposed:
+            work.book.settle()
+            if not open_runs(work.book.standing(), work):
+                print(work.idle)
+            return False
+        request, workers = self.request, self.request.workers
+        at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
+        runner = Runner(
+            plan=plan,
+            folder=folder,
+            book=work.book,
+            jobs=request.jobs.of_plan(plan.id),
+            compute=replace(request.compute, threads=request.threads),
+            data=request.data,
+            workers=at_once,
+            batch=max(1, request.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
+        )
+        complaints: list[str] = []
+        done = len(work.runs) - len(work.due)
+        statement = self._ledger.statement(plan.account)
+        with graceful(folder.stop), Display((), work.total, done, folder, statement, seconds) as display:
+            due = work.due or work.more(at_once)
+            while due:
+                display.expect(due)
+                complaints += runner.run(due)
+                due = work.more(at_once)
+        for complaint in dict.fromkeys(complaints):
+            print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
+        return folder.stop.exists()
+
+    def _show(
+        self, priced: PricedPlan, statement: Statement | None, per_step: Mapping[str, float] | None
+    ) -> float | None:
+        """Prints the plan's own price; returns about how many seconds it takes, None where nobody knows."""
+        request, plan = self.request, priced.plan
+        seconds = None if per_step is None else estimate.plan_seconds(priced, per_step, request.workers.jobs)
+        view = outlook(priced, statement, could_share=could_share(plan, priced.rule.discloses))
+        price_table.show(priced, statement, view, seconds, request.place)
+        return seconds
+
+    def _refuse_large_delta(self, priced: PricedPlan) -> None:
+        """Raises `BadInput` where delta is 1 / units or more and nobody accepted that, unless it was charged before.
+
+        What was charged before it was asked goes on, and its pages say what its delta means.
+        """
+        try:
+            require_accepted_delta(priced)
+        except BadInput:
+            statement = self._statement(priced.plan)
+            if statement is None or not statement.attempts(priced.plan.id).charges:
+                raise
+
+    def _check_study(self, plan: Plan, folder: SweepFolder, execution: Execution) -> None:
+        """Raises `BadInput` where others may look into the study and the rule hides what it tells, or none opens."""
+        address = self.request.study
+        if address is None:
+            return
+        if execution is Execution.DRAWN_TRIES:
+            raise BadInput(
+                f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may "
+                "look into the study sees how many tries there were, and how each did."
+            )
+        study.open_study(plan, folder, address)
+
+    def _store(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> None:
+        """Writes what is about to be run: the plan, the rule's draw (readable by its owner only), the configuration."""
+        folder.make()
+        priced.plan.write(folder.plan)
+        if execution is Execution.EVERY_POINT and not folder.draw.exists():
+            draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
+            write_json(folder.draw, draw.to_json(), mode=0o600)
+        self.request.jobs.of_plan(priced.plan.id).store(folder.command)
+
+    def _folder(self, plan: Plan) -> SweepFolder:
+        """The sweep's folder, refused where it holds another plan."""
+        store = PrivateStore.of(self._ledger, plan.account, plan.id)
+        folder = SweepFolder(root=self.request.jobs.of_plan(plan.id).folder, store=store)
+        if folder.plan.exists() and (there := Plan.read(folder.plan).id) != plan.id:
+            raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {there}.")
+        return folder
+
+    @contextmanager
+    def _alone(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
+        """Held by the one coordinator of a folder, and of a plan on a ledger, in whichever folder."""
+        ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
+        lock = ledger.beside / "locks" / f"{name}.lock"
+        of_plan = ledger.hold(name, what) if ledger.path is None else held(lock, what)
+        with of_plan, held(folder.lock, f"The sweep in {folder.root}"):
+            yield
+
+    def _statement(self, plan: Plan) -> Statement | None:
+        """The account as it stands, None where it is not open yet; creates nothing."""
+        ledger = self._ledger
+        return ledger.statement(plan.account, plan.id) if plan.account in ledger.accounts() else None
+
+    @property
+    def _speeds(self) -> Speeds:
+        path, request = self._ledger.beside / "speeds.json", self.request
+        return Speeds(path=path, device=request.compute.device, threads=request.threads)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger(Ledger.locate())

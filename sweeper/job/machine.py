@@ -1,0 +1,59 @@
+"""Where jobs run: what a configuration asks for, and the machine that this comes to in a process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.trial.session import Machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """The devices, threads and memory that a command asks for; no part of any identity.
+
+    `threads` and `chunk` are None for what suits, and so is `together`, the most points that one job trains.
+    """
+
+    device: str
+    threads: int | None
+    chunk: int | None
+    together: int | None
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "chunk", "together"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Compute:
+        """What the group `compute` of a configuration asks for."""
+        names = ("threads", "chunk", "together")
+        return cls(device=str(config["device"]), **{name: config[name] for name in names})
+
+    def machine(self, data: Path | None, workers: int = 1) -> Machine:
+        """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return Machine(
+            device=resolve_device(self.device),
+            threads=max(1, cores // max(1, workers)) if self.threads is None else self.threads,
+            chunk=self.chunk,
+            data=data,
+        )
+
+
+def data_folder(name: str | None) -> Path | None:
+    """The user's folder with the official files, by the name that was typed; None where none was."""
+    return Path(name).expanduser() if name else None
+
+
+def resolve_device(name: str) -> str:
+    """`auto` takes CUDA where there is one."""
+    import torch
+
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

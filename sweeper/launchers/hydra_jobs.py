@@ -1,0 +1,114 @@
+"""Hydra's launchers behind one value: whatever they need is kept here, and nothing else in the sweeper reads it.
+
+What Hydra hands over (its context, the task, the composed configuration) reaches no other module: a job is a mapping of
+plain values, and what became of it is an exception or nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from dpsweep.sweeper.launchers.joblib_pool import tame
+
+JOB = "job"
+"""The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
+
+ENVIRONMENT = "hydra.job.env_"
+"""What of Hydra's own overrides jobs are told too: variables of their environment."""
+
+Value = str | int | list[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLauncher:
+    """A launcher of Hydra's that is set up for one sweep folder."""
+
+    launcher: Any
+
+    def launch(self, jobs: Sequence[Mapping[str, Value]], first: int) -> list[Exception | None]:
+        """Runs a job for each of these settings; what ended each that did not end well.
+
+        Raises what the launcher itself complains of. `first` is the number of the first job.
+        """
+        returned = self.launcher.launch([overrides(job) for job in jobs], initial_job_idx=first)
+        return [_error(job) for job in returned]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HydraJobs:
+    """What Hydra needs to launch jobs."""
+
+    context: HydraContext
+    task: TaskFunction
+    config: DictConfig
+
+    def of_plan(self, plan_id: str) -> HydraJobs:
+        """The same for the jobs of this plan."""
+        config = copy.deepcopy(self.config)
+        OmegaConf.update(config, "plan.id", plan_id, force_add=True)  # hydra.sweep.dir is named after it
+        return HydraJobs(context=self.context, task=self.task, config=config)
+
+    @property
+    def folder(self) -> Path:
+        """The sweep's folder."""
+        return Path(self.config.hydra.sweep.dir).expanduser().absolute()
+
+    def store(self, path: Path) -> None:
+        """Writes down the command's configuration."""
+        OmegaConf.save(self.config, path)
+
+    def try_out(self) -> None:
+        """Sets a launcher up and drops it: what is wrong with its settings shows before anything is charged."""
+        self._instantiate(self.config)
+
+    def launcher(self, root: Path) -> JobLauncher:
+        """The launcher that was configured, with its own settings and the configuration that its jobs start from."""
+        config = copy.deepcopy(self.config)
+        config.hydra.sweep.dir = str(root)
+        config.hydra.job.config_name = JOB
+        config.hydra.overrides.hydra = [one for one in config.hydra.overrides.hydra if one.startswith(ENVIRONMENT)]
+        launcher = self._instantiate(config)
+        tame(launcher)
+        return JobLauncher(launcher=launcher)
+
+    def _instantiate(self, config: DictConfig) -> Any:
+        return Plugins.instance().instantiate_launcher(
+            hydra_context=self.context, task_function=self.task, config=config
+        )
+
+
+def overrides(values: Mapping[str, Value]) -> list[str]:
+    """Hydra overrides that give back exactly these values; text is quoted: 488993726622 and 12e45 are names."""
+    return [f"{key}={_literal(value)}" for key, value in values.items()]
+
+
+def _literal(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(_literal, value))}]"
+    if isinstance(value, str):
+        return QuotedString(text=value, quote=Quote.single).with_quotes()
+    return str(value)
+
+
+def _error(job: JobReturn) -> Exception | None:
+    """What ended a job that did not end well; asking prints its overrides, which tell a user nothing."""
+    try:
+        with redirect_stderr(io.StringIO()):
+            _ = job.return_value
+    except Exception as error:  # noqa: BLE001 - it is handed on
+        return error
+    return None

@@ -1,0 +1,94 @@
+"""A point with what it declares: what accounting asks of a run, answered by trainers' declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.sweeper.planning.limits import NOISE, positive
+from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.trial.spec import Declaration, declare
+from dpsweep.trainers.methods.interface import is_noiseless
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredPoint:
+    """A point, its declarations, and its noise multiplier, None where that is to be found."""
+
+    point: Point
+    declaration: Declaration
+    noise_multiplier: float | None
+
+    @classmethod
+    def of(cls, point: Point, *, needs_noise: bool) -> DeclaredPoint:
+        """The declarations of a point; raises `BadInput` where its noise is not what its method and data allow.
+
+        `needs_noise` says that no price chooses a noise that is left out.
+        """
+        declaration, value = declare(point.config), point.config["privacy"]["noise_multiplier"]
+        open_noise = value is None and not needs_noise
+        noise = None if open_noise else given_noise(value, declaration)
+        return cls(point=point, declaration=declaration, noise_multiplier=noise)
+
+    @property
+    def score_is_open(self) -> bool:
+        """Whether the noise of its score is to be found."""
+        return self.point.config["score"].get("noise_std", 0) is None
+
+    @property
+    def kind(self) -> Hashable:
+        """What the event of its training follows from, the noise apart."""
+        one = self.declaration
+        return one.sampler, one.train_records, one.bounds, one.steps
+
+    def training(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
+        """What training does at this noise, after its own number of steps or after this one."""
+        one = self.declaration if steps is None else replace(self.declaration, steps=steps)
+        return one.training(noise_multiplier)
+
+    def after(self, steps: int) -> DeclaredPoint:
+        """The same point with this number of steps, declared anew."""
+        point = replace(self.point, config={**self.point.config, "steps": steps})
+        return replace(self, point=point, declaration=declare(point.config))
+
+    def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
+        """The trial at the noise that it runs with, not at the target that the noise came from."""
+        point, noise = self.point, noise_multiplier
+        privacy = {key: point.config["privacy"][key] for key in ("adjacency", "unit")} | {"noise_multiplier": noise}
+        config: Mapping[str, Any] = {**point.config, "privacy": privacy}
+        if score_noise is not None:
+            config = {**config, "score": {**config["score"], "noise_std": score_noise}}
+        axes = {**point.axes, NOISE: noise} if NOISE in point.axes else point.axes
+        return Trial(method=point.method, axes=axes, config=config, event=declare(config).event(noise))
+
+
+def declared_anew(trial: Trial) -> DeclaredPoint:
+    """The point of a trial, the noise of its score left open where it can be."""
+    score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
+    point = Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score})
+    noise = trial.config["privacy"]["noise_multiplier"]
+    return DeclaredPoint(point=point, declaration=declare(trial.config), noise_multiplier=noise)
+
+
+def given_noise(value: object, declared: Declaration) -> float:
+    """A noise multiplier that somebody typed: above 0, unless the data were declared public."""
+    trainer, public = declared.trainer, declared.public
+    if is_noiseless(trainer) and value not in (None, 0):
+        raise BadInput(f"Expected {NOISE}={value} to be left out: {trainer.label} adds none.")
+    if public and value is None and not is_noiseless(trainer):
+        raise BadInput(
+            f"Expected {NOISE} to be given with {trainer.label} and dataset.public=true: data declared public have no "
+            "price that could choose it."
+        )
+    if value in (None, 0) and public:
+        return 0.0
+    if value == 0:
+        raise BadInput(
+            f"Expected {NOISE}=0 > 0: without noise nobody is protected, which only data that you declare public allow "
+            "(dataset.public=true)."
+        )
+    return positive(NOISE, value)

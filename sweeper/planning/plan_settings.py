@@ -1,0 +1,49 @@
+"""What a command asks to be planned, beside its points: plain values as they were typed, which planning checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetSettings:
+    """What a configuration declares of its data set's account, and of whom that protects.
+
+    `epsilon` and `delta` are the budget's, `unit_column` and `column_unit` what the data set says of units above
+    records.
+    """
+
+    epsilon: object
+    delta: object
+    adjacency: object
+    unit: object
+    public: bool
+    unit_column: object
+    column_unit: object
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """The configuration of a plan: groups that name classes as mappings, single values as they were typed.
+
+    `keys` are those that the command line names, `offered` the rules that `tuning=auto` may take.
+    """
+
+    account: object
+    budget: BudgetSettings
+    privacy: Mapping[str, Any]
+    tuning: Mapping[str, Any]
+    search: Mapping[str, Any]
+    accountant: Mapping[str, Any]
+    looks_every: object
+    checkpoint_every: object
+    subsample: object
+    repeats: object
+    spare_attempts: object
+    final: object
+    solve: str
+    show: str
+    keys: frozenset[str]
+    offered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -1,0 +1,44 @@
+"""Whether the jobs of a plan would run: files, checksums, models, shapes and the launcher, tried before the charge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.accounting.ledger.private_store import HOME_VARIABLE
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
+from dpsweep.sweeper.planning import time_estimate as estimate
+from dpsweep.sweeper.preflight.data_identity import read_contents
+from dpsweep.sweeper.request.sweep_request import SweepRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCheck:
+    """What the files with private records hold, and the seconds that a step of each kind takes."""
+
+    contents: tuple[Content, ...]
+    per_step: Mapping[str, float]
+
+
+def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
+    """Tries everything that could fail by a mistake; raises `BadInput` where something does."""
+    if request.workers.elsewhere and not os.environ.get(HOME_VARIABLE):
+        raise BadInput(
+            f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
+            "this launcher: there every job claims its receipt."
+        )
+    machine = replace(request.compute.machine(request.data), threads=request.threads)
+    request.jobs.of_plan(plan.id).try_out()
+    if request.forked:
+        forked_jobs.prepare(machine.device, machine.threads)
+    contents = read_contents(plan, machine.data)
+    shapes = estimate.shapes_of(plan)
+    try:
+        seconds = estimate.seconds_per_step(list(shapes.values()), machine.device, machine.threads)
+    except (ValueError, TypeError, RuntimeError) as cause:
+        raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+    return TrainingCheck(contents=contents, per_step=dict(zip(shapes, seconds, strict=True)))

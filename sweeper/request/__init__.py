@@ -1,0 +1,1 @@
+"""The command as a typed value, made once at Hydra's door."""

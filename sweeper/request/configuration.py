@@ -1,0 +1,68 @@
+"""Hydra's composed configuration, read as the plain values that planning takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
+
+
+def plan_settings(
+    config: DictConfig, keys: frozenset[str], offered: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> PlanSettings:
+    """What the configuration asks to be planned; `keys` are those that the command line names.
+
+    `offered` are the configurations of the rules that `tuning=auto` may take. Raises `BadInput` where a group lacks a
+    value.
+    """
+    privacy, dataset, tuning, search = (_group(config, name) for name in ("privacy", "dataset", "tuning", "search"))
+    return PlanSettings(
+        account=dataset["name"],
+        budget=budget_settings(config),
+        privacy=privacy,
+        tuning=tuning,
+        search=search,
+        accountant=_group(config, "accountant"),
+        looks_every=config.score.get("every"),
+        checkpoint_every=config.checkpoint.every,
+        subsample=config.subsample,
+        repeats=config.repeats,
+        spare_attempts=config.plan.spare_attempts,
+        final=config.final,
+        solve=str(config.solve),
+        show=str(config.show),
+        keys=keys,
+        offered=offered,
+    )
+
+
+def budget_settings(config: DictConfig) -> BudgetSettings:
+    """What the configuration declares of its data set's account."""
+    budget, privacy = _group(config, "budget"), _group(config, "privacy")
+    column = OmegaConf.select(config, "dataset.unit_column")
+    return BudgetSettings(
+        epsilon=budget["epsilon"],
+        delta=budget["delta"],
+        adjacency=privacy["adjacency"],
+        unit=privacy["unit"],
+        public=config.dataset.public is True,
+        unit_column=column,
+        column_unit=None if column is None else config.dataset.unit,
+    )
+
+
+def _group(config: DictConfig, name: str) -> dict[str, Any]:
+    """One group of the configuration as plain values; raises `BadInput` where a value is missing."""
+    try:
+        part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as cause:
+        raise BadInput(f"Expected {name} to be complete: {str(cause).splitlines()[0]}.") from cause
+    if not isinstance(part, dict):
+        raise BadInput(f"Expected {name}={part!r} to be a group of keys.")
+    return {str(key): value for key, value in part.items()}

@@ -1,0 +1,118 @@
+"""What a command asks for, typed and checked once at Hydra's door; nothing behind it sees Hydra's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator.workers import Workers, cores, is_forked
+from dpsweep.sweeper.job.machine import Compute, data_folder
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
+from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.plan_settings import PlanSettings
+from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.request.configuration import plan_settings
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class Verb(StrEnum):
+    """What is done with a plan."""
+
+    SWEEP = "sweep"
+    PLAN = "plan"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweeperSettings:
+    """The sweeper's own settings under `hydra.sweeper`, as they were typed."""
+
+    verb: str
+    max_batch_size: int | None
+    retry: str
+    study: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest:
+    """One command: what is to be planned, what is to be done with the plan, and where jobs run.
+
+    `points` and `plan` are the plan's. `show` and `fit` say what prices are shown, `retry` which attempts are paid for
+    again, `study` where results are recorded, None for a file in the sweep's folder. `data` is the folder with the
+    official files. At most `max_batch_size` jobs are handed to the launcher at once, which runs `workers`, `forked`
+    from this process or not.
+    """
+
+    verb: Verb
+    points: tuple[Point, ...]
+    plan: PlanSettings
+    show: str
+    fit: bool
+    retry: Retry
+    study: str | None
+    compute: Compute
+    data: Path | None
+    max_batch_size: int | None
+    workers: Workers
+    forked: bool
+    jobs: HydraJobs
+
+    @classmethod
+    def from_config(
+        cls,
+        config: DictConfig,
+        arguments: Sequence[str],
+        settings: SweeperSettings,
+        *,
+        context: HydraContext,
+        task: TaskFunction,
+    ) -> SweepRequest:
+        """The request of a composed configuration and the overrides that make its grid."""
+        verb = _choice(Verb, "verb", settings.verb)
+        if "policy" in config:
+            raise BadInput(
+                "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
+            )
+        grid = read_request(arguments, context.config_loader)
+        plan = plan_settings(config, grid.keys, offered_rules(grid, config, context.config_loader))
+        return cls(
+            verb=verb,
+            points=tuple(points(grid, config, context.config_loader)),
+            plan=plan,
+            show=plan.show,
+            fit=bool(config.fit),
+            retry=_choice(Retry, "retry", settings.retry),
+            study=settings.study,
+            compute=Compute.of(config.compute),
+            data=data_folder(config.data),
+            max_batch_size=settings.max_batch_size,
+            workers=Workers.of(config.hydra.launcher, cores()),
+            forked=is_forked(config.hydra.launcher),
+            jobs=HydraJobs(context=context, task=task, config=config),
+        )
+
+    @property
+    def threads(self) -> int:
+        """The threads that each job may use."""
+        return self.compute.threads or self.workers.threads
+
+    @property
+    def place(self) -> str:
+        """Where jobs run, in words."""
+        device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)
+        return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
+
+
+def _choice(choices: type[Choice], name: str, value: str) -> Choice:
+    if value not in list(choices):
+        raise BadInput(f"Expected hydra.sweeper.{name}={value} to be one of {', '.join(choices)}.")
+    return choices(value)
