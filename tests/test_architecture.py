@@ -204,6 +204,22 @@ def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
     assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
 
 
+def test_planning_any_method_stays_light() -> None:
+    """Every method of conf/trainer is built, its bound and its kind are asked for, and torch stays out."""
+    program = """
+import yaml
+from pathlib import Path
+from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.trainers.methods.interface import is_noiseless
+for path in sorted(Path("conf/trainer").glob("*.yaml")):
+    node = yaml.safe_load(path.read_text())
+    if node.get("_target_"):
+        made = build_own(node, "trainer")
+        made.transform.bound, made.update, is_noiseless(made)
+"""
+    assert loaded(program, "torch opacus hydra optuna") == []
+
+
 def test_what_hydra_loads_stays_light() -> None:
     """Hydra imports its plugins for every program that uses it."""
     assert loaded("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy dpsweep") == []

@@ -12,7 +12,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.names.stored_classes import build_own
 from dpsweep.reports.reproduction.finding import known
+from dpsweep.trainers.methods.interface import is_noiseless
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -149,7 +151,11 @@ def test_every_yaml_says_what_it_is(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
-NOISELESS = {"sgd", "adam", "clipped_sgd", "normalized_sgd"}
+NOISELESS = {
+    name
+    for name in TRAINERS
+    if is_noiseless(build_own(yaml.safe_load((ROOT / "conf" / "trainer" / f"{name}.yaml").read_text()), "trainer"))
+}
 """For data declared public, with no budget to fit."""
 
 

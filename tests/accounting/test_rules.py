@@ -66,7 +66,16 @@ NESTED: list[SelectionRule] = [
     Subsampled(rate=0.1, rule=PrivateSelection()),
     Subsampled(rate=0.5, rule=Composition(), train_on=TrainOn.ALL),
 ]
-RULES = [pytest.param(rule, id=str(rule)) for rule in [*HIDING, *PAYING, *NESTED]]
+LISTED = [*HIDING, *PAYING, *NESTED]
+
+
+def of_conf() -> list[SelectionRule]:
+    """The rules of conf/tuning that ask the user for nothing."""
+    texts = [path.read_text().replace("${privacy.delta}", f"{DELTA:.5f}") for path in sorted(CONF.glob("*.yaml"))]
+    return [rule_from_config(form) for form in map(yaml.safe_load, texts) if form and "???" not in form.values()]
+
+
+RULES = [pytest.param(rule, id=str(rule)) for rule in [*LISTED, *(rule for rule in of_conf() if rule not in LISTED)]]
 
 
 def trial(noise: float = 2.0, score: float | None = 9.8) -> PlanEvent:

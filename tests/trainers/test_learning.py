@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from dpsweep.accounting.names.stored_classes import build_own
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.declarations.scores import right_and_wrong
 from dpsweep.trainers.engines.fused import Fused
+from dpsweep.trainers.methods.adadp import HalfSteps
 from dpsweep.trainers.methods.interface import is_noiseless
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic
@@ -21,21 +23,9 @@ from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
 
 CONF = Path(__file__).parents[2] / "conf"
-LR = {
-    "adadp": 4.0,
-    "adam": 0.1,
-    "auto_s": 4.0,
-    "clipped_sgd": 4.0,
-    "dpadam": 0.1,
-    "dpadamwosm": 0.1,
-    "dpmomentum": 0.4,
-    "dpnadam": 0.1,
-    "dpnsgd": 4.0,
-    "dpsgd": 4.0,
-    "normalized_sgd": 4.0,
-    "projected_dpsgd": 4.0,
-    "sgd": 2.0,
-}
+AXES = OmegaConf.load(CONF / "grid" / "small.yaml").axes
+NAMES = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {"output_perturbation"})
+"""All methods but one, which takes no steps."""
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +34,13 @@ def digits() -> Records:
     return private
 
 
-def test_no_method_is_left_out() -> None:
-    """But one, which takes no steps."""
-    assert {path.stem for path in (CONF / "trainer").glob("*.yaml")} == {*LR, "output_perturbation"}
-
-
-@pytest.mark.parametrize("name", LR)
-def test_every_method_learns_digits(digits: Records, name: str) -> None:
-    """Chance is 0.1; runs of each reached 0.85 to 0.93, and this one has a seed."""
-    trainer = instantiate(OmegaConf.load(CONF / "trainer" / f"{name}.yaml"), lr=LR[name])
+def accuracy(digits: Records, name: str, lr: float) -> float:
+    """The accuracy on its own training records after 30 steps; the run has a seed."""
+    trainer = build_own(OmegaConf.to_container(at_rate(name, lr), resolve=True), "trainer")
     run = Run(
         trainer=trainer,
         sampler=Poisson(batch_size=600),
-        schedule=Constant() if name == "adadp" else Cosine(final=0.01),
+        schedule=Constant() if isinstance(trainer.update, HalfSteps) else Cosine(final=0.01),
         noise_multiplier=0.0 if is_noiseless(trainer) else 2.0,
         steps=30,
         train_records=1797,
@@ -64,4 +48,17 @@ def test_every_method_learns_digits(digits: Records, name: str) -> None:
     model = build(lambda: logistic((1, 8, 8), 10), 1)
     train(run, model, Fused(), digits, reproducible_streams(1, "one"), device="cpu")
     right, wrong = right_and_wrong(model, digits, "cpu")
-    assert right / (right + wrong) > 0.75
+    return right / (right + wrong)
+
+
+def at_rate(name: str, lr: float) -> DictConfig:
+    """A method's file with this learning rate, with interpolations as a whole configuration has them."""
+    whole = OmegaConf.create({"trainer": OmegaConf.load(CONF / "trainer" / f"{name}.yaml")})
+    return OmegaConf.merge(whole, {"trainer": {"lr": lr}}).trainer
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_learns_digits(digits: Records, name: str) -> None:
+    """Chance is 0.1; at one of its default learning rates, of which a large one is tried first."""
+    rates = sorted(AXES[name]["trainer.lr"])
+    assert any(accuracy(digits, name, lr) > 0.75 for lr in sorted(rates, key=lambda lr: abs(rates.index(lr) - 2)))

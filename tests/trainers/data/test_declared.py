@@ -74,6 +74,8 @@ DATA_SETS: dict[str, Any] = {
 }
 ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_roberta"), "sst2")
 """Data sets of the same records as another one, whose account theirs is."""
+SECOND = ("radius", "regularizer", "clip_norm", "transform.regularizer", "transform.clip_norm")
+"""What a grid varies beside the learning rate."""
 OFFICIAL = [name for name, conf in DATA_SETS.items() if "files" in conf["dataset"]]
 TRAINERS = tuple(sorted(path.stem for path in (CONF / "trainer").glob("*.yaml")))
 GRIDS: dict[str, Any] = {
@@ -230,9 +232,9 @@ def test_every_grid_has_axes_of_distinct_positive_numbers(name: str) -> None:
             assert axes["steps"] == [1]
             continue
         declared = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
-        second = [f"trainer.{name}" for name in ("radius", "regularizer", "clip_norm") if name in declared][:1]
-        assert list(axes)[:2] == ["trainer.lr", *second]
-        assert all(key.removeprefix("trainer.") in declared for key in axes)
+        places = [name for name in SECOND if OmegaConf.select(declared, name) is not None]
+        assert list(axes)[:2] == ["trainer.lr", *(f"trainer.{name}" for name in places[:1])]
+        assert all(OmegaConf.select(declared, key.removeprefix("trainer.")) is not None for key in axes)
         for values in axes.values():
             assert len(set(values)) == len(values) >= 1
             assert all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in values)
