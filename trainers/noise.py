@@ -1,4 +1,4 @@
-"""Gaussian noise whose floating-point form reveals nothing: drawn in float64, added, and rounded to a lattice.
+"""Gaussian noise that is safe in floating point: drawn in float64, added, and rounded to a lattice.
 
 Why this module exists: the noise of a floating-point generator takes only some of the real values, so the values that a
 noisy sum can take depend on the sum (Mironov 2012). One release with float32 noise can distinguish two neighbours.

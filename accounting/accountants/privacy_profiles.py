@@ -79,7 +79,7 @@ class GaussianProfile:
         return np.asarray(np.exp(near) * -np.expm1(np.minimum(0, epsilons + far - near)))
 
     def epsilon(self, delta: float) -> float:
-        """By bisection."""
+        """The epsilon at `delta`, by bisection."""
         return invert(self, delta)
 
 

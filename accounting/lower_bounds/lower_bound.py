@@ -111,7 +111,7 @@ def winner_masses(masses: np.ndarray, law: Law) -> np.ndarray:
 
 
 def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
-    """The masses of the first try in the last `good` cells; the last entry is the mass of no such try."""
+    """The masses of the first good try in the last `good` cells; the last entry is the mass of no good try."""
     share = np.minimum(masses[-good:].sum(), 1.0)
     return np.append(masses[-good:] * chance_of_any(law, share), winner_below(law, 1 - share))
 

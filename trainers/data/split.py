@@ -48,13 +48,13 @@ class Split:
 
 
 def hold_out(private: Records, *, fraction: float, adjacency: Adjacency, test: Records | None = None) -> Split:
-    """The private records in two disjoint parts, about `fraction` of them held out."""
+    """The split of the private records into two disjoint parts; the holdout is about `fraction` of them."""
     mask = holdout_mask(private, fraction, adjacency)
     return Split(train=private.select(~mask), holdout=private.select(mask), test=test)
 
 
 def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDArray[np.bool_]:
-    """Whether each record is held out, a mask [n].
+    """The mask [n] of the records in the holdout.
 
     Guarantee: each entry is a function of its own record's bytes, or of its unit's identifier where there are units
     (ADD_OR_REMOVE_ONE), or of its position (REPLACE_ONE), and of public constants alone.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Augmentation(Protocol):
     """Replaces each example by several random copies.
 
-    *Guarantee*: each copy is a function of its original and of random draws of its own, so no copy depends on other
+    *Guarantee*: each copy is a function of its original and of independent random draws, so no copy depends on other
     examples. All copies belong to the unit of their original.
     """
 

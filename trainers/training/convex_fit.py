@@ -21,7 +21,7 @@ def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal:
     """Trains `model` in place by output perturbation: one access to the records, marked in the journal beforehand."""
     method, started = run.trainer, perf_counter()
     if not isinstance(method, OutputPerturbation) or records.units is not None:
-        raise ValueError("Expected output perturbation of records that are units of their own.")
+        raise ValueError("Expected output perturbation with units of one record each.")
     layer = _only_layer(model.to(device))
     journal.begin(run.steps)
     index = slice(0, len(records))

@@ -108,7 +108,7 @@ def _means(
             part = slice(start, min(start + _CHUNK, count))
             outputs, targets = model(records.inputs(part, device)), records.targets(part, device)
             sums = loss.quality(outputs, targets).sum(), loss(outputs, targets)
-            totals += torch.stack([one.double().cpu() for one in sums])
+            totals += torch.stack([value.double().cpu() for value in sums])
     model.train(training)
     quality, mean = (value if math.isfinite(value) else None for value in (totals / count).tolist())
     return quality, mean

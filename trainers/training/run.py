@@ -46,7 +46,7 @@ class Run:
         positive_int("train_records", self.train_records)
         if not math.isfinite(self.noise_std):
             raise ValueError(
-                f"Expected noise_multiplier={self.noise_multiplier} to be 0 with gradients that nothing bounds."
+                f"Expected noise_multiplier={self.noise_multiplier} to be 0 with unbounded gradients."
             )
         if self.ema is not None:
             fraction("ema", self.ema)

@@ -1,4 +1,4 @@
-"""Reading files whose checksums are verified: plain, gzipped or in an archive."""
+"""Reading of files with verified checksums: plain, gzipped or in an archive."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Npz(Declared):
 
     @property
     def file(self) -> str:
-        """The user's file, under the name that other data sets use for it: such a data set is never downloaded."""
+        """The path of the user's file; a data set with this attribute is never downloaded."""
         return self.path
 
     @property
@@ -77,7 +77,7 @@ class Npz(Declared):
         return (content_of(features),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All of the arrays as private records; there are no public ones."""
+        """All rows of the arrays as private records; there are no public records."""
         low, high = self.bounds
         return bounded_records(*self._read(folder), (low, high)), None
 

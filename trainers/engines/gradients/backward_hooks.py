@@ -64,7 +64,7 @@ class Tape:
 
     def _consume(self, layer: Layer, inputs: Tensor, version: int, gradient: Tensor) -> None:
         if inputs._version != version:
-            raise Unsupported(layer.name, layer.module, "to have inputs that nobody overwrites")
+            raise Unsupported(layer.name, layer.module, "to have inputs that are not overwritten")
         by_name = LAYERS[type(layer.module)](layer.module, layer.trained, inputs, gradient)
         self.gradients.update((layer.trained[name], layer_gradient) for name, layer_gradient in by_name.items())
 

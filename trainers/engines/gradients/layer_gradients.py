@@ -19,8 +19,8 @@ _WIDENED = 2**16
 class LayerGradient(Protocol):
     """The per-example gradients of one parameter for n examples, in the cheapest form.
 
-    *Guarantee*: `norms` are never smaller than the norms of the gradients that `add_to` sums, and are not finite if any
-    number in such a gradient is not finite.
+    *Guarantee*: `norms` are never smaller than the norms of the gradients that `add_to` sums. The norm of a gradient
+    with a non-finite number is not finite.
     """
 
     def norms(self) -> Tensor:

@@ -35,22 +35,22 @@ def supported_layers(model: nn.Module) -> list[Layer]:
     for name, module in model.named_modules(remove_duplicate=False):
         if getattr(module, "inplace", False):
             raise Unsupported(name, module, "to overwrite nothing: inplace=False")
-        own = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
-        trained = {key: parameter for key, parameter in own.items() if parameter.requires_grad}
+        parameters = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
+        trained = {key: parameter for key, parameter in parameters.items() if parameter.requires_grad}
         if not trained:
             continue
         if seen & set(trained.values()):
             raise Unsupported(name, module, "to share no parameter with another layer")
         seen.update(trained.values())
-        _refuse_layer(name, module, own)
+        _refuse_layer(name, module, parameters)
         layers.append(Layer(name=name, module=module, trained=trained))
     return layers
 
 
-def _refuse_layer(name: str, module: nn.Module, own: Mapping[str, nn.Parameter]) -> None:
-    known = ", ".join(kind.__name__ for kind in LAYERS)
-    if type(module) not in LAYERS or not own.keys() <= _PARAMETERS:
-        raise Unsupported(name, module, f"to be one of {known}, since it has parameters")
+def _refuse_layer(name: str, module: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
+    supported = ", ".join(kind.__name__ for kind in LAYERS)
+    if type(module) not in LAYERS or not parameters.keys() <= _PARAMETERS:
+        raise Unsupported(name, module, f"to be one of {supported}, since it has parameters")
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         raise Unsupported(name, module, "to have no hooks")
     if isinstance(module, nn.Conv2d):
