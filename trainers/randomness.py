@@ -1,10 +1,10 @@
-"""Where a trial's randomness comes from: generators of its own, never a library's global one.
+"""Random generators of a trial: one for each use of randomness, never a library's global generator.
 
 Subsampling, noise, the score's noise, augmentation and the order in batches each have a cryptographic generator: AES in
-counter mode with a 128-bit key, so that nobody who sees some of its numbers can compute others. In normal use the
-keys come from the operating system and are never recorded: who knew them could subtract the noise. Reproducible streams
-are derived from a public seed and protect nobody who knows it; they are for tests and teaching. Initial weights are
-public and depend on the trial's identity alone.
+counter mode with a 128-bit key. Nobody who sees some of its numbers can compute the others. In normal use the keys come
+from the operating system and are never recorded, because the keys would let a reader subtract the noise. Reproducible
+streams are derived from a public seed and give no privacy against anyone who knows the seed; they are for tests and
+teaching. Initial weights are public and depend on the trial's identity alone.
 
 Source: FIPS 197 (AES), NIST SP 800-38A (counter mode); `randomgen.AESCounter`, which this module alone imports.
 """
@@ -40,7 +40,7 @@ def secret_streams() -> Streams:
 
 
 def reproducible_streams(seed: int, identity: str) -> Streams:
-    """The same streams for the same seed and trial, unrelated ones for any other; never secret."""
+    """The same streams for the same seed and trial, unrelated streams for any other; never secret."""
     return Streams(
         subsampling=_derived(seed, identity, "subsampling"),
         noise=_derived(seed, identity, "noise"),
@@ -51,7 +51,7 @@ def reproducible_streams(seed: int, identity: str) -> Streams:
 
 
 def initial_seed(identity: str) -> int:
-    """The public seed of a trial's initial weights: the 32 bits that torch's CPU generator makes use of."""
+    """The public seed of a trial's initial weights, of 32 bits: torch's CPU generator uses no more."""
     return int.from_bytes(_digest(_SEED_BYTES, "initial weights", identity), "big")
 
 
@@ -68,5 +68,5 @@ def _aes(key: int, counter: int) -> np.random.Generator:
 
 
 def _digest(size: int, *parts: str) -> bytes:
-    """A digest of the parts in which no two different lists of parts read alike."""
+    """A digest of the parts; two different lists of parts never form the same text."""
     return blake2b("".join(f"{len(part)}:{part}" for part in parts).encode(), digest_size=size).digest()

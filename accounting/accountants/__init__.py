@@ -1,1 +1,1 @@
-"""Accountants: an event, a delta and a kind of neighbours become an upper bound on epsilon."""
+"""Accountants: upper bounds on epsilon for an event, a delta and an adjacency."""

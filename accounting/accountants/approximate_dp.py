@@ -1,7 +1,7 @@
-"""Mechanisms of which one (epsilon, delta) pair at a time is known: priced by their theorem, composed by addition.
+"""Mechanisms with a theorem for one (epsilon, delta) pair at a time, composed by basic composition.
 
-Random stopping and hard stops have no Renyi curve and no privacy profile, so these leaves are set apart from a
-composition, every one gets an equal share of delta, and the epsilons add up.
+Random stopping and hard stops have no Renyi curve and no privacy profile. So these leaves are priced separately from
+the rest of a composition: every one gets an equal share of delta, and the epsilons are added.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Theorem = Callable[[Any, float, EpsilonAt], float]
 _STEPS = 60
 
 
-def priced_apart(event: DpEvent, delta: float, epsilon_at: EpsilonAt) -> float | None:
-    """Epsilon of a composition that holds such leaves; None where it holds none.
+def approximate_dp_epsilon(event: DpEvent, delta: float, epsilon_at: EpsilonAt) -> float | None:
+    """Epsilon of a composition with leaves of this module; None for a composition without them.
 
-    `epsilon_at` prices what stands inside them, and the rest of the composition.
+    `epsilon_at` prices the mechanisms inside these leaves and the rest of the composition.
     """
     leaves = flatten(event)
-    apart = [(leaf, count) for leaf, count in leaves if _theorem(leaf) is not None]
-    if not apart:
+    separate = [(leaf, count) for leaf, count in leaves if _theorem(leaf) is not None]
+    if not separate:
         return None
     rest = compose(repeat(leaf, count) for leaf, count in leaves if _theorem(leaf) is None)
-    shares = sum(count for _, count in apart) + bool(flatten(rest))
+    shares = sum(count for _, count in separate) + bool(flatten(rest))
     total = epsilon_at(rest, delta / shares) if flatten(rest) else 0.0
-    for leaf, count in apart:
+    for leaf, count in separate:
         theorem = _theorem(leaf)
         total += count * (math.inf if theorem is None else theorem(leaf, delta / shares, epsilon_at))
     return total
@@ -51,14 +51,14 @@ def random_stopping(leaf: RandomStoppingDpEvent, delta: float, epsilon_at: Epsil
 
 
 def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
-    """eps1 + ln(exp(eps1) + delta1 / gamma), at delta1 / gamma plus what the hard stop costs.
+    """eps1 + ln(exp(eps1) + delta1 / gamma), at delta1 / gamma plus the cost of the hard stop.
 
-    *Source*: Liu and Talwar 2019, Theorem 3.1, with constants of our own. Without the stop a try is output with
-    probability A(o) = Q(o) / d, where d = gamma + (1 - gamma) p and p is the chance to reach the threshold. A neighbour
-    has Q(E) <= exp(eps1) Q'(E) + delta1 and d' <= exp(eps1) d + delta1, and d >= gamma, so A(E) <= exp(eps1)
-    (exp(eps1) + delta1 / gamma) A'(E) + delta1 / gamma; the output "none" is one more such event. After T tries the
-    stop makes 1 - (1 - d)^T of every A(o), and gives the rest, at most t = (1 - gamma)^T, to "none": so the stopped law
-    is at most A plus t, and at least (1 - t) A everywhere: epsilon grows by ln(1 / (1 - t)) and delta by t.
+    *Source*: Liu and Talwar 2019, Theorem 3.1, with our own constants. Without the stop, an outcome o is released with
+    probability A(o) = Q(o) / d, where d = gamma + (1 - gamma) p and p is the probability to reach the threshold. A
+    neighbour has Q(E) <= exp(eps1) Q'(E) + delta1 and d' <= exp(eps1) d + delta1, and d >= gamma, so A(E) <= exp(eps1)
+    (exp(eps1) + delta1 / gamma) A'(E) + delta1 / gamma; the output "none" is another event of this kind. The stop after
+    T tries multiplies every A(o) by 1 - (1 - d)^T and gives the rest, at most t = (1 - gamma)^T, to "none". So the
+    stopped distribution is at most A + t and at least (1 - t) A: epsilon grows by ln(1 / (1 - t)) and delta by t.
     """
     gamma = leaf.tries.gamma
 
@@ -71,22 +71,22 @@ def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt)
 
 
 def hard_stop(leaf: SelectionDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
-    """Selection that ends after `limit` tries: another law of K, at total variation P(K > limit)."""
+    """Selection that ends after `limit` tries: the distribution of K changes by P(K > limit) in total variation."""
     if leaf.limit is None:
         return epsilon_at(leaf, delta)
-    return _stopped(
+    return _with_stop(
         lambda share: epsilon_at(select(leaf.event, leaf.tries), share), delta, leaf.tries.beyond(leaf.limit)
     )
 
 
-def _stopped(epsilon_of: Callable[[float], float], delta: float, tail: float) -> float:
+def _with_stop(epsilon_of: Callable[[float], float], delta: float, tail: float) -> float:
     """The least epsilon with epsilon_of(delta - (1 + exp(epsilon)) tail) <= epsilon: by bisection, rounded up."""
     if tail == 0:
         return epsilon_of(delta)
 
     def enough(epsilon: float) -> bool:
-        left = delta - (1 + math.exp(min(epsilon, 700.0))) * tail
-        return left > 0 and epsilon_of(left) <= epsilon
+        remaining = delta - (1 + math.exp(min(epsilon, 700.0))) * tail
+        return remaining > 0 and epsilon_of(remaining) <= epsilon
 
     low = high = epsilon_of(delta)
     step = 1e-9

@@ -1,7 +1,7 @@
-"""Numbers that papers quote as the price of DP-SGD and that are no bounds: shown beside the bounds, never charged.
+"""Values that papers quote as the epsilon of DP-SGD but that are not bounds: shown for comparison, never charged.
 
-They are plain functions on purpose. Nothing here is an `Accountant`, so no panel, plan or ledger can claim them, and a
-test keeps configurations and the sweeper from naming this module.
+They are plain functions on purpose. Nothing here is an `Accountant`, so no panel, plan or ledger can use them, and a
+test forbids configurations and the sweeper to name this module.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
     """Epsilon by Renyi divergences 7 q^2 a / sigma^2 at orders a <= sigma^2 / 2 ln(1 / q), and Mironov's conversion.
 
-    No bound: for batches of 1000 out of 50000 records, noise multiplier 1.2 and 5000 steps it says 30.88, while an
-    explicit attack on that mechanism (fixed size without replacement, replace one) forces 33.8. It starts from the
-    Gaussian divergence a / (2 sigma^2) of sums that lie one clip norm apart; replacing a record moves a sum by two.
+    Not a bound: for batches of 1000 out of 50000 records, noise multiplier 1.2 and 5000 steps it gives 30.88, but an
+    explicit attack on this mechanism (fixed size without replacement, replace one) forces 33.8. It starts from the
+    Gaussian divergence a / (2 sigma^2) of sums at a distance of one clip norm; replacing a record moves a sum by two.
     *Source*: Yang, Zhang, Chen, Liu 2022 (Normalized/Clipped SGD with Perturbation for DP Non-Convex Optimization),
     Proposition E.3 and the proof of Lemma 3.1.
 
@@ -34,9 +34,9 @@ def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, d
 
 
 def gaussian_limit(*, sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Epsilon of the Gaussian mechanism that `steps` Poisson-sampled steps tend to: mu = q sqrt(T (e^(1/sigma^2) - 1)).
+    """Epsilon of the limit of `steps` Poisson-sampled steps, a Gaussian with mu = q sqrt(T (e^(1/sigma^2) - 1)).
 
-    No bound: a limit theorem says nothing at a finite number of steps, and the value lies below the true one in every
+    Not a bound: a limit theorem does not hold at a finite number of steps, and the value is below the true one in every
     setting of the papers (1.557 against 1.569, 6.583 against 6.756).
     *Source*: Bu, Dong, Long, Su 2020 (Deep Learning with Gaussian Differential Privacy), Theorem 5.
 

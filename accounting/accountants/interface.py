@@ -1,4 +1,4 @@
-"""The interface that every accountant keeps, and how a plan's two populations are priced by it."""
+"""The interface of accountants, the price of a plan's two populations, and compositions as Gaussian steps."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from dpsweep.accounting.numbers import fraction
 
 
 class Accountant(Protocol):
-    """Turns what ran into an upper bound on epsilon.
+    """Computes an upper bound on epsilon for an event.
 
-    *Guarantee*: `epsilon` is never below the true epsilon of `event` at `delta` under `adjacency`; it is 0 for no
-    access and infinity for an access without noise; what has no proven bound raises `UnsupportedEvent`, nested or not.
+    *Guarantee*: `epsilon` is never below the true epsilon of `event` at `delta` under `adjacency`. It is 0 for no
+    access and infinity for an access without noise. An event without a proven bound, also a nested one, raises
+    `UnsupportedEvent`.
     """
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         ...
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
@@ -38,21 +39,21 @@ class Accountant(Protocol):
         ...
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """What the true epsilon cannot be below by this accountant's own reckoning; 0 where it has no such bound.
+        """A lower bound on the true epsilon by this accountant's own analysis; 0 if it has none.
 
-        A cross-check between accountants, never a claim.
+        It is a cross-check between accountants, never a claim.
         """
         ...
 
 
 def plan_epsilon(accountant: Accountant, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
-    """Epsilon of a plan: the larger of its two disjoint populations."""
+    """Epsilon of a plan: the larger epsilon of its two disjoint populations."""
     return max(accountant.epsilon(part, delta, adjacency) for part in event.parts.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSteps:
-    """`count` Gaussian steps that are alike, the noise relative to what one record adds."""
+    """`count` equal Gaussian steps; the noise multiplier is relative to the norm bound of one record."""
 
     sample_rate: float
     noise_multiplier: float
@@ -65,23 +66,23 @@ def gaussian_part(
     """A composition as its Gaussian steps, and its other leaves with their multiplicities."""
     steps, others = [], []
     for leaf, count in flatten(event):
-        found = as_gaussian_step(leaf, adjacency)
-        if found is None:
+        step = as_gaussian_step(leaf, adjacency)
+        if step is None:
             others.append((leaf, count))
         else:
-            steps.append(GaussianSteps(sample_rate=found[0], noise_multiplier=found[1], count=count))
+            steps.append(GaussianSteps(sample_rate=step[0], noise_multiplier=step[1], count=count))
     return tuple(steps), tuple(others)
 
 
 def coarser(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:
-    """At most `most` kinds of step for each sample rate, each noise rounded down to the least of its group.
+    """At most `most` kinds of step per sample rate: each noise multiplier is rounded down to the smallest of its group.
 
-    *Guarantee*: a mechanism with less noise costs no less, so a price of the result is a price of `steps`.
+    *Guarantee*: less noise never costs less, so an upper bound for the result is an upper bound for `steps`.
     """
     counts: dict[float, dict[float, int]] = {}
     for step in steps:
-        alike = counts.setdefault(step.sample_rate, {})
-        alike[step.noise_multiplier] = alike.get(step.noise_multiplier, 0) + step.count
+        by_noise = counts.setdefault(step.sample_rate, {})
+        by_noise[step.noise_multiplier] = by_noise.get(step.noise_multiplier, 0) + step.count
     return tuple(
         GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         for rate in sorted(counts)
@@ -90,27 +91,27 @@ def coarser(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps,
 
 
 def coarser_batches(leaves: tuple[tuple[DpEvent, int], ...], most: int) -> tuple[tuple[DpEvent, int], ...]:
-    """The leaves, of steps on batches of one fixed size at most `most` kinds, rounded down as by `coarser`."""
+    """The leaves, with at most `most` kinds of step per fixed batch size, rounded down as in `coarser`."""
     batches: dict[tuple[int, int], dict[float, int]] = {}
-    kept = []
+    result = []
     for leaf, count in leaves:
-        found = as_fixed_size_step(leaf)
-        if found is None:
-            kept.append((leaf, count))
+        step = as_fixed_size_step(leaf)
+        if step is None:
+            result.append((leaf, count))
         else:
-            batches.setdefault(found[:2], {})[found[2]] = count
+            batches.setdefault(step[:2], {})[step[2]] = count
     for (size, records), counts in batches.items():
         for noise, count in _rounded_down(counts, most).items():
             leaf = without_replacement_gaussian(records=records, batch_size=size, noise_multiplier=noise)
-            kept.append((leaf, count))
-    return tuple(kept)
+            result.append((leaf, count))
+    return tuple(result)
 
 
 def _rounded_down(counts: Mapping[float, int], most: int) -> dict[float, int]:
-    """How often each noise occurs, in at most `most` groups of neighbours that all have their group's least noise.
+    """The count of each noise multiplier after grouping neighbouring values; each group gets its smallest noise.
 
-    A group is split again where that saves most precision, 1 / noise^2, which is what steps cost where they cost
-    little; so a noise that most steps have stands alone.
+    There are at most `most` groups. The next split is where it saves most precision 1 / noise^2, to which the cost of
+    cheap steps is proportional; so a frequent noise multiplier gets its own group.
     """
     if len(counts) <= most or 0 in counts:
         return dict(counts)

@@ -1,4 +1,4 @@
-"""Privacy losses of one step on a grid, and a short outline of a composition of many."""
+"""Privacy losses of one step on a grid, and a short summary of a composition of many steps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from functools import cached_property
 import numpy as np
 
 _NEAR, _GROWTH = 64, 1.02
-"""Grid points around 0 that stand alone in an outline, and by how much groups grow beyond."""
+"""Grid points around 0 that are single groups in an outline, and the growth factor of the groups beyond."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Losses:
-    """`probabilities[i]` is that of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss."""
+    """A discrete privacy-loss distribution on a grid.
+
+    `probabilities[i]` is the probability of the loss `interval * (lowest + i)`, `infinite` that of an infinite loss.
+    """
 
     lowest: int
     interval: float
@@ -39,7 +42,7 @@ class Losses:
         return self.lowest + len(self.probabilities) - 1
 
     def tilted(self, theta: float) -> tuple[np.ndarray, float]:
-        """Probabilities in proportion to exp(theta loss), and the logarithm of their sum before."""
+        """Probabilities multiplied by exp(theta loss) and normalised, and the logarithm of the normaliser."""
         exponents = theta * self.values
         exponents += self.logs
         most = float(exponents.max())
@@ -58,7 +61,7 @@ class Losses:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outline:
-    """Groups of neighbouring losses, narrow near 0: enough to choose a tilt and a window by, proof of nothing."""
+    """Groups of neighbouring losses, narrow near 0: precise enough to choose a tilt and a window, not a bound."""
 
     counts: np.ndarray
     starts: np.ndarray
@@ -68,38 +71,39 @@ class Outline:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Losses, int]]) -> Outline:
-        """Of a composition: its losses and how often they occur."""
+        """The outline of a composition, from its losses and their multiplicities."""
         groups = [_grouped(losses) for losses, _ in parts]
         starts = np.cumsum([0, *(len(logs) for logs, _, _ in groups)])[:-1]
-        logs, means, variances = (np.concatenate(one) for one in zip(*groups, strict=True))
+        logs, means, variances = (np.concatenate(columns) for columns in zip(*groups, strict=True))
         counts = np.array([float(count) for _, count in parts])
         return cls(counts=counts, starts=starts, logs=logs, means=means, variances=variances)
 
     def cumulants(self, theta: float) -> tuple[float, float, float]:
-        """The log-moment at theta with its first two derivatives, of the whole composition."""
+        """The log-moment of the whole composition at theta, with its first two derivatives."""
         exponents = self.logs + theta * self.means + np.minimum(theta**2 * self.variances / 2, 50.0)
         sizes = np.diff(np.append(self.starts, len(exponents)))
         most = np.maximum.reduceat(exponents, self.starts)
         weights = np.exp(exponents - np.repeat(most, sizes))
         total = np.add.reduceat(weights, self.starts)
         mean = np.add.reduceat(weights * self.means, self.starts) / total
-        away = (self.means - np.repeat(mean, sizes)) ** 2 + self.variances
-        spread = np.add.reduceat(weights * away, self.starts) / total
+        squares = (self.means - np.repeat(mean, sizes)) ** 2 + self.variances
+        variance = np.add.reduceat(weights * squares, self.starts) / total
         log = most + np.log(total)
-        return float(self.counts @ log), float(self.counts @ mean), float(self.counts @ spread)
+        return float(self.counts @ log), float(self.counts @ mean), float(self.counts @ variance)
 
 
 def _grouped(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The log-probability, mean and variance of the losses in each group of grid points."""
     far = max(abs(losses.lowest), abs(losses.highest), _NEAR) + 1
     growing = _NEAR * _GROWTH ** np.arange(math.ceil(math.log(far / _NEAR) / math.log(_GROWTH)) + 1)
     ahead = np.unique(np.concatenate([np.arange(_NEAR), growing.astype(np.int64)]))
     edges = np.concatenate([-ahead[:0:-1], ahead]) - losses.lowest
     edges = np.unique(np.concatenate([[0], edges[(edges > 0) & (edges < len(losses.probabilities))]]))
     masses = np.add.reduceat(losses.probabilities, edges)
-    some = masses > 0
-    divisor = np.where(some, masses, 1.0)
+    positive = masses > 0
+    divisor = np.where(positive, masses, 1.0)
     means = np.add.reduceat(losses.probabilities * losses.values, edges) / divisor
     sizes = np.diff(np.append(edges, len(losses.probabilities)))
-    away = (losses.values - np.repeat(means, sizes)) ** 2
-    variances = np.add.reduceat(losses.probabilities * away, edges) / divisor
-    return np.log(masses[some]), means[some], variances[some]
+    squares = (losses.values - np.repeat(means, sizes)) ** 2
+    variances = np.add.reduceat(losses.probabilities * squares, edges) / divisor
+    return np.log(masses[positive]), means[positive], variances[positive]

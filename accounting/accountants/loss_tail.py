@@ -1,4 +1,4 @@
-"""The tail of a composition of privacy losses, as one tilted transform knows it (`tilted_transform.py`)."""
+"""The tail of a composition of privacy losses, as computed by one tilted transform (`tilted_transform.py`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tail:
-    """The composition seen through one tilt: the tail above each grid point from `first` on, and what is not known.
+    """The tail of a composition above each grid point from `first`, at one tilt, with bounds on its errors.
 
-    With c the loss at `centre`: `mass` sums P exp(-theta (loss - c)) above a point, `weighted` the same times
-    exp(-(loss - c)). Both are to be multiplied by exp(`scale`). Of delta(e), `rounding` exp(-theta (e - c) + scale) is
-    not known, and `slack` of the mass; `beyond` is added.
+    With c the loss at `centre`: `mass` sums P exp(-theta (loss - c)) above a point, and `weighted` sums the same times
+    exp(-(loss - c)). Both must be multiplied by exp(`scale`). The error of delta(e) is at most `rounding` exp(-theta (e
+    - c) + scale) plus the fraction `slack` of the mass; `beyond` is added for losses outside the window.
     """
 
     theta: float
@@ -31,12 +31,12 @@ class Tail:
 
     @cached_property
     def lowest(self) -> float:
-        """The smallest epsilon that is answered."""
+        """The smallest epsilon that this tail covers."""
         return self.interval * self.first
 
     @cached_property
     def highest(self) -> float:
-        """The largest epsilon that is answered."""
+        """The largest epsilon that this tail covers."""
         return self.interval * (self.first + len(self.mass) - 1)
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
@@ -45,26 +45,26 @@ class Tail:
         return self._delta(epsilons - self.interval * self.centre, at)
 
     def epsilon(self, delta: float) -> float:
-        """Where delta is reached between `lowest` and `highest`, rounded up."""
+        """The epsilon between `lowest` and `highest` at which the bound reaches delta, rounded up."""
         points = self._points
-        short = np.flatnonzero(self._delta(points, np.arange(len(points))) > delta)
-        if len(short) == 0:
+        too_small = np.flatnonzero(self._delta(points, np.arange(len(points))) > delta)
+        if len(too_small) == 0:
             return self.lowest
-        at = int(short[-1])
-        spread = math.exp(self.scale)
-        unknown = spread * self.rounding * math.exp(-self.theta * float(points[at]))
-        above = float(self.mass[at]) * (1 + self.slack) * spread + unknown + self.beyond - delta
-        weighted = float(self.weighted[at]) * spread
+        at = int(too_small[-1])
+        scale = math.exp(self.scale)
+        error = scale * self.rounding * math.exp(-self.theta * float(points[at]))
+        above = float(self.mass[at]) * (1 + self.slack) * scale + error + self.beyond - delta
+        weighted = float(self.weighted[at]) * scale
         step = float(points[at]) + self.interval
         if above <= 0 or weighted <= 0:
             return self.interval * self.centre + (step if above > 0 else float(points[at]))
         return self.interval * self.centre + min(step, max(float(points[at]), math.log(above / weighted)))
 
-    def doubt(self, epsilon: float) -> float:
-        """How much of the delta at `epsilon`, from `lowest` to `highest`, may be rounding."""
+    def rounding_at(self, epsilon: float) -> float:
+        """The part of the delta at `epsilon`, from `lowest` to `highest`, that may be rounding."""
         at = min(max(math.floor(epsilon / self.interval) - self.first, 0), len(self.mass) - 1)
-        unknown = self.rounding * math.exp(-self.theta * (epsilon - self.interval * self.centre))
-        return math.exp(self.scale) * (unknown + self.slack * float(self.mass[at]))
+        error = self.rounding * math.exp(-self.theta * (epsilon - self.interval * self.centre))
+        return math.exp(self.scale) * (error + self.slack * float(self.mass[at]))
 
     @cached_property
     def _points(self) -> np.ndarray:

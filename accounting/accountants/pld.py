@@ -1,9 +1,9 @@
 """Privacy-loss distributions: the tightest accountant for compositions.
 
 *Source*: Koskela, Jaelkoe, Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), whose
-discretisation is pessimistic at every epsilon; `accounting/accountants/tilted_transform.py` composes. What sampling and
-selection make of a distribution is `accounting/accountants/privacy_profiles.py`; a profile becomes a distribution again
-where more is composed with it.
+discretisation is pessimistic at every epsilon. `accounting/accountants/tilted_transform.py` composes distributions, and
+`accounting/accountants/privacy_profiles.py` treats sampling and selection. A profile is turned into a distribution
+again if it is composed with other mechanisms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsweep.accounting.accountants.approximate_dp import priced_apart
+from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.accountants.loss_grid import Losses
 from dpsweep.accounting.accountants.privacy_loss import (
@@ -57,34 +57,34 @@ from dpsweep.accounting.events.types import (
 from dpsweep.accounting.guarantee import Adjacency
 
 FAR = 5000.0
-"""An epsilon beyond which a profile is taken to have only what is lost at any."""
+"""The delta of a profile at this epsilon counts as its probability of an infinite loss."""
 
 SMALLEST_NOISE = 0.02
 WIDTH = 16.0
 LARGEST_WINDOW = 2_000_000
-"""Standard deviations of a composition's losses that a transform covers, and its grid points."""
+"""The number of standard deviations of a composition's losses that a transform covers, and of its grid points."""
 
 LARGEST_GRID = 4_000_000
-"""Points of one distribution. A coarser grid is still pessimistic; what would not fit even so is refused."""
+"""Points of one distribution. A coarser grid is still pessimistic; an event that needs even more memory is refused."""
 
 KINDS_OF_STEP = 64
-"""Distinct noise multipliers of one composition that get a distribution of their own; more are rounded down."""
+"""The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
 
 FEW_KINDS, COARSER = 16, 4
-"""Where there are more kinds than a few, grid steps are so much wider: .03 % more epsilon in a third of the time."""
+"""For more than `FEW_KINDS` kinds, the grid is coarser by this factor: .03 % more epsilon in a third of the time."""
 
 ROUGH_DELTA = 1e-6
 ROUGH_KINDS = 10
-"""Where, and of how many kinds of step at most, the Moments Accountant is asked how far losses reach."""
+"""The delta, and the largest number of kinds of step, at which RDP estimates the range of the losses."""
 
 ROUGH_REACH = 4.8
 """Standard deviations between the mean of normal losses and their epsilon at that delta."""
 
-REMEMBERED = 8
-"""Distributions that are kept for the next question; each may take some 100 MB."""
+CACHE_SIZE = 8
+"""The number of cached distributions; each may take about 100 MB."""
 
 TAIL = 1e-34
-"""Delta at which profiles that become distributions are cut off; what lies beyond counts as a loss of infinity."""
+"""Delta at which profiles that become distributions are cut off; the rest counts as an infinite loss."""
 
 _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
 
@@ -93,8 +93,8 @@ _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
 class Pld:
     """Accountant by discretised privacy-loss distributions.
 
-    *Guarantee*: an upper bound, floating point included, at every delta from 1e-30 on; refused below that.
-    `interval` is the widest grid step of the privacy loss (nats); leaves with little sampling get a finer one.
+    *Guarantee*: an upper bound, including floating-point errors, at every delta >= 1e-30; smaller ones are refused.
+    `interval` is the widest grid step of the privacy loss (nats); leaves with a small sample rate get a finer step.
     """
 
     interval: float = 1e-4
@@ -105,41 +105,42 @@ class Pld:
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         return "PLD"
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """Epsilon of the convolved distributions; 0 if nothing ran, infinity if something ran without noise."""
+        """Epsilon of the convolved distributions; 0 without an access, infinity for an access without noise."""
         check_delta(delta)
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        apart = priced_apart(event, delta, lambda inner, share: self.epsilon(inner, share, adjacency))
-        return apart if apart is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
+        separate = approximate_dp_epsilon(event, delta, lambda inner, share: self.epsilon(inner, share, adjacency))
+        return separate if separate is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """Of Gaussian steps, what their discretisation proves of the true losses; 0 of any other event.
+        """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
 
-        A grid moves a loss X of one step to a neighbour Y = X + D on the grid, with E[exp(-D) | X] = 1 and D within an
-        interval of length h, so E[D] <= h^2 / 8 (Hoeffding's lemma), and n steps move by more than t = n h^2 / 8 +
-        h sqrt(n ln(1 / b) / 2) with probability at most b (Hoeffding's inequality), whatever the losses are. Hence
-        delta_Y(e) <= delta_X(e - t) + b, and the epsilon of X at delta is at least that of Y at delta + b, less t; b is
-        a hundredth of delta, and twice as much is left for the rounding in Y. Steps that were rounded down have no
-        lower bound; infinity says that no finite upper bound exists, and nothing of what is lost at least.
+        The grid moves a loss X of one step to a grid point Y = X + D, with E[exp(-D) | X] = 1 and D in an interval of
+        length h. So E[D] <= h^2 / 8 (Hoeffding's lemma), and for all losses n steps move by more than t = n h^2 / 8 +
+        h sqrt(n ln(1 / b) / 2) with probability at most b (Hoeffding's inequality). Hence delta_Y(e) <= delta_X(e - t)
+        + b, and the epsilon of X at delta is at least the epsilon of Y at delta + b, minus t. Here b is a hundredth of
+        delta, with twice as much for the rounding in Y. There is no lower bound if noise multipliers were rounded down,
+        nor if epsilon is infinite, because that only means that no finite upper bound exists.
         """
         steps, others = gaussian_part(event, adjacency)
-        if others or len(coarser(steps, KINDS_OF_STEP)) < len(steps) or any(not one.noise_multiplier for one in steps):
+        rounded = len(coarser(steps, KINDS_OF_STEP)) < len(steps)
+        if others or rounded or any(not step.noise_multiplier for step in steps):
             return 0.0
         epsilon = self.epsilon(event, min(1.05 * delta, 0.999), adjacency)
         if not math.isfinite(epsilon) or not steps:
             return 0.0
-        moves = sum(step.count if step.sample_rate < 1 else 1 for step in steps)
+        count = sum(step.count if step.sample_rate < 1 else 1 for step in steps)
         exact = all(step.sample_rate == 1 for step in steps)
         interval = 0.0 if exact else self._grid_step(coarser(steps, KINDS_OF_STEP), (), ())
-        moved = moves * interval**2 / 8 + interval * math.sqrt(moves / 2 * math.log(100 / delta))
-        return max(0.0, epsilon - moved - 1e-9)
+        shift = count * interval**2 / 8 + interval * math.sqrt(count / 2 * math.log(100 / delta))
+        return max(0.0, epsilon - shift - 1e-9)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
-        """The privacy profile of an event, one leaf's as it is, a composition's by convolution."""
+        """The privacy profile of an event: in closed form for a single leaf, by convolution for a composition."""
         steps, others = gaussian_part(event, Adjacency(adjacency))
         unknown = [leaf for leaf, _ in others if type(leaf) not in (*_PROFILES, TruncatedSubsampledGaussianDpEvent)]
         if unknown:
@@ -164,15 +165,15 @@ class Pld:
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
-        if any(_least(one) >= 1 for one, _ in profiles):
+        if any(_infinite(profile) >= 1 for profile, _ in profiles):
             return Everything()
-        tops = [invert(one, _least(one) * (1 + 1e-9) + TAIL / count) for one, count in profiles]
+        tops = [invert(profile, _infinite(profile) * (1 + 1e-9) + TAIL / count) for profile, count in profiles]
         interval = self._grid_step((*steps, *_untruncated(others)), tops, _batches(others))
         parts = [_steps_together(step, interval, adjacency) for step in steps]
         parts += [
             _Part.of(interval, both, both, count)
-            for (one, count), top in zip(profiles, tops, strict=True)
-            for both in (Direction(curve=one.delta, reach=top),)
+            for (profile, count), top in zip(profiles, tops, strict=True)
+            for both in (Direction(curve=profile.delta, reach=top),)
         ]
         parts += [
             _truncated_step(leaf, count, interval, adjacency)
@@ -184,9 +185,9 @@ class Pld:
     def _grid_step(
         self, steps: tuple[GaussianSteps, ...], tops: Sequence[float], batches: Sequence[GaussianSteps]
     ) -> float:
-        """Fine enough for little sampling, coarse enough for memory; any step is pessimistic.
+        """A grid step that is fine enough for small sample rates and coarse enough for memory; any step is pessimistic.
 
-        `tops` are the largest losses of what is no Gaussian step, `batches` of fixed size among them.
+        `tops` are the largest losses of leaves other than Gaussian steps; `batches` are the fixed-size steps in them.
         """
         span, wide = max(tops, default=0.0), 0.0
         if steps:
@@ -224,7 +225,7 @@ class Pld:
         return _ByMoments(moments, selected_poisson(curve, np.array(moments.orders), leaf.tries, inner.delta))
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
-        return Worst(inner=tuple(self.profile(one, adjacency) for one in leaf.events))
+        return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
 
     def _sampled(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> Profile:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
@@ -253,7 +254,7 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Part:
-    """Equal mechanisms: the losses of one in each direction, and how many there are."""
+    """Equal mechanisms: the losses of one of them in each direction, and their number."""
 
     ahead: Losses
     behind: Losses
@@ -261,7 +262,7 @@ class _Part:
 
     @classmethod
     def of(cls, interval: float, ahead: Direction, behind: Direction, count: int) -> _Part:
-        """The losses through both hockey-stick curves on a grid."""
+        """The losses from both hockey-stick curves on a grid."""
         forth = _on_grid(ahead, interval)
         if behind is ahead:
             both = _losses(interval, forth, forth)
@@ -272,7 +273,7 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class _Discrete:
-    """The profile of a composition: the larger of both directions, of which a symmetric one has one."""
+    """The profile of a composition: the larger delta of both directions; a symmetric pair has only one."""
 
     directions: tuple[ComposedLosses, ...]
 
@@ -284,17 +285,17 @@ class _Discrete:
         return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        return np.asarray(np.max([one.delta(epsilons) for one in self.directions], axis=0))
+        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        return max(one.epsilon(delta) for one in self.directions)
+        return max(direction.epsilon(delta) for direction in self.directions)
 
 
 @dataclass(frozen=True, eq=False)
 class _ByMoments:
-    """The profile that a Renyi curve implies, of a search whose own theorem needs one."""
+    """The profile that follows from a Renyi curve, for a search whose theorem bounds Renyi divergences."""
 
     accountant: Rdp
     curve: np.ndarray
@@ -306,24 +307,24 @@ class _ByMoments:
         return self.accountant.convert(self.curve, delta)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _steps_profile(steps: tuple[GaussianSteps, ...], interval: float, adjacency: Adjacency) -> _Discrete:
-    """The profile of a composition of Gaussian steps, kept, since rules ask for the same run again and again."""
+    """The profile of a composition of Gaussian steps; cached, because rules price the same run many times."""
     return _Discrete.of([_steps_together(step, interval, adjacency) for step in steps])
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _steps_together(step: GaussianSteps, interval: float, adjacency: Adjacency) -> _Part:
-    """All these steps; unsampled Gaussians collapse exactly into one with less noise."""
+    """All these steps; unsampled Gaussian steps are exactly one step with less noise."""
     rate, noise = step.sample_rate, step.noise_multiplier
     if rate == 1:
         return _Part.of(interval, *directions(1.0, noise / math.sqrt(step.count), adjacency), 1)
     return _Part.of(interval, *directions(rate, noise, adjacency), step.count)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _search(inner: Profile, tries: NegativeBinomial) -> Selected:
-    """Kept, since hard stops ask for the same search at many deltas."""
+    """The profile of a search; cached, because hard stops price the same search at many deltas."""
     return Selected(inner=inner, tries=tries)
 
 
@@ -355,7 +356,7 @@ def _truncated_step(
 
 
 def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
-    """What truncated steps would be without truncation."""
+    """The truncated steps as plain Poisson-sampled steps."""
     return [
         GaussianSteps(sample_rate=leaf.sampling_probability, noise_multiplier=leaf.noise_multiplier, count=count)
         for leaf, count in leaves
@@ -364,16 +365,16 @@ def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
 
 
 def _batches(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
-    """Steps on batches of a fixed size, as steps of that sample rate."""
+    """Steps on batches of a fixed size, as steps with the sample rate size / records."""
     batches = [(as_fixed_size_step(leaf), count) for leaf, count in leaves]
     return [
         GaussianSteps(sample_rate=size / records, noise_multiplier=noise, count=count)
-        for (size, records, noise), count in ((found, count) for found, count in batches if found is not None)
+        for (size, records, noise), count in ((step, count) for step, count in batches if step is not None)
     ]
 
 
-def _least(profile: Profile) -> float:
-    """What a profile leaves beyond any loss."""
+def _infinite(profile: Profile) -> float:
+    """The probability of an infinite loss in a profile."""
     return float(profile.delta(np.array([FAR]))[0])
 
 

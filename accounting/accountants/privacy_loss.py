@@ -1,11 +1,10 @@
-"""The privacy losses of one Gaussian step in closed form, and what is read off losses on a grid.
+"""Hockey-stick curves of one Gaussian step in closed form, and their discretisation to losses on a grid.
 
-A step's two directions are told apart: `removed` compares a data set that holds the record with one that does not,
-`added` the other way round, and `replaced` is its own opposite. Each is a hockey-stick divergence at any real epsilon.
+A step has two directions: `removed` compares a data set with the record to one without it, `added` is the opposite,
+and `replaced` is symmetric. Each is a hockey-stick divergence at any real epsilon.
 
 *Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
-the dominating pairs of Poisson sampling where a record is added or removed; docs/accounting.md proves the pair for a
-replaced one.
+the dominating pairs of Poisson sampling under add or remove one; docs/accounting.md proves the pair for replace one.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.guarantee import Adjacency
 
 REACH = 13.0
-"""Standard deviations of noise within which losses are kept apart; the 1e-38 beyond counts as a loss of infinity."""
+"""Standard deviations of noise that the loss grid covers; the probability 1e-38 beyond counts as an infinite loss."""
 
 SMALLEST_EXPONENT = 600.0
-"""Weights of exp(-600) and less are read as that: no probability becomes so small that dividing by it overflows."""
+"""Weights below exp(-600) are replaced by exp(-600), so that no division by a probability overflows."""
 
 
 ROUNDING = 1e-9
-"""Relative, what tail probabilities of binomial distributions may be off by."""
+"""The largest relative error of tail probabilities of binomial distributions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Direction:
-    """One step compared with itself on a neighbouring data set: its hockey-stick curve at any real epsilons.
+    """One direction of a step's dominating pair: its hockey-stick curve at any real epsilons.
 
-    `reach` is the largest loss within reach of the noise.
+    `reach` is the largest loss within `REACH` standard deviations of the noise.
     """
 
     curve: Callable[[np.ndarray], np.ndarray]
@@ -43,7 +42,7 @@ class Direction:
 
 
 def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
-    """A Gaussian step on a Poisson sample: its dominating pair, and that of the exchanged data sets."""
+    """Both directions of the dominating pair of a Gaussian step on a Poisson sample."""
     if rate == 1:
         mu = (2 if adjacency is Adjacency.REPLACE_ONE else 1) / noise
         both = Direction(curve=GaussianProfile(mu=mu).delta, reach=reach_gaussian(mu))
@@ -60,10 +59,10 @@ def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Directi
 def truncated_directions(
     rate: float, noise: float, adjacency: Adjacency, *, records: int, largest_batch: int
 ) -> tuple[Direction, Direction]:
-    """A Poisson sample of which a random part of `largest_batch` records stays where it is larger.
+    """Both directions for a Poisson sample that is truncated to `largest_batch` random records if it is larger.
 
-    Whether it was larger is given away; if so, another record may give way to the one that differs, which then moves
-    the sum twice as far.
+    The bound assumes that the adversary knows whether the sample was truncated. If it was, the differing record may
+    displace another record, which moves the sum twice as far.
 
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
     """
@@ -75,62 +74,64 @@ def truncated_directions(
     cut, _ = directions(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
     most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
 
-    def mixed(one: Direction) -> Direction:
-        return Direction(curve=lambda at: rest * one.curve(at) + most * cut.curve(at), reach=max(one.reach, cut.reach))
+    def mixture(direction: Direction) -> Direction:
+        return Direction(
+            curve=lambda at: rest * direction.curve(at) + most * cut.curve(at), reach=max(direction.reach, cut.reach)
+        )
 
-    return mixed(whole[0]), mixed(whole[1])
+    return mixture(whole[0]), mixture(whole[1])
 
 
 def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    """The sampled step on data that hold the record, against the step on data that do not."""
-    one = GaussianProfile(mu=1 / noise)
+    """The sampled step on data with the record, against the step on data without it."""
+    gaussian = GaussianProfile(mu=1 / noise)
     least = math.log1p(-rate)
     above = np.maximum(epsilons, np.nextafter(least, 0))
     inner = _log_odds(above, least) - math.log(rate)
-    return np.where(epsilons > least, rate * one.delta(inner), -np.expm1(epsilons))
+    return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(epsilons))
 
 
 def added(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    """The step on data that do not hold the record, against the sampled step on data that do."""
-    one = GaussianProfile(mu=1 / noise)
+    """The step on data without the record, against the sampled step on data with it."""
+    gaussian = GaussianProfile(mu=1 / noise)
     most = -math.log1p(-rate)
     below = np.minimum(epsilons, np.nextafter(most, 0))
-    left = -np.expm1(below - most)
-    return np.where(epsilons < most, left * one.delta(below + math.log(rate) - np.log(left)), 0.0)
+    weight = -np.expm1(below - most)
+    return np.where(epsilons < most, weight * gaussian.delta(below + math.log(rate) - np.log(weight)), 0.0)
 
 
 def replaced(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
-    """The sampled step on data that hold one record, against data that hold its opposite in its place.
+    """The sampled step on data with one record, against data with the opposite record instead.
 
-    The loss is epsilon at the output x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2)) sinh(epsilon
-    / 2))).
+    The loss equals epsilon at the output x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2))
+    sinh(epsilon / 2))).
     """
     size = np.abs(epsilons) / 2
     with np.errstate(divide="ignore"):
         logs = 1 / (2 * noise**2) + math.log1p(-rate) - math.log(rate) + size + np.log(-np.expm1(-2 * size) / 2)
     far = np.where(logs > 300, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 300))))
     x = -(noise**2) * np.copysign(size + far, epsilons)
-    upper, lower = (_log_mixture(rate, x / noise, (x + move) / noise) for move in (1, -1))
+    upper, lower = (_log_mixture(rate, x / noise, (x + shift) / noise) for shift in (1, -1))
     return np.asarray(np.exp(upper) * -np.expm1(np.minimum(0.0, epsilons + lower - upper)))
 
 
 def reach_gaussian(mu: float) -> float:
-    """The largest loss of an unsampled step of sensitivity over noise `mu` within reach of the noise."""
+    """The largest loss, within `REACH` standard deviations, of an unsampled step with sensitivity over noise `mu`."""
     return mu**2 / 2 + REACH * mu
 
 
 def reach_removed(rate: float, noise: float) -> float:
-    """The largest loss of `removed` within reach of the noise."""
+    """The largest loss of `removed` within `REACH` standard deviations."""
     return float(np.logaddexp(math.log1p(-rate), math.log(rate) + reach_gaussian(1 / noise)))
 
 
 def reach_added(rate: float, noise: float) -> float:
-    """The largest loss of `added` within reach of the noise."""
+    """The largest loss of `added` within `REACH` standard deviations."""
     return -float(np.logaddexp(math.log1p(-rate), math.log(rate) - reach_gaussian(1 / noise)))
 
 
 def reach_replaced(rate: float, noise: float) -> float:
-    """The largest loss of `replaced` within reach of the noise."""
+    """The largest loss of `replaced` within `REACH` standard deviations."""
     opposite = float(np.logaddexp(math.log1p(-rate), math.log(rate) - reach_gaussian(1 / noise) - noise**-2))
     return reach_removed(rate, noise) - opposite
 
@@ -140,30 +141,33 @@ def _log_odds(epsilons: np.ndarray, least: float) -> np.ndarray:
     return np.asarray(epsilons + np.log(-np.expm1(least - epsilons)))
 
 
-def _log_mixture(rate: float, without: np.ndarray, held: np.ndarray) -> np.ndarray:
-    logs = np.logaddexp(math.log1p(-rate) + special.log_ndtr(without), math.log(rate) + special.log_ndtr(held))
+def _log_mixture(rate: float, absent: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """ln of the mixture of two normal tail probabilities, `present` with weight `rate`."""
+    logs = np.logaddexp(math.log1p(-rate) + special.log_ndtr(absent), math.log(rate) + special.log_ndtr(present))
     return np.asarray(logs)
 
 
 def connected(ahead: np.ndarray, behind: np.ndarray, interval: float) -> np.ndarray:
     """Probabilities of losses on a grid, from -(len(behind) - 1) to len(ahead) - 1 times `interval`.
 
-    `ahead` holds a hockey-stick curve at epsilon 0, interval, 2 interval ..., `behind` that of the exchanged data sets;
-    an infinite loss has the probability `ahead[-1]`. Below 0 the first is 1 - exp(epsilon) + exp(epsilon) times the
-    second at -epsilon: taken from there, small probabilities keep their digits.
+    `ahead` is a hockey-stick curve at epsilon 0, interval, 2 interval ..., and `behind` is that of the opposite
+    direction. An infinite loss has the probability `ahead[-1]`. Below 0 the first curve is 1 - exp(epsilon) +
+    exp(epsilon) times the second at -epsilon; computed this way, small probabilities keep their digits.
 
-    *Guarantee*: the grid's own curve passes through these values and is above the true one between them, as that is
-    convex in exp(epsilon). Where `ahead` is an upper bound that is not convex, the grid's curve is above it.
+    *Guarantee*: the grid's own curve passes through these values and is above the true curve between them, because that
+    is convex in exp(epsilon). If `ahead` is an upper bound that is not convex, the grid's curve is above it.
     *Source*: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), Algorithm 1.
     """
     step = math.expm1(interval)
     middle = 1 + (ahead[1] + behind[1] - (2 + step) * ahead[0]) / step
-    below = np.exp(-np.minimum(interval * np.arange(1, len(behind)), SMALLEST_EXPONENT)) * _bends(behind, interval)
-    return np.asarray(np.maximum(0.0, np.concatenate([below[::-1], [middle], _bends(ahead, interval)])))
+    below = np.exp(-np.minimum(interval * np.arange(1, len(behind)), SMALLEST_EXPONENT)) * _slope_changes(
+        behind, interval
+    )
+    return np.asarray(np.maximum(0.0, np.concatenate([below[::-1], [middle], _slope_changes(ahead, interval)])))
 
 
-def _bends(deltas: np.ndarray, interval: float) -> np.ndarray:
-    """By how much a curve bends at each grid point but the first: the probability there."""
+def _slope_changes(deltas: np.ndarray, interval: float) -> np.ndarray:
+    """The change of slope of a curve at each grid point after the first, which is the probability there."""
     falls = -np.diff(np.minimum.accumulate(deltas))
     inner = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)
     return np.append(inner, falls[-1] / -math.expm1(-interval))

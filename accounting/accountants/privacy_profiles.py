@@ -1,6 +1,6 @@
-"""Privacy profiles: delta as a function of epsilon, and what sampling and selection make of one.
+"""Privacy profiles: delta as a function of epsilon, with their changes under sampling and selection.
 
-A profile here bounds the hockey-stick divergence in both directions at every epsilon >= 0, so it stands for a symmetric
+A profile here bounds the hockey-stick divergence in both directions at every epsilon >= 0, like that of a symmetric
 pair of neighbours; below 0 it continues by delta(-e) = 1 - exp(-e) + exp(-e) delta(e).
 """
 
@@ -18,7 +18,7 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 
 SMALLEST_DELTA = 1e-30
-"""Below this the tails that grids cut off are no longer small against delta."""
+"""Below this delta, the tails that grids cut off are no longer negligible."""
 
 _GRID = 400
 _LEAST = 1e-300
@@ -29,11 +29,11 @@ class Profile(Protocol):
     """*Guarantee*: the mechanism is (epsilon, delta(epsilon))-private at every epsilon >= 0 at once."""
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """Upper bounds on delta at each epsilon >= 0, shape [n]; they do not rise."""
+        """Upper bounds on delta at each epsilon >= 0, shape [n]; non-increasing."""
         ...
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 that this profile certifies at `delta`, rounded up."""
+        """The smallest epsilon >= 0 that this profile certifies at `delta`, rounded up."""
         ...
 
 
@@ -52,7 +52,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Everything:
-    """An access that protects nobody."""
+    """An access without any protection."""
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """1 everywhere."""
@@ -65,7 +65,7 @@ class Everything:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProfile:
-    """A Gaussian mechanism whose sensitivity over noise is `mu`: exact.
+    """The exact profile of a Gaussian mechanism with sensitivity over noise `mu`.
 
     *Source*: Balle and Wang 2018 (Improving the Gaussian Mechanism), Theorem 8.
     """
@@ -73,22 +73,22 @@ class GaussianProfile:
     mu: float
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """Exact."""
+        """The exact delta."""
         near = special.log_ndtr(self.mu / 2 - epsilons / self.mu)
         far = special.log_ndtr(-self.mu / 2 - epsilons / self.mu)
         return np.asarray(np.exp(near) * -np.expm1(np.minimum(0, epsilons + far - near)))
 
     def epsilon(self, delta: float) -> float:
-        """By bisection."""
+        """The epsilon at `delta`, by bisection."""
         return invert(self, delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """A mechanism of which only one (epsilon, delta) claim is known; `at` is that epsilon, `beyond` that delta.
+    """A mechanism with one known (epsilon, delta) claim: epsilon is `at`, delta is `beyond`.
 
-    *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: it is at worst randomised
-    response that gives everything away with probability `beyond`.
+    *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: the worst case is randomised
+    response that reveals everything with probability `beyond`.
     """
 
     at: float
@@ -105,13 +105,13 @@ class Claimed:
         """Exact for that randomised response."""
         if delta < self.beyond or self.at == math.inf:
             return math.inf
-        left = (delta - self.beyond) / (1 - self.beyond) * (1 + math.exp(-self.at))
-        return max(0.0, self.at + math.log1p(-left)) if left < 1 else 0.0
+        remaining = (delta - self.beyond) / (1 - self.beyond) * (1 + math.exp(-self.at))
+        return max(0.0, self.at + math.log1p(-remaining)) if remaining < 1 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """A mechanism that each record joins with probability `rate`, by Poisson sampling or without replacement.
+    """A mechanism on a sample that contains each record with probability `rate`, Poisson or without replacement.
 
     *Source*: Balle, Barthe, Gaboardi 2018 (Privacy Amplification by Subsampling), Theorems 8 and 9: tight for one step.
     """
@@ -120,13 +120,13 @@ class Sampled:
     rate: float
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """rate * delta(e) at epsilon ln(1 + rate * (exp(e) - 1))."""
+        """The inner delta(e) times `rate`, at epsilon ln(1 + rate * (exp(e) - 1))."""
         small = np.minimum(epsilons, 500.0)
         inner = np.where(epsilons < 500.0, np.log1p(np.expm1(small) / self.rate), epsilons - math.log(self.rate))
         return np.asarray(self.rate * self.inner.delta(inner))
 
     def epsilon(self, delta: float) -> float:
-        """From the inner epsilon at delta / rate."""
+        """The amplified epsilon, from the inner epsilon at delta / rate."""
         if delta >= self.rate:
             return 0.0
         inner = self.inner.epsilon(delta / self.rate)
@@ -135,17 +135,17 @@ class Sampled:
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:
-    """The pointwise largest of several profiles."""
+    """The pointwise maximum of several profiles."""
 
     inner: tuple[Profile, ...]
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """The largest delta at each epsilon."""
-        return np.asarray(np.max([one.delta(epsilons) for one in self.inner], axis=0))
+        return np.asarray(np.max([profile.delta(epsilons) for profile in self.inner], axis=0))
 
     def epsilon(self, delta: float) -> float:
         """The largest epsilon."""
-        return max(one.epsilon(delta) for one in self.inner)
+        return max(profile.epsilon(delta) for profile in self.inner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,13 +160,13 @@ class Selected:
     tries: NegativeBinomial
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The bound at the best e2, which is the same for every epsilon."""
+        """The bound at the best e2, which does not depend on epsilon."""
         inner = np.asarray(epsilons) - self._penalty
         inside = self.tries.mean * self.inner.delta(np.maximum(inner, 0.0))
         return np.where(inner < 0, 1.0, np.minimum(1.0, inside))
 
     def epsilon(self, delta: float) -> float:
-        """The run's epsilon at delta / m, and the penalty."""
+        """The run's epsilon at delta / m, plus the penalty."""
         share = delta / self.tries.mean
         if share < SMALLEST_DELTA:
             raise UnsupportedEvent(
@@ -177,7 +177,7 @@ class Selected:
 
     @cached_property
     def _penalty(self) -> float:
-        """(1 + eta) ln(exp(e2) + (1 - gamma) / gamma delta_Q(e2)) at the best e2 of a grid and between its points."""
+        """(1 + eta) ln(exp(e2) + (1 - gamma) / gamma delta_Q(e2)) at the best e2, by a grid and a local search."""
         if self.tries.gamma == 1:
             return 0.0
         odds = (1 - self.tries.gamma) / self.tries.gamma
@@ -190,12 +190,12 @@ class Selected:
         values = penalty(grid)
         best = int(values.argmin())
         around = (float(grid[max(0, best - 1)]), float(grid[min(_GRID - 1, best + 1)]))
-        found = optimize.minimize_scalar(lambda at: float(penalty(np.array([at]))[0]), bounds=around, method="bounded")
-        return (1 + self.tries.eta) * min(float(values[best]), float(found.fun))
+        result = optimize.minimize_scalar(lambda at: float(penalty(np.array([at]))[0]), bounds=around, method="bounded")
+        return (1 + self.tries.eta) * min(float(values[best]), float(result.fun))
 
 
 def invert(profile: Profile, delta: float) -> float:
-    """The least epsilon at which a profile is at most `delta`, rounded up by at most 1e-12 of itself; else infinity."""
+    """The smallest epsilon with profile delta <= `delta`, rounded up by at most a relative 1e-12; else infinity."""
     if float(profile.delta(np.zeros(1))[0]) <= delta:
         return 0.0
     low, high = 0.0, 1.0

@@ -1,7 +1,7 @@
-"""Numerical composition of privacy random variables: the second opinion, by the only door to prv-accountant.
+"""The PRV accountant: numerical composition of privacy random variables. The only module that imports prv-accountant.
 
 *Source*: Gopi, Lee, Wutschitz 2021 (Numerical Composition of Differential Privacy), Theorem 5.5. The library returns
-lower bound, estimate and upper bound; only the upper bound leaves this file as a claim, the lower one as a cross-check.
+lower bound, estimate and upper bound. This module uses the upper bound as a claim and the lower bound as a cross-check.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_down
 
 SMALLEST_DELTA = 1e-10
-"""Below this the library meets its own floating-point limit."""
+"""Below this delta, the library is limited by its own floating-point precision."""
 
 LARGEST_GRID = 24_000_000
-"""Mesh points of all privacy random variables together; beyond it memory grows past 2 GB."""
+"""The largest total number of mesh points of all privacy random variables, about 2 GB of memory."""
 
 KINDS_OF_STEP = 10
-"""Distinct noise multipliers that get a variable of their own; more are rounded down, and no lower bound is known."""
+"""The largest number of distinct noise multipliers; more are rounded down, and there is no lower bound then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prv:
     """Accountant by privacy random variables for Gaussian and Poisson-sampled Gaussian steps, add or remove one.
 
-    *Guarantee*: an upper bound, at most twice `relative_error` of epsilon (and `delta / 1000`) above the truth.
+    *Guarantee*: an upper bound, above the true epsilon by at most twice the `relative_error` (and `delta / 1000`).
     """
 
     relative_error: float = 0.005
@@ -43,11 +43,11 @@ class Prv:
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         return "PRV"
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """The library's upper bound; 0 if nothing ran, infinity if something ran without noise."""
+        """The library's upper bound; 0 without an access, infinity for an access without noise."""
         return self._interval(event, delta, adjacency)[1]
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
-from dpsweep.accounting.accountants.approximate_dp import priced_apart
+from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten, repeat
@@ -33,10 +33,10 @@ from dpsweep.accounting.events.types import (
 from dpsweep.accounting.guarantee import Adjacency
 
 RATIO = 1.015
-"""Of neighbouring orders less 1: the nearest one misses the best bound by less than 3e-5 of it."""
+"""The ratio of consecutive values of order - 1: the best order on the grid loses less than a relative 3e-5."""
 
 FAR_RATIO = 2 ** (1 / 4)
-"""The same beyond 1024, where only an epsilon below about .03 is decided: less than 1 % of it is missed."""
+"""The same ratio above 1024, where orders matter only for an epsilon below about .03; the loss is below 1 %."""
 
 ORDERS: tuple[float, ...] = tuple(
     sorted(
@@ -47,14 +47,14 @@ ORDERS: tuple[float, ...] = tuple(
 )
 
 KINDS_OF_STEP = 200
-"""Distinct noise multipliers of one composition that are priced one by one; more are rounded down to so many."""
+"""The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
 
 KINDS_OF_BATCH = 8
-"""The same for batches of a fixed size, whose curves take longer."""
+"""The same for batches of a fixed size; their curves take longer to compute."""
 
 
 class Conversion(StrEnum):
-    """How a Renyi curve becomes (epsilon, delta): the improved bound, or the older one that papers quote."""
+    """The conversion of a Renyi curve to (epsilon, delta): the improved bound, or the older one that papers quote."""
 
     BBGHS = "bbghs"
     MIRONOV = "mironov"
@@ -62,7 +62,7 @@ class Conversion(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rdp:
-    """Renyi accountant over fixed orders. *Guarantee*: an upper bound at every delta, also at 1e-20."""
+    """Renyi accountant over fixed orders. *Guarantee*: an upper bound at every delta, including 1e-20."""
 
     conversion: Conversion = Conversion.BBGHS
     orders: tuple[float, ...] = ORDERS
@@ -75,20 +75,20 @@ class Rdp:
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         return "RDP"
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """The smallest conversion over all orders; 0 if nothing ran, infinity if something ran without noise."""
+        """The smallest conversion over all orders; 0 without an access, infinity for an access without noise."""
         check_delta(delta)
-        apart = priced_apart(event, delta, lambda inner, share: self.epsilon(inner, share, adjacency))
-        if apart is not None:
-            return apart
-        event, spent = _pure_claims(event)
-        return self.convert(self.curve(event, adjacency), delta - spent) if spent < delta else math.inf
+        separate = approximate_dp_epsilon(event, delta, lambda inner, share: self.epsilon(inner, share, adjacency))
+        if separate is not None:
+            return separate
+        event, used = _pure_claims(event)
+        return self.convert(self.curve(event, adjacency), delta - used) if used < delta else math.inf
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-        """Renyi curves bound from above only."""
+        """0: Renyi curves give upper bounds only."""
         return 0.0
 
     def curve(self, event: DpEvent, adjacency: Adjacency) -> renyi.Curve:
@@ -104,11 +104,11 @@ class Rdp:
         return total
 
     def delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
-        """The least delta over all orders at which the event is (epsilon, delta)-private."""
+        """The smallest delta over all orders at which the event is (epsilon, delta)-private."""
         return float(self.deltas(self.curve(event, adjacency), np.array([epsilon]))[0])
 
     def deltas(self, curve: renyi.Curve, epsilons: np.ndarray) -> np.ndarray:
-        """The least delta over all orders at each epsilon, shape [n], for a curve at `orders`."""
+        """The smallest delta over all orders at each epsilon, shape [n], for a curve at `orders`."""
         if not curve.any():
             return np.zeros(len(epsilons))
         orders = np.array(self.orders)
@@ -118,19 +118,19 @@ class Rdp:
         return np.asarray(np.exp(np.minimum(0.0, logs.min(axis=1))))
 
     def deciding(self, event: DpEvent, delta: float, adjacency: Adjacency) -> int:
-        """Which of `orders` the epsilon at this delta comes from: at one order divergences of runs add up."""
+        """The index in `orders` of the order that gives epsilon at this delta; divergences of runs add at one order."""
         check_delta(delta)
         return int(np.nanargmin(self._converted(self.curve(event, adjacency), delta)))
 
     def convert(self, curve: renyi.Curve, delta: float) -> float:
-        """The least epsilon over all orders at `delta`, for a curve at `orders`; infinity where none is known."""
+        """The smallest epsilon over all orders at `delta`, for a curve at `orders`; infinity if none is known."""
         if not curve.any():
             return 0.0
         least = float(self._converted(curve, delta).min())
         return max(0.0, least) if not math.isnan(least) else math.inf
 
     def _converted(self, curve: renyi.Curve, delta: float) -> renyi.Curve:
-        """The epsilon by each order alone, shape [len(orders)]."""
+        """The epsilon from each order, shape [len(orders)]."""
         orders = np.array(self.orders)
         converted = curve - math.log(delta) / (orders - 1)
         if self.conversion is Conversion.BBGHS:
@@ -155,7 +155,7 @@ class Rdp:
         return renyi.pure(noisy_max_epsilon(leaf, adjacency), np.array(self.orders))
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> renyi.Curve:
-        return np.asarray(np.max([self.curve(one, adjacency) for one in leaf.events], axis=0))
+        return np.asarray(np.max([self.curve(event, adjacency) for event in leaf.events], axis=0))
 
     def _sampled(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
@@ -197,7 +197,7 @@ _CURVES: Mapping[type[DpEvent], Callable[[Rdp, Any, Adjacency], renyi.Curve]] = 
 def noisy_max_epsilon(leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> float:
     """Epsilon of report-noisy-max with Gumbel noise, for any number of counts.
 
-    Adding or removing a record moves all counts one way, by at most 1; replacing one may move them both ways.
+    Adding or removing a record moves all counts in one direction, by at most 1; replacing one may move counts in both.
     *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
     """
     if leaf.noise_scale == 0:
@@ -206,17 +206,17 @@ def noisy_max_epsilon(leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> float:
 
 
 def _pure_claims(event: DpEvent) -> tuple[DpEvent, float]:
-    """The event with its (epsilon, delta) claims made pure, and their deltas' sum.
+    """The event with its (epsilon, delta) claims replaced by pure epsilon claims, and the sum of their deltas.
 
-    *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: such a claim is randomised
-    response that gives everything away with probability delta.
+    *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: the worst case of a claim is
+    randomised response that reveals everything with probability delta.
     """
-    spent, kept, leaves = 0.0, [], flatten(event)
+    used, parts, leaves = 0.0, [], flatten(event)
     if not any(isinstance(leaf, BlackBoxDpEvent) for leaf, _ in leaves):
         return event, 0.0
     for leaf, count in leaves:
         if isinstance(leaf, BlackBoxDpEvent):
-            spent += count * leaf.delta
+            used += count * leaf.delta
             leaf = black_box(epsilon=leaf.epsilon, delta=0.0, adjacency=leaf.adjacency)
-        kept.append(repeat(leaf, count))
-    return compose(kept), spent
+        parts.append(repeat(leaf, count))
+    return compose(parts), used

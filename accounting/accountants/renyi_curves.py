@@ -1,11 +1,11 @@
-"""Renyi divergences of single mechanisms, order by order, and what selection and sampling make of a curve.
+"""Renyi curves of single mechanisms, order by order, with their changes under selection and sampling.
 
 *Source*: Mironov, Talwar, Zhang 2019 (Renyi Differential Privacy of the Sampled Gaussian Mechanism), Theorem 4 and
 section 3.3, for the sampled Gaussian; Zhu and Wang 2019 (Poisson Subsampled Renyi Differential Privacy), Theorem 5, for
 any sampled mechanism; Papernot and Steinke 2022, Theorems 2 and 6, for selection.
 
-Fractional orders are our own because orders below 2 decide the price of large grids, and there the coefficients of the
-paper's series alternate in sign: dp-accounting drops the signs, a valid bound that is 3 % loose on a grid of 35 runs.
+We compute fractional orders ourselves. Orders below 2 determine the price of large grids, and there the coefficients of
+the paper's series alternate in sign. dp-accounting drops the signs: a valid bound, but 3 % loose on a grid of 35 runs.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from scipy import special
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 
 SMALLEST_NOISE = 1e-2
-"""Below this the series loses its digits; the answer is infinity, which is an upper bound."""
+"""Below this noise the series loses its precision; the result is infinity, which is an upper bound."""
 
 SMALLEST_INTEGRATED = 0.1
-"""Below this the integral would need too many nodes: fractional orders take the chord between integers."""
+"""Below this noise the integral would need too many nodes: fractional orders use the chord between integers."""
 
 LARGEST_SUMMED = 1024
-"""Orders above are integrated or, where only sums over all orders below are known, infinite."""
+"""Larger orders are integrated; they are infinite for mechanisms that are known only by sums over smaller orders."""
 
 LARGEST_FIXED_SIZE = 65_536
 STEEPEST = 4000.0
-"""Orders above this times the squared noise are infinite: they decide no epsilon below 2000."""
+"""Orders above this times the squared noise are infinite: they matter only for an epsilon above 2000."""
 
 REACH = 9.0
-"""Standard deviations to either side that an integral covers; beyond lies less than 1e-17 of it."""
+"""Standard deviations that an integral covers on each side; less than 1e-17 of it lies outside."""
 
 GROUPS = 8
-"""Of neighbouring orders, each integrated over the nodes that its largest one needs."""
+"""The number of groups of neighbouring orders; a group is integrated over the nodes that its largest order needs."""
 
 ROUNDING = 1e-14
-"""Added to every log-moment, relative to what was added up, so that floating point never rounds a bound down."""
+"""Added to every log-moment, relative to the summands, so that floating point never rounds a bound down."""
 
 CENTRAL_MOMENTS = 64
 CENTRAL_DIGITS = 400
 LARGEST_CENTRAL_NOISE = 1e5
-"""More noise is read as this much: so many digits carry central moments of about noise^-64, and no smaller ones."""
+"""Larger noise is replaced by this: the digits suffice for central moments of about noise^-64, not for smaller ones."""
 
 Curve = np.ndarray
 """Divergences in nats, one for each order of an accountant."""
 
 
 def pure(epsilon: float, orders: np.ndarray) -> Curve:
-    """The curve of randomised response, which no epsilon-private mechanism exceeds."""
+    """The curve of randomised response, the largest of all epsilon-private mechanisms."""
     if not math.isfinite(epsilon):
         return np.full(len(orders), np.inf)
     yes, no = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
@@ -62,20 +62,20 @@ def pure(epsilon: float, orders: np.ndarray) -> Curve:
 
 
 def sampled(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:
-    """Any mechanism on records that take part independently at `rate`.
+    """The curve of any mechanism on a Poisson sample with sample rate `rate`.
 
-    `curve_at` gives the mechanism's own curve at other orders.
+    `curve_at` computes the mechanism's own curve at other orders.
     """
     if rate == 1:
         return curve_at(orders)
     near = orders <= LARGEST_SUMMED
     integers = np.arange(2, int(np.ceil(orders[near].max())) + 1)
     inner = (integers - 1) * curve_at(integers.astype(float))
-    return _only(near, _between_integers(orders[near], lambda order: _sampled_moment(rate, order, inner)))
+    return _infinite_elsewhere(near, _between_integers(orders[near], lambda order: _sampled_moment(rate, order, inner)))
 
 
-def _only(near: np.ndarray, curve: Curve) -> Curve:
-    """A curve that is known at some orders; at others it is infinite."""
+def _infinite_elsewhere(near: np.ndarray, curve: Curve) -> Curve:
+    """The curve at all orders: `curve` at the orders under the mask `near`, infinity at others."""
     whole = np.full(len(near), np.inf)
     whole[near] = curve
     return whole
@@ -97,9 +97,9 @@ def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
 
 
 def selected(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
-    """The best of K runs, K truncated negative binomial: each order a takes the best b for its second term.
+    """The best of K runs, K truncated negative binomial: each order a uses the best order b for the second term.
 
-    b = 1 is allowed and costs ln(1 / gamma), whatever the finite divergence there.
+    b = 1 is allowed and costs ln(1 / gamma), for every finite divergence there.
     """
     if tries.gamma == 1:
         return curve
@@ -113,10 +113,10 @@ def selected_poisson(
 ) -> Curve:
     """The best of K runs, K Poisson; `delta_of` is the run's own privacy profile.
 
-    To the theorem's moment comes exp(-mean), the share of the outcome that no run was made: it matters at small means.
+    The code adds exp(-mean) to the theorem's moment, for the outcome without any run; this matters at small means.
     """
-    tried = (orders - 1) * (curve + tries.mean * delta_of(np.log1p(1 / (orders - 1)))) + math.log(tries.mean)
-    return np.asarray(np.logaddexp(tried, -tries.mean) / (orders - 1))
+    moments = (orders - 1) * (curve + tries.mean * delta_of(np.log1p(1 / (orders - 1)))) + math.log(tries.mean)
+    return np.asarray(np.logaddexp(moments, -tries.mean) / (orders - 1))
 
 
 def without_replacement(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
@@ -131,11 +131,11 @@ def without_replacement(rate: float, noise_multiplier: float, orders: tuple[floa
         return np.array(orders) / (2 * noise_multiplier**2)
     noise, at = min(noise_multiplier, LARGEST_CENTRAL_NOISE), np.array(orders)
     near = at <= max(LARGEST_SUMMED, min(LARGEST_FIXED_SIZE, STEEPEST * noise**2))
-    return _only(near, _between_integers(at[near], lambda order: _fixed_size_moment(rate, noise, order)))
+    return _infinite_elsewhere(near, _between_integers(at[near], lambda order: _fixed_size_moment(rate, noise, order)))
 
 
 def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Curve:
-    """A curve from its log-moments at integers: between them the chord is above, since log-moments are convex."""
+    """A curve from its log-moments at integers; the chord between them is above, because log-moments are convex."""
     below, above = np.floor(orders).astype(int), np.ceil(orders).astype(int)
     at = {order: moment(order) if order > 1 else 0.0 for order in {*below.tolist(), *above.tolist()}}
     low, high = np.array([at[order] for order in below]), np.array([at[order] for order in above])
@@ -144,7 +144,7 @@ def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Cur
 
 
 def _fixed_size_moment(rate: float, noise: float, order: int) -> float:
-    """The log-moment at an integer order; each term takes the smaller of two bounds on E|p/q - 1|^j."""
+    """The log-moment at an integer order; each term uses the smaller of two bounds on E|p/q - 1|^j."""
     j = np.arange(2, order + 1)
     loose = math.log(2) + (j - 1) * j / (2 * noise**2)
     central = _central_moments(noise)
@@ -158,7 +158,7 @@ def _fixed_size_moment(rate: float, noise: float, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def _central_moments(noise: float) -> tuple[float, ...]:
-    """ln E_q[(p/q - 1)^j] of a Gaussian mechanism for even j, elsewhere 0: alternating sums, hence the many digits."""
+    """ln E_q[(p/q - 1)^j] of a Gaussian mechanism for even j, 0 for odd j; alternating sums need many digits."""
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = CENTRAL_DIGITS, MAX_EMAX, MIN_EMIN
         exact = [(Decimal(i * (i - 1)) / (2 * Decimal(noise) ** 2)).exp() for i in range(CENTRAL_MOMENTS + 1)]
@@ -172,7 +172,7 @@ def _central_moments(noise: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def sampled_gaussian_curve(sample_rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
-    """Renyi divergences of one Poisson-sampled Gaussian step, kept, since grids ask for the same steps again and again.
+    """Renyi divergences of one Poisson-sampled Gaussian step; cached, because grids price the same steps many times.
 
     >>> sampled_gaussian_curve(1.0, 2.0, (8.0, 32.0)).tolist()
     [1.0, 4.0]
@@ -192,24 +192,29 @@ def _sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> C
     if noise < SMALLEST_INTEGRATED:
         integers = tuple(float(order) for order in range(2, math.ceil(at[near].max()) + 1))
         moments = _binomial_moments(rate, noise, integers)
-        return _only(near, _between_integers(at[near], lambda order: float(moments[order - 2])))
+        return _infinite_elsewhere(near, _between_integers(at[near], lambda order: float(moments[order - 2])))
     moments = np.full(len(at), np.inf)
     whole = near & (at == np.floor(at))
     if whole.any():
         moments[whole] = _binomial_moments(rate, noise, tuple(at[whole]))
-    for some in (near & ~whole, ~near & (at <= STEEPEST * noise**2)):
-        groups = np.array_split(at[some], GROUPS)
-        moments[some] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups])
+    for mask in (near & ~whole, ~near & (at <= STEEPEST * noise**2)):
+        groups = np.array_split(at[mask], GROUPS)
+        moments[mask] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups])
     return np.asarray(moments / (at - 1))
 
 
 def _binomial_moments(rate: float, noise: float, orders: tuple[float, ...]) -> np.ndarray:
-    """Log-moments at integer orders, the sums of all orders side by side.
+    """Log-moments at integer orders, with the sums of all orders in one array.
 
     *Source*: Mironov, Talwar, Zhang 2019, section 3.3, equation for integer orders.
     """
     terms = _binomial_terms(orders)
-    logs = terms.log_binomial + terms.drawn * math.log(rate) + terms.left * math.log1p(-rate) + terms.pairs / noise**2
+    logs = (
+        terms.log_binomial
+        + terms.successes * math.log(rate)
+        + terms.failures * math.log1p(-rate)
+        + terms.pairs / noise**2
+    )
     largest = np.maximum.reduceat(logs, terms.starts)
     sums = np.add.reduceat(np.exp(logs - np.repeat(largest, terms.sizes)), terms.starts)
     return _rounded_up(largest + np.log(sums), rate, np.array(orders))
@@ -217,12 +222,12 @@ def _binomial_moments(rate: float, noise: float, orders: tuple[float, ...]) -> n
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Terms:
-    """Of the binomial sums of several orders, end to end, what depends on the orders only."""
+    """The parts of the binomial sums of several orders, concatenated, that depend only on the orders."""
 
     starts: np.ndarray
     sizes: np.ndarray
-    drawn: np.ndarray
-    left: np.ndarray
+    successes: np.ndarray
+    failures: np.ndarray
     pairs: np.ndarray
     log_binomial: np.ndarray
 
@@ -230,15 +235,15 @@ class _Terms:
 @lru_cache(maxsize=8)
 def _binomial_terms(orders: tuple[float, ...]) -> _Terms:
     sizes = np.array(orders).astype(int) + 1
-    drawn = np.concatenate([np.arange(size, dtype=float) for size in sizes])
+    successes = np.concatenate([np.arange(size, dtype=float) for size in sizes])
     order = np.repeat(np.array(orders), sizes)
     return _Terms(
         starts=np.cumsum(sizes) - sizes,
         sizes=sizes,
-        drawn=drawn,
-        left=order - drawn,
-        pairs=drawn * (drawn - 1) / 2,
-        log_binomial=_log_binomial(order, drawn),
+        successes=successes,
+        failures=order - successes,
+        pairs=successes * (successes - 1) / 2,
+        log_binomial=_log_binomial(order, successes),
     )
 
 
@@ -246,26 +251,26 @@ def _integrated_moments(rate: float, noise: float, orders: np.ndarray) -> np.nda
     """Log-moments at any orders: the integral of the likelihood ratio to each order, by the trapezoidal rule.
 
     *Guarantee*: relative error below 1e-15 before rounding. The integrand is analytic up to a distance d = pi noise^2
-    from the real line, where it is at most exp(d^2 / (2 noise^2)) times as large. So with nodes h apart the rule errs
-    by 2 exp(d^2 / (2 noise^2) - 2 pi d / h) at most, for any such d, and the best one makes the exponent -36. Left of
-    0 and right of the order the integrand falls at least as fast as the Gaussian.
+    from the real line, where it is at most exp(d^2 / (2 noise^2)) times as large. So with nodes at distance h the error
+    of the rule is at most 2 exp(d^2 / (2 noise^2) - 2 pi d / h) for each d of this kind; the best d gives the exponent
+    -36. Left of 0 and right of the order the integrand falls at least as fast as the Gaussian.
     *Source*: Trefethen and Weideman 2014 (The Exponentially Convergent Trapezoidal Rule), Theorem 5.1.
     """
     if len(orders) == 0:
         return np.zeros(0)
-    apart = 0.74 * noise if noise > 2.7 else 1 / (1.83 / noise**2 + 0.25)
-    nodes = np.arange(-REACH * noise, orders.max() + REACH * noise + apart, apart)
+    spacing = 0.74 * noise if noise > 2.7 else 1 / (1.83 / noise**2 + 0.25)
+    nodes = np.arange(-REACH * noise, orders.max() + REACH * noise + spacing, spacing)
     losses = np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * nodes - 1) / (2 * noise**2))
-    weights = -(nodes**2) / (2 * noise**2) + math.log(apart / (noise * math.sqrt(2 * math.pi)))
+    weights = -(nodes**2) / (2 * noise**2) + math.log(spacing / (noise * math.sqrt(2 * math.pi)))
     logs = np.multiply.outer(orders, losses) + weights
     largest = logs.max(axis=1)
     return _rounded_up(largest + np.log(np.exp(logs - largest[:, None]).sum(axis=1)), rate, orders)
 
 
 def _rounded_up(moments: np.ndarray, rate: float, orders: np.ndarray) -> np.ndarray:
-    """Log-moments and more than the rounding of the numbers that were added up."""
-    largest_added = np.abs(moments) + orders * max(-math.log(rate), -math.log1p(-rate))
-    return np.asarray(np.maximum(0.0, moments) + ROUNDING * (1 + largest_added))
+    """Log-moments plus an upper bound on the rounding error of their summands."""
+    largest_summand = np.abs(moments) + orders * max(-math.log(rate), -math.log1p(-rate))
+    return np.asarray(np.maximum(0.0, moments) + ROUNDING * (1 + largest_summand))
 
 
 def _log_binomial(order: float | np.ndarray, i: np.ndarray) -> np.ndarray:

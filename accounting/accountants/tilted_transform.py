@@ -1,28 +1,29 @@
 """Compositions of privacy losses on a grid, by a Fourier transform of exponentially tilted distributions.
 
-A Fourier transform rounds every probability by some 1e-16 of the largest one, so a plain one knows nothing of the tail
-that a small delta asks for. Here each step's losses are weighted by exp(theta loss) before the transform, with theta
-at the saddle point of the delta or epsilon that is asked for: the tail becomes the bulk, and the rounding is a small
-part of delta instead of a constant. With K the sum of the steps' log-moments at theta and P the tilted composition,
+A Fourier transform rounds every probability by about 1e-16 of the largest one, so a plain transform cannot resolve the
+tail that determines a small delta. Here each step's losses are weighted by exp(theta loss) before the transform, with
+theta at the saddle point of the requested delta or epsilon. The tail becomes the bulk, and the rounding error is a
+small part of delta instead of a constant. With K the sum of the steps' log-moments at theta and P the tilted
+composition,
 
     delta(e) = infinite + exp(K - theta e) sum over x = loss - e > 0 of (1 - exp(-x)) exp(-theta x) P(loss).
 
-*Guarantee*: every answer is an upper bound for the distributions that were given, floating point included. The terms
-that are added to the computed delta:
+*Guarantee*: every result is an upper bound for the input distributions, including floating-point errors. These terms
+are added to the computed delta:
 
-* Losses beyond the transform's window: exp(K(t) - t top), Chernoff's bound at one t > theta. What wraps around into
-  the window only adds to P.
-* The transform. A sum of N terms that a Cooley-Tukey algorithm takes through log2 N levels of complex products and
-  sums has each term off by at most about 7 log2 N units of rounding (Higham 2002, Accuracy and Stability of Numerical
-  Algorithms, Theorem 24.2, whose weights are correct to one unit); counted are 16. So each of the one-step transform's
-  values y is off by `e`, at most that times the sum of the tilted probabilities, which is 1, plus what tilting rounded.
-  Taken to the power n it is off by at most A^n ((1 + 2 e)^n - 1) with A = max(|y|, 1/2). By Parseval's equation the
-  root of the sum of squares of these errors bounds the error of P in the Euclidean norm, the inverse transform adds
-  16 log2 N units of the norm of P, and Cauchy-Schwarz makes of it an error of delta.
-* The probabilities of one step: `ONE_STEP` of each, for the digits that their closed form loses. Errors of a curve that
-  its second differences magnify cancel when they are summed by parts against exp(theta loss); what is left is some
-  units of rounding of the curve's falls, over the grid step. A grid step is a tenth of the losses' own scale or less,
-  so it is ten units where 900 are counted.
+* Losses beyond the transform's window: exp(K(t) - t top), Chernoff's bound at one t > theta. Mass that wraps around
+  into the window only increases P.
+* The transform. In a sum of N terms, computed by a Cooley-Tukey algorithm in log2 N levels of complex products and
+  sums, the error of each term is at most about 7 log2 N units of rounding (Higham 2002, Accuracy and Stability of
+  Numerical Algorithms, Theorem 24.2, with weights correct to one unit); the code counts 16. So the error `e` of each
+  value y of the one-step transform is at most that number times the sum of the tilted probabilities, which is 1, plus
+  the rounding of the tilt. The error of the power n is at most A^n ((1 + 2 e)^n - 1) with A = max(|y|, 1/2). By
+  Parseval's equation, the root of the sum of squares of these errors bounds the error of P in the Euclidean norm. The
+  inverse transform adds 16 log2 N units of the norm of P, and Cauchy-Schwarz turns the result into an error of delta.
+* The probabilities of one step: a relative error `ONE_STEP` each, for the digits that their closed form loses. Second
+  differences magnify errors of a curve, but these cancel when summed by parts against exp(theta loss). The remainder is
+  a few units of rounding of the curve's decrements, divided by the grid step. A grid step is at most a tenth of the
+  losses' scale, so the remainder is ten units; the code counts 900.
 * Running sums: one unit of rounding for each addition.
 """
 
@@ -42,17 +43,17 @@ from dpsweep.accounting.notation import delta_down
 
 UNIT = 2.0**-53
 LEVEL = 16 * UNIT
-"""Rounding of one level of a transform, relative."""
+"""The relative rounding error of one level of a transform."""
 
 ONE_STEP = 1e-13
-ENOUGH, LOST = 1e-4, 2e-2
-"""The part of a delta that rounding may be, and the largest where no better answer exists; more is refused."""
+TOLERANCE, LARGEST_TOLERANCE = 1e-4, 2e-2
+"""The part of a delta that may be rounding: the goal, and the largest value that is accepted; more is refused."""
 
 FLOOR = 1e-40
-"""A delta below this is not told from it."""
+"""The smallest delta that is computed; smaller ones are reported as bounded by it."""
 
 OUTSIDE = 32.0
-"""Minus the logarithm of the tilted mass that may lie to either side of a window."""
+"""Minus the logarithm of the tilted mass that may lie on each side of a window."""
 
 NEGLIGIBLE = 80.0
 """Minus the logarithm of a transform's values that count as 0."""
@@ -61,23 +62,23 @@ LARGEST_WINDOW = 12_000_000
 SMALLEST_WINDOW = 256
 LARGEST_EXPONENT = 300.0
 LARGEST_SUPPORT = 1000.0
-"""The largest loss that is ever an answer: nothing lies beyond it, but a composition's is absurd."""
+"""The largest possible loss is returned as epsilon only up to this value."""
 
-REMEMBERED = 3
-"""Tilts of one composition that are kept for the next delta."""
+CACHE_SIZE = 3
+"""The number of tilts of one composition that are cached for the next delta."""
 
 _RATIO = 1.1
 _ATTEMPTS, _BISECTIONS = 30, 6
 
 _MORE = 2
-"""Tilts that are tried after one whose answer is not precise enough."""
+"""The number of further tilts after one with an imprecise result."""
 
 STRIDE = 2.0
-"""Standard deviations between the end of one tilt and the middle of the next."""
+"""Standard deviations between the end of one tilt's range and the middle of the next."""
 
 
 class ComposedLosses:
-    """The privacy profile of independent losses in one direction: `parts` are losses and how often they occur."""
+    """The privacy profile of independent losses in one direction: `parts` are losses with their multiplicities."""
 
     def __init__(self, parts: Sequence[tuple[Losses, int]]) -> None:
         self._parts = sorted(parts, key=lambda part: -part[1])
@@ -88,61 +89,65 @@ class ComposedLosses:
         self._lowest = sum(count * losses.lowest for losses, count in parts)
         self._outline = Outline.of(self._parts)
         self._steepest = 1 / self._interval
-        self._ladder: list[Tail | None] = []
-        self._known: dict[float, float] = {}
+        self._sequence: list[Tail | None] = []
+        self._epsilons: dict[float, float] = {}
         self._recent: dict[float, Tail | None] = {}
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 that is certified at `delta`; infinity where infinite losses alone exceed it.
+        """The smallest epsilon >= 0 that is certified at `delta`; infinity if infinite losses alone exceed it.
 
-        Raises UnsupportedEvent where rounding would be more than a hundredth of delta.
+        Raises UnsupportedEvent if rounding would be more than `LARGEST_TOLERANCE` of delta.
         """
-        if delta not in self._known:
-            self._known[delta] = self._epsilon(delta)
-        return self._known[delta]
+        if delta not in self._epsilons:
+            self._epsilons[delta] = self._epsilon(delta)
+        return self._epsilons[delta]
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that reaches so far."""
-        asked = np.asarray(epsilons, dtype=float)
-        deltas = np.full(asked.shape, self._infinite)
-        ahead = asked < self._interval * self._highest
-        reached, least = -math.inf, 1.0
+        """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon."""
+        points = np.asarray(epsilons, dtype=float)
+        deltas = np.full(points.shape, self._infinite)
+        finite = points < self._interval * self._highest
+        end, least = -math.inf, 1.0
         for step in range(_ATTEMPTS):
-            if not (ahead & (asked > reached)).any() or least < FLOOR + self._infinite:
+            if not (finite & (points > end)).any() or least < FLOOR + self._infinite:
                 break
-            tilt = self._rung(step)
+            tilt = self._tilt_at(step)
             if tilt is None:
                 break
-            here = ahead & (asked > reached) & (asked <= tilt.highest)
-            inside = here & (asked >= tilt.lowest)
+            here = finite & (points > end) & (points <= tilt.highest)
+            inside = here & (points >= tilt.lowest)
             deltas[here] = least
-            deltas[inside] = np.minimum(least, tilt.delta(asked[inside]))
-            reached = tilt.highest
-            least = min(least, float(tilt.delta(np.array([reached]))[0]))
-        deltas[ahead & (asked > reached)] = least
+            deltas[inside] = np.minimum(least, tilt.delta(points[inside]))
+            end = tilt.highest
+            least = min(least, float(tilt.delta(np.array([end]))[0]))
+        deltas[finite & (points > end)] = least
         return np.asarray(np.minimum(1.0, deltas))
 
-    def _rung(self, step: int) -> Tail | None:
-        """Tilts from none on; each goes on before the last one ends, where one can be found that does. Then None."""
-        while len(self._ladder) <= step:
-            last = self._ladder[-1] if self._ladder else None
-            self._ladder.append(self._next(last) if last is not None else self._tilt(0.0, ENOUGH))
-        return self._ladder[step]
+    def _tilt_at(self, step: int) -> Tail | None:
+        """The tilt at this place of the sequence, which begins at theta 0; neighbouring ranges overlap if possible.
+
+        None after the end of the sequence.
+        """
+        while len(self._sequence) <= step:
+            last = self._sequence[-1] if self._sequence else None
+            self._sequence.append(self._next(last) if last is not None else self._tilt(0.0, TOLERANCE))
+        return self._sequence[step]
 
     def _next(self, last: Tail) -> Tail | None:
-        spread = math.sqrt(self._outline.cumulants(last.theta)[2])
-        start = self._theta_of_epsilon(last.highest + STRIDE * spread)
-        apart = None
-        for tolerance in (ENOUGH, LOST):
+        """The next tilt of the sequence; None if no tilt reaches further than the last."""
+        deviation = math.sqrt(self._outline.cumulants(last.theta)[2])
+        start = self._theta_of_epsilon(last.highest + STRIDE * deviation)
+        detached = None
+        for tolerance in (TOLERANCE, LARGEST_TOLERANCE):
             theta = start
             for _ in range(_BISECTIONS):
                 tilt = self._tilt(theta, tolerance)
                 if tilt is not None and tilt.lowest <= last.highest < tilt.highest:
                     return tilt
-                apart = tilt or apart
+                detached = tilt or detached
                 back = tilt is None or tilt.lowest > last.highest
                 theta = (theta + last.theta) / 2 if back else 1.2 * theta
-        return apart if apart is not None and apart.highest > last.highest else None
+        return detached if detached is not None and detached.highest > last.highest else None
 
     def _epsilon(self, delta: float) -> float:
         if self._infinite > delta:
@@ -152,22 +157,22 @@ class ComposedLosses:
         certified = self._interval * self._highest
         certified = certified if certified < LARGEST_SUPPORT else math.inf
         thetas = (best, *self._others(best))
-        left = len(thetas)
+        attempts = len(thetas)
         for theta in thetas:
-            if certified <= 0 or left == 0:
+            if certified <= 0 or attempts == 0:
                 break
-            left -= 1
-            tilt = self._kept(theta)
+            attempts -= 1
+            tilt = self._cached(theta)
             if tilt is None:
                 continue
             ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
             if ends[0] <= delta:
                 certified = min(certified, max(0.0, tilt.lowest))
             elif ends[1] <= delta:
-                answer = max(0.0, tilt.epsilon(delta))
-                certified = min(certified, answer)
-                left = min(left, _MORE)
-                if tilt.doubt(answer) <= ENOUGH * delta:
+                epsilon = max(0.0, tilt.epsilon(delta))
+                certified = min(certified, epsilon)
+                attempts = min(attempts, _MORE)
+                if tilt.rounding_at(epsilon) <= TOLERANCE * delta:
                     break
         if certified < math.inf:
             return certified
@@ -176,23 +181,23 @@ class ComposedLosses:
         )
 
     def _others(self, theta: float) -> Iterator[float]:
-        """Where the tilt that an outline proposes does not reach a delta: neighbours first, then less and more."""
+        """Other tilts, for a delta that the proposed tilt does not reach: near ones first, then smaller and larger."""
         start = max(theta, 1e-3)
         for factor in (0.9, 1.1, 0.75, 1.3, 0.6, 1.6, 0.45, 2.0, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 3.0, 6.0, 20.0):
             yield min(self._steepest, start * factor)
 
-    def _kept(self, theta: float) -> Tail | None:
-        """The tilt, of which the latest few are kept: neighbouring deltas have the same."""
+    def _cached(self, theta: float) -> Tail | None:
+        """The tilt; the last few are cached, because similar deltas need the same one."""
         if theta not in self._recent:
-            if len(self._recent) == REMEMBERED:
+            if len(self._recent) == CACHE_SIZE:
                 del self._recent[next(iter(self._recent))]
-            self._recent[theta] = self._tilt(theta, LOST)
+            self._recent[theta] = self._tilt(theta, LARGEST_TOLERANCE)
         return self._recent[theta]
 
     def _theta_of_delta(self, delta: float) -> float:
         def excess(theta: float) -> float:
-            log, mean, spread = self._outline.cumulants(theta)
-            peak = math.log1p(theta * math.sqrt(2 * math.pi * spread)) + math.log1p(theta)
+            log, mean, variance = self._outline.cumulants(theta)
+            peak = math.log1p(theta * math.sqrt(2 * math.pi * variance)) + math.log1p(theta)
             return log - theta * mean - peak - math.log(delta)
 
         return self._crossing(excess)
@@ -201,7 +206,7 @@ class ComposedLosses:
         return self._crossing(lambda theta: epsilon - self._outline.cumulants(theta)[1])
 
     def _crossing(self, excess: Callable[[float], float]) -> float:
-        """Where a falling function of theta passes 0, to a thousandth, between 0 and one over the grid step."""
+        """The zero of a decreasing function of theta, to a relative 1e-3, between 0 and one over the grid step."""
         if excess(0.0) <= 0:
             return 0.0
         low, high = 0.0, min(1.0, self._steepest)
@@ -215,28 +220,28 @@ class ComposedLosses:
         return high
 
     def _window(self, theta: float) -> tuple[int, int, float]:
-        """First and last grid point of the window, and the logarithm of the mass beyond the last before tilting."""
-        log, _, spread = self._outline.cumulants(theta)
-        unit = 1 / math.sqrt(max(spread, self._interval**2))
-        moves = unit * 2.0 ** np.arange(-4, 6)
-        ahead = [(self._outline.cumulants(theta + move)[0] - log + OUTSIDE) / move for move in moves]
-        behind = [(self._outline.cumulants(theta - move)[0] - log + OUTSIDE) / move for move in moves]
+        """First and last grid point of the window, and the logarithm of the untilted mass beyond the last."""
+        log, _, variance = self._outline.cumulants(theta)
+        unit = 1 / math.sqrt(max(variance, self._interval**2))
+        shifts = unit * 2.0 ** np.arange(-4, 6)
+        ahead = [(self._outline.cumulants(theta + shift)[0] - log + OUTSIDE) / shift for shift in shifts]
+        behind = [(self._outline.cumulants(theta - shift)[0] - log + OUTSIDE) / shift for shift in shifts]
         first = max(self._lowest, math.floor(-min(behind) / self._interval) - 8)
-        move = float(moves[int(np.argmin(ahead))])
+        shift = float(shifts[int(np.argmin(ahead))])
         last = math.ceil(min(ahead) / self._interval) + 8
         if last >= self._highest:
             return min(first, self._highest), self._highest, -math.inf
-        further = sum(count * losses.log_moment(theta + move) for losses, count in self._parts)
+        log_moment = sum(count * losses.log_moment(theta + shift) for losses, count in self._parts)
         last = max(last, first + SMALLEST_WINDOW)
-        return first, last, further - (theta + move) * self._interval * (last + 1)
+        return first, last, log_moment - (theta + shift) * self._interval * (last + 1)
 
     def _tilt(self, theta: float, tolerance: float) -> Tail | None:
-        """None where the window has too many points."""
+        """The tail at this theta, where rounding is below `tolerance`; None if the window has too many points."""
         first, last, beyond = self._window(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
             return None
-        masses, log, unknown = self._transformed(theta, size)
+        masses, log, error = self._transformed(theta, size)
         masses = np.maximum(np.roll(masses, -(first % size)), 0.0)[: last - first + 1]
         centre = first + int(np.argmax(np.cumsum(masses) >= masses.sum() / 2))
         ahead = self._interval * (np.arange(first, last + 1) - centre)
@@ -245,15 +250,17 @@ class ComposedLosses:
         weighted = _above(weights * np.exp(np.minimum(-ahead, LARGEST_EXPONENT)))
         grid = self._interval * np.arange(1, last - first + 2)
         weight = float(np.linalg.norm(-np.expm1(-grid) * np.exp(-theta * grid))) * math.exp(theta * self._interval)
-        rounding, slack = unknown * weight, 4 * (len(masses) + 64) * UNIT
+        rounding, slack = error * weight, 4 * (len(masses) + 64) * UNIT
         scale = log - theta * self._interval * centre
-        known = np.maximum(0.0, mass - np.exp(np.minimum(ahead, LARGEST_EXPONENT)) * weighted)
-        doubt = slack * mass + rounding * np.exp(np.minimum(-theta * ahead, LARGEST_EXPONENT))
+        deltas = np.maximum(0.0, mass - np.exp(np.minimum(ahead, LARGEST_EXPONENT)) * weighted)
+        errors = slack * mass + rounding * np.exp(np.minimum(-theta * ahead, LARGEST_EXPONENT))
         past = math.exp(min(0.0, beyond + self._steps * ONE_STEP)) if beyond > -math.inf else 0.0
-        doubt += math.exp(min(700.0, math.log(max(past, 1e-300)) - scale)) if past else 0.0
+        errors += math.exp(min(700.0, math.log(max(past, 1e-300)) - scale)) if past else 0.0
         outside = (theta + 1) * np.abs(ahead) > LARGEST_EXPONENT
-        good = (doubt <= tolerance * known) & ~outside
-        low, high = _stretch(good if good.any() else (doubt <= LOST * known) & ~outside, centre - first)
+        good = (errors <= tolerance * deltas) & ~outside
+        low, high = _interval_near(
+            good if good.any() else (errors <= LARGEST_TOLERANCE * deltas) & ~outside, centre - first
+        )
         return Tail(
             theta=theta,
             interval=self._interval,
@@ -277,8 +284,8 @@ class ComposedLosses:
             total += count * log
             tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
             values = fft.rfft(_folded(weights, losses.lowest, size))
-            each = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
-            relative += 2 * count * each
+            one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
+            relative += 2 * count * one_step
             if alive is not None:
                 values = values[alive]
             squares = np.maximum(values.real**2 + values.imag**2, 0.25)
@@ -290,19 +297,19 @@ class ComposedLosses:
             envelope = envelope * np.exp(count / 2 * np.log(squares))
         spectrum = np.zeros(size // 2 + 1, dtype=complex)
         spectrum[alive] = product
-        off = math.expm1(min(50.0, relative))
-        norm = off * math.sqrt(2 * float(envelope @ envelope)) + math.sqrt(size) * 2 * math.exp(-NEGLIGIBLE)
+        factor = math.expm1(min(50.0, relative))
+        norm = factor * math.sqrt(2 * float(envelope @ envelope)) + math.sqrt(size) * 2 * math.exp(-NEGLIGIBLE)
         masses = fft.irfft(spectrum, size)
-        unknown = norm / math.sqrt(size) + 2 * level * float(np.linalg.norm(masses))
-        return masses, total, unknown
+        error = norm / math.sqrt(size) + 2 * level * float(np.linalg.norm(masses))
+        return masses, total, error
 
 
-def _stretch(good: np.ndarray, centre: int) -> tuple[int, int]:
-    """First and last place of the stretch of good ones that is nearest to `centre`; `centre` alone if none is good."""
-    some = np.flatnonzero(good)
-    if len(some) == 0:
+def _interval_near(good: np.ndarray, centre: int) -> tuple[int, int]:
+    """First and last place of the interval of good points nearest to `centre`; `centre` alone if none is good."""
+    places = np.flatnonzero(good)
+    if len(places) == 0:
         return centre, centre
-    anchor = int(some[np.abs(some - centre).argmin()])
+    anchor = int(places[np.abs(places - centre).argmin()])
     bad = np.flatnonzero(~good)
     place = int(np.searchsorted(bad, anchor))
     low = int(bad[place - 1]) + 1 if place else 0
@@ -310,12 +317,12 @@ def _stretch(good: np.ndarray, centre: int) -> tuple[int, int]:
 
 
 def _above(weights: np.ndarray) -> np.ndarray:
-    """Sums over all later points, so that the last one has none."""
+    """Sums over all later points; 0 at the last point."""
     return np.asarray(np.append(np.cumsum(weights[:0:-1])[::-1], 0.0))
 
 
 def _folded(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
-    """Weights added up modulo `size`, the loss 0 at place 0."""
+    """Weights summed modulo `size`, with the loss 0 at place 0."""
     start = lowest % size
     padded = np.zeros(math.ceil((start + len(weights)) / size) * size)
     padded[start : start + len(weights)] = weights
@@ -323,7 +330,7 @@ def _folded(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
 
 
 def _power(values: np.ndarray, count: int) -> np.ndarray:
-    """By repeated squaring."""
+    """The power `count` of each value, by repeated squaring."""
     result = None
     while count:
         if count % 2:

@@ -1,1 +1,1 @@
-"""Events: what touches the data, as frozen values of the field's vocabulary."""
+"""Events: frozen values that describe the mechanisms on private data."""

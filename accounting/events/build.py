@@ -1,14 +1,14 @@
-"""What touched the data, as frozen values of the field's vocabulary (`dp_accounting.dp_event`).
+"""Construction of events: frozen values that describe the mechanisms on private data (`dp_accounting.dp_event`).
 
 An event is declared before anything runs; accountants price it; the run is compared with it afterwards. This is the
-only module that constructs the library's classes, so that one place decides what noise multipliers mean:
+only module that constructs the library's classes, so that one place defines noise multipliers:
 
 * `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the
-  clip norm, or 1 for normalisation), whatever the adjacency. Replacing a record moves the sum by up to twice the
-  bound; accountants, not events, know that.
+  clip norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
+  accountants, not events, take this into account.
 * Composition is flattened here, once: `flatten` turns nested repetition into (leaf, count) pairs with equal leaves
-  merged, so that n-fold repetition never depends on an accountant remembering it.
-* What stands inside a sampled event or a search is put into one canonical form when it is built.
+  merged, so no accountant has to handle n-fold repetition itself.
+* The inner event of a sampled event or of a search is put into one canonical form when it is built.
 """
 
 from __future__ import annotations
@@ -81,11 +81,10 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEvent:
-    """A plan's two disjoint populations: the training records, and the held-out records that scores are read from.
+    """A plan's events on two disjoint populations: the training records, and the held-out records for scores.
 
-    *Guarantee*: while one publicly fixed split holds, every record lies in one part, so the whole costs the
-    pointwise maximum of the two parts, not their sum (parallel composition). `validation` is None where no private
-    record is scored.
+    *Guarantee*: with one public, fixed split, every record is in one part, so the whole costs the pointwise maximum of
+    the two parts, not their sum (parallel composition). `validation` is None if no private record is scored.
     """
 
     training: DpEvent
@@ -104,12 +103,12 @@ def nothing() -> DpEvent:
 
 
 def non_private() -> DpEvent:
-    """An access that protects nobody: every accountant answers infinity."""
+    """An access without protection: every accountant returns infinity."""
     return NonPrivateDpEvent()
 
 
 def black_box(*, epsilon: float, delta: float, adjacency: Adjacency) -> DpEvent:
-    """A mechanism known only by its claim, which holds for neighbours of this kind and no other."""
+    """A mechanism known only by its claim, which holds for this adjacency only."""
     _require(not math.isnan(epsilon) and epsilon >= 0, "epsilon", epsilon, ">= 0")
     _require(0 <= delta < 1, "delta", delta, "in [0, 1)")
     return BlackBoxDpEvent(epsilon=float(epsilon), delta=float(delta), adjacency=Adjacency(adjacency))
@@ -122,13 +121,13 @@ def gaussian(*, noise_multiplier: float) -> DpEvent:
 
 
 def noisy_count(*, noise_std: float) -> DpEvent:
-    """One count with Gaussian noise: its sensitivity is 1 whichever neighbours are meant."""
+    """One count with Gaussian noise: its sensitivity is 1 for both adjacencies."""
     _require_noise(noise_std, "noise_std")
     return StatedGaussianDpEvent(noise_multiplier=float(noise_std))
 
 
 def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adjacency) -> DpEvent:
-    """Gaussian noise on a finished model whose sensitivity was proved for neighbours of this kind.
+    """Gaussian noise on a finished model, with a sensitivity that was proved for this adjacency.
 
     *Source*: Chaudhuri, Monteleoni, Sarwate 2011; for strongly convex losses the sensitivity is 2 l / (n lambda) under
     replacement.
@@ -139,7 +138,7 @@ def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adja
 
 
 def noisy_max(*, noise_scale: float) -> DpEvent:
-    """The index of the largest of any number of counts with Gumbel noise of this scale; none of the counts is seen."""
+    """The index of the largest of several counts with Gumbel noise of this scale; the counts are not released."""
     _require_noise(noise_scale, "noise_scale")
     return NoisyMaxDpEvent(noise_scale=float(noise_scale))
 
@@ -155,7 +154,7 @@ def poisson_gaussian(*, sample_rate: float, noise_multiplier: float) -> DpEvent:
 def truncated_poisson_gaussian(
     *, records: int, sample_rate: float, largest_batch: int, noise_multiplier: float
 ) -> DpEvent:
-    """A Poisson-sampled step that takes a uniform subset of `largest_batch` records where more were drawn."""
+    """A Poisson-sampled step that uses a uniform subset of `largest_batch` records if more were drawn."""
     numbers.positive_int("records", records)
     numbers.positive_int("largest_batch", largest_batch)
     numbers.share("sample_rate", sample_rate)
@@ -179,10 +178,10 @@ def without_replacement_gaussian(*, records: int, batch_size: int, noise_multipl
 
 
 def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> DpEvent:
-    """Epochs of so many steps in which every record takes part exactly once, in whatever order: nothing is amplified.
+    """Epochs of `steps` steps with every record in exactly one step, in any order; there is no amplification.
 
-    *Source*: whichever step of an epoch has a record, the others' outputs do not depend on it but through what that one
-    put out (adaptive parallel composition; McSherry 2009, Theorem 4), so an epoch is one Gaussian mechanism.
+    *Source*: a record enters one step of an epoch, and the other steps depend on it only through the output of this
+    step (adaptive parallel composition; McSherry 2009, Theorem 4). So an epoch is one Gaussian mechanism.
     """
     numbers.positive_int("steps", steps)
     _require_noise(noise_multiplier)
@@ -190,10 +189,10 @@ def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> Dp
 
 
 def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:
-    """One step of several trials on the *same* Poisson subsample, each with noise of its own.
+    """One step of several trials on the *same* Poisson subsample, each with its own noise.
 
-    Together they are one Gaussian mechanism of noise 1 / sqrt(sum 1 / noise^2): far dearer than trials that sample each
-    for itself.
+    Together they are one Gaussian mechanism with noise multiplier 1 / sqrt(sum 1 / noise^2): far more expensive than
+    trials with independent subsamples.
     """
     for noise in noise_multipliers:
         _require_noise(noise)
@@ -204,30 +203,30 @@ def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) 
 
 
 def share(runs: Iterable[DpEvent]) -> DpEvent:
-    """Runs of Poisson-sampled Gaussian steps that have the *same* batches, step by step, each as long as it lasts.
+    """Runs of Poisson-sampled Gaussian steps with the *same* batches in every step; runs may have different lengths.
 
-    *Source*: the runs' sums side by side are one sum, each part scaled by its noise; so every step is
-    `shared_subsample` of the runs that are not over yet. Raises ValueError for runs of other steps.
+    *Source*: the concatenated sums of the runs are one sum, each part scaled by its noise. So every step is the
+    `shared_subsample` of the runs that have not ended. Raises ValueError for runs of other steps.
     """
-    taken: list[tuple[int, float, float]] = []
+    shared: list[tuple[int, float, float]] = []
     for run in runs:
         leaves = flatten(run)
         step = as_gaussian_step(leaves[0][0]) if len(leaves) == 1 else None
         if step is None or not isinstance(leaves[0][0], PoissonSampledDpEvent):
             raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")
-        taken.append((leaves[0][1], *step))
-    if len(rates := {rate for _, rate, _ in taken}) > 1:
+        shared.append((leaves[0][1], *step))
+    if len(rates := {rate for _, rate, _ in shared}) > 1:
         raise ValueError(f"Expected sample_rate={sorted(rates)} of runs that share their batches to be one.")
     parts, before = [], 0
-    for steps in sorted({steps for steps, _, _ in taken}):
-        noises = [noise for lasts, _, noise in taken if lasts >= steps]
+    for steps in sorted({steps for steps, _, _ in shared}):
+        noises = [noise for length, _, noise in shared if length >= steps]
         parts.append(repeat(shared_subsample(sample_rate=min(rates), noise_multipliers=noises), steps - before))
         before = steps
     return compose(parts)
 
 
 def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> DpEvent:
-    """ADADP: each iteration asks for two noisy gradients, at the start and after a half step.
+    """ADADP: each iteration computes two noisy gradients, at the start and after a half step.
 
     *Source*: Koskela and Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1.
     """
@@ -235,14 +234,14 @@ def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> Dp
 
 
 def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
-    """Any mechanism on a secret part of the data that each record joins with probability `sample_rate`."""
+    """Any mechanism on a secret Poisson sample that contains each record with probability `sample_rate`."""
     numbers.share("sample_rate", sample_rate)
     return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=_one(event))
 
 
 def worst(events: Iterable[DpEvent]) -> DpEvent:
-    """One of these, chosen without looking at the data: itself if they are all the same, else their pointwise worst."""
-    distinct = {canonical(one): one for one in map(_one, events)}
+    """One of these, chosen independently of the data: the event itself if all are equal, else their pointwise worst."""
+    distinct = {canonical(event): event for event in map(_one, events)}
     if len(distinct) <= 1:
         return next(iter(distinct.values()), nothing())
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
@@ -256,7 +255,7 @@ def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None 
 
 
 def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
-    """Liu and Talwar's random stopping: a coin of probability gamma after each try, and at most ln(1/delta2)/gamma."""
+    """Liu and Talwar's random stopping: each try stops with probability gamma; at most ln(1/delta2)/gamma tries."""
     numbers.between("delta2", delta2, above=0, below=1)
     numbers.share("gamma", gamma)
     limit = math.ceil(math.log(1 / delta2) / gamma)
@@ -264,7 +263,7 @@ def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
 
 
 def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> DpEvent:
-    """Tries until one reaches a public threshold, a coin of probability gamma says stop, or `limit` were made."""
+    """Tries until one reaches a public threshold, a random stop of probability gamma occurs, or `limit` is reached."""
     return ThresholdDpEvent(event=_one(event), tries=Stopping(gamma=float(gamma), limit=limit))
 
 
@@ -276,7 +275,7 @@ def repeat(event: DpEvent, count: int) -> DpEvent:
 
 
 def compose(events: Iterable[DpEvent]) -> DpEvent:
-    """All of these mechanisms on the same records, equal leaves merged and in an order that does not depend on theirs.
+    """All of these mechanisms on the same records; equal leaves are merged, and leaves are in a canonical order.
 
     >>> step = poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0)
     >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
@@ -288,14 +287,14 @@ def compose(events: Iterable[DpEvent]) -> DpEvent:
 def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
     """The leaves of a composition with their multiplicities: the one place that unrolls repetition.
 
-    Leaves are everything but composition; a sampled event is one leaf. Leaves that occur zero times vanish, and no-ops.
+    Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
     """
-    return _flattened(_Itself(event))
+    return _flattened(_ByIdentity(event))
 
 
 @dataclass(frozen=True, eq=False)
-class _Itself:
-    """An event by its identity: those that hold lists have no hash, and long ones take long to compare."""
+class _ByIdentity:
+    """An event compared by identity: events with lists have no hash, and long events are slow to compare."""
 
     event: DpEvent
 
@@ -303,12 +302,12 @@ class _Itself:
         return id(self.event)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.event is other.event
+        return isinstance(other, _ByIdentity) and self.event is other.event
 
 
 @lru_cache(maxsize=64)
-def _flattened(itself: _Itself) -> tuple[tuple[DpEvent, int], ...]:
-    return _unrolled(itself.event)
+def _flattened(key: _ByIdentity) -> tuple[tuple[DpEvent, int], ...]:
+    return _unrolled(key.event)
 
 
 def _unrolled(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
@@ -322,28 +321,28 @@ def _unrolled(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
             for inner in node.events:
                 visit(inner, times)
         elif times > 0 and not isinstance(node, NoOpDpEvent):
-            met = counts.setdefault(_key(node), [])
-            if not met:
+            leaf_counts = counts.setdefault(_key(node), [])
+            if not leaf_counts:
                 leaves.append(node)
-            met.append(times)
+            leaf_counts.append(times)
 
     visit(event, 1)
-    found = zip(leaves, map(sum, counts.values()), strict=True)
-    return tuple(sorted(found, key=lambda leaf: canonical(leaf[0])))
+    pairs = zip(leaves, map(sum, counts.values()), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: canonical(pair[0])))
 
 
 def same(left: DpEvent, right: DpEvent) -> bool:
-    """Whether two events are the same mechanisms the same number of times, however nested or ordered."""
+    """Whether two events are the same mechanisms with the same counts, for every nesting and order."""
     return flatten(left) == flatten(right)
 
 
 def steps_of(event: DpEvent) -> int:
-    """How many steps a run of this event has: one a leaf, and an epoch's where that is the leaf."""
+    """The number of steps in a run of this event: one per leaf; an epoch counts all of its steps."""
     return sum(count * (leaf.steps if type(leaf) is EpochDpEvent else 1) for leaf, count in flatten(event))
 
 
 def _one(event: DpEvent) -> DpEvent:
-    """The canonical form of one mechanism: a lone leaf as itself, anything else as a sorted composition."""
+    """The canonical form of one mechanism: a single leaf as itself, anything else as a sorted composition."""
     leaves = flatten(event)
     return leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event])
 
@@ -354,7 +353,7 @@ def _even(iterations: int) -> int:
 
 
 def _key(event: DpEvent) -> object:
-    """Equal for equal leaves; the library's events that hold lists are not hashable."""
+    """A key that is equal for equal leaves; the library's events that hold lists are not hashable."""
     try:
         hash(event)
     except TypeError:

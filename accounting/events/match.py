@@ -1,4 +1,4 @@
-"""What one access is, read off its event: a Gaussian step, a batch of fixed size, an epoch."""
+"""Recognition of single events: Gaussian steps, fixed-size batches, epochs and output perturbation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dpsweep.accounting.guarantee import Adjacency
 
 
 def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> tuple[float, float] | None:
-    """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or, at rate 1, not; else None.
+    """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or with rate 1; else None.
 
-    The noise is relative to what one record adds, whatever `adjacency`: where replacement is known to change a sum by
-    no more than that, the noise counts twice. An access that protects nobody is one without noise, (1.0, 0.0).
+    The noise multiplier is relative to the norm bound of one record, for every `adjacency`. If replacement is known to
+    change the sum by no more than this bound, the noise multiplier counts twice. A non-private access is (1.0, 0.0).
     """
     if type(event) is NonPrivateDpEvent:
         return 1.0, 0.0
@@ -37,7 +37,7 @@ def as_epoch(event: DpEvent) -> tuple[int, float] | None:
 
 
 def is_output_perturbation(event: DpEvent) -> bool:
-    """Whether this is noise on a finished model, whose sensitivity was proved for neighbours of one kind."""
+    """Whether this is noise on a finished model, with a sensitivity that was proved for one adjacency."""
     return type(event) is StatedGaussianDpEvent and event.adjacency is not None
 
 

@@ -1,4 +1,4 @@
-"""The exact, versioned JSON form of events: floats round-trip, and plan hashes are taken over it."""
+"""The exact, versioned JSON form of events: floats round-trip, and plan hashes are computed from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dpsweep.accounting.events.types import (
 JSON_VERSION = 1
 
 TABLE, FEW = "Table", 100
-"""The type of a composition that is written as a table, and up to how many kinds of step it is written out."""
+"""The type name of a composition that is written as a table, which is used above this number of kinds of step."""
 
 _FIELDS: dict[type, tuple[str, ...]] = {
     NoOpDpEvent: (),
@@ -83,9 +83,9 @@ def from_json(form: dict[str, Any]) -> DpEvent:
 
 
 def canonical(event: DpEvent) -> str:
-    """One text for equal events: the JSON form, or, for an event that has none, its representation."""
+    """One text for equal events: the JSON form, or `repr` for an event without one."""
     try:
-        return _remembered(event)
+        return _cached(event)
     except TypeError:  # the library's events that hold lists have no hash
         return _canonical(event)
 
@@ -97,7 +97,7 @@ def _canonical(event: DpEvent) -> str:
         return repr(event)
 
 
-_remembered = lru_cache(maxsize=2**15)(_canonical)
+_cached = lru_cache(maxsize=2**15)(_canonical)
 
 
 def _encode(value: Any) -> Any:
@@ -126,22 +126,22 @@ def _decode(form: Any) -> Any:
 
 
 def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
-    """Repeated steps that differ in their noise alone, a tenth as long; None for anything else."""
-    if not all(type(one) is SelfComposedDpEvent and _noise(one.event) is not None for one in events):
+    """A table for repeated steps that differ only in their noise, a tenth as long; None for other events."""
+    if not all(type(event) is SelfComposedDpEvent and _noise(event.event) is not None for event in events):
         return None
-    silent = _at_noise(events[0].event, 0.0)
-    if any(_at_noise(one.event, 0.0) != silent for one in events):
+    noiseless = _at_noise(events[0].event, 0.0)
+    if any(_at_noise(event.event, 0.0) != noiseless for event in events):
         return None
     return {
         "type": TABLE,
-        "step": _encode(silent),
-        "noise_multipliers": [_noise(one.event) for one in events],
-        "counts": [one.count for one in events],
+        "step": _encode(noiseless),
+        "noise_multipliers": [_noise(event.event) for event in events],
+        "counts": [event.count for event in events],
     }
 
 
 def _noise(step: DpEvent) -> float | None:
-    """The noise multiplier of a Gaussian step, sampled or not; None for anything else."""
+    """The noise multiplier of a Gaussian step, sampled or not; None for other events."""
     if type(step) in (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent):
         step = step.event
     return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None

@@ -1,8 +1,8 @@
-"""How many candidates a random search tries: laws of the number of tries, known beforehand and drawn in secret.
+"""Distributions of the secret number of tries K in a random search; the distribution is public, the draw is secret.
 
-A law is part of a privacy event, so it is a frozen value. Everything about luck follows from its generating function
-E[x^K]: a search of K independent draws has tried one of the best share s of all points with probability
-1 - E[(1 - s)^K], which is the axis on which rules are compared; the mean alone flatters laws that are often 1.
+A distribution is part of a privacy event, so it is a frozen value. The success of a search follows from its generating
+function E[x^K]: K independent draws contain one of the best share s of all points with probability 1 - E[(1 - s)^K].
+Rules are compared by this probability, because the mean alone favours distributions that are often 1.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scipy.optimize import brentq
 from dpsweep.accounting import numbers
 
 SERIES = 1e-6
-"""Below this |eta| the formulas lose their digits and the logarithmic law, their limit, is taken."""
+"""Below this |eta| the formulas lose precision; the logarithmic distribution, their limit, is used instead."""
 
 
 class Tries(Protocol):
-    """The law of a number of tries K."""
+    """The distribution of a number of tries K."""
 
     @property
     def mean(self) -> float:
@@ -31,7 +31,7 @@ class Tries(Protocol):
         ...
 
     def generating(self, x: float) -> float:
-        """E[x^K] for 0 <= x <= 1; it rises from P(K = 0) to 1."""
+        """E[x^K] for 0 <= x <= 1; it increases from P(K = 0) to 1."""
         ...
 
     def beyond(self, limit: int) -> float:
@@ -44,7 +44,7 @@ class Tries(Protocol):
 
 
 def chance_of_best(tries: Tries, share: float) -> float:
-    """The probability that independent uniform draws have met one of the best `share` of all points.
+    """The probability that K independent uniform draws contain one of the best `share` of all points.
 
     >>> round(chance_of_best(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
     0.54
@@ -71,7 +71,7 @@ class NegativeBinomial:
 
     @classmethod
     def with_mean(cls, *, eta: float, mean: float) -> NegativeBinomial:
-        """The law of that shape and mean, which is at least 1."""
+        """The distribution with this eta and mean; the mean is at least 1."""
         return cls(eta=float(eta), gamma=_gamma(float(eta), float(mean)))
 
     @property
@@ -94,7 +94,7 @@ class NegativeBinomial:
         return math.expm1(-self.eta * at_x) / math.expm1(-self.eta * log)
 
     def beyond(self, limit: int) -> float:
-        """P(K > limit): the sum of what is not beyond, from above."""
+        """P(K > limit), rounded up: 1 minus the sum of the other probabilities."""
         return _rest(self._first(), self._ratio, limit)
 
     def sample(self, rng: Random) -> int:
@@ -116,7 +116,7 @@ class NegativeBinomial:
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson:
-    """Poisson: none at all with probability e^-mean, and then the search outputs nothing.
+    """Poisson: K = 0 with probability e^-mean, and then the search outputs nothing.
 
     *Source*: Papernot and Steinke 2022, Theorem 6.
     """
@@ -139,15 +139,15 @@ class Poisson:
 
     def sample(self, rng: Random) -> int:
         """One draw, as the number of exponential waiting times that fit into the mean."""
-        passed, count = rng.expovariate(1.0), 0
-        while passed <= self.mean:
-            passed, count = passed + rng.expovariate(1.0), count + 1
+        time, count = rng.expovariate(1.0), 0
+        while time <= self.mean:
+            time, count = time + rng.expovariate(1.0), count + 1
         return count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """A coin after each try stops with probability gamma, and the search stops in any case after `limit` tries.
+    """After each try the search stops with probability gamma; it always stops after `limit` tries.
 
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Algorithm 2.
     """
@@ -166,15 +166,15 @@ class Stopping:
 
     def generating(self, x: float) -> float:
         """E[x^K]."""
-        on = (1 - self.gamma) * x
-        return self.gamma * x * (1 - on ** (self.limit - 1)) / (1 - on) + x * on ** (self.limit - 1)
+        go_on = (1 - self.gamma) * x
+        return self.gamma * x * (1 - go_on ** (self.limit - 1)) / (1 - go_on) + x * go_on ** (self.limit - 1)
 
     def beyond(self, limit: int) -> float:
         """P(K > limit)."""
         return (1 - self.gamma) ** limit if limit < self.limit else 0.0
 
     def sample(self, rng: Random) -> int:
-        """One draw, coin by coin."""
+        """One draw, by one Bernoulli draw after each try."""
         count = 1
         while count < self.limit and rng.random() >= self.gamma:
             count += 1
@@ -183,7 +183,7 @@ class Stopping:
 
 @lru_cache(maxsize=256)
 def _gamma(eta: float, mean: float) -> float:
-    """The gamma at which a truncated negative binomial law has this mean."""
+    """The gamma at which a truncated negative binomial distribution has this mean."""
     if not (math.isfinite(mean) and mean >= 1):
         raise ValueError(f"Expected mean={mean} >= 1 and finite.")
     if mean == 1:
@@ -201,6 +201,7 @@ def _gamma(eta: float, mean: float) -> float:
 
 
 def _invert(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:
+    """One draw by inversion, from P(K = start) and the ratios of successive probabilities."""
     u, k, probability = rng.random(), start, first
     while u >= probability and probability > 0:
         u -= probability
@@ -210,6 +211,7 @@ def _invert(start: int, first: float, ratio: Callable[[int], float], rng: Random
 
 
 def _rest(first: float, ratio: Callable[[int], float], limit: int) -> float:
+    """P(K > limit), rounded up, from P(K = 1) and the ratios of successive probabilities."""
     probability, total = first, 0.0
     for k in range(1, limit + 1):
         total += probability

@@ -1,6 +1,6 @@
-"""The words that events are made of: the library's, and ours for claims, counts and searches that keep only the best.
+"""The classes of events: the library's, and ours for claims, counts, epochs and private selection.
 
-Ours are frozen values like the library's own. `accounting/events/build.py` builds and validates all of them.
+Our classes are frozen values like the library's own. `accounting/events/build.py` builds and validates all of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BlackBoxDpEvent(DpEvent):  # type: ignore[misc]
-    """A mechanism of which only its (epsilon, delta) claim is known, for neighbours of one kind."""
+    """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
     epsilon: float
     delta: float
@@ -55,10 +55,10 @@ class BlackBoxDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class StatedGaussianDpEvent(DpEvent):  # type: ignore[misc]
-    """A Gaussian mechanism whose sensitivity is stated for the neighbours at hand and not doubled by replacement.
+    """A Gaussian mechanism with a sensitivity stated for `adjacency`, so that replacement does not double it.
 
-    `noise_multiplier` is the noise over that sensitivity. `adjacency` names the neighbours that it was stated for, None
-    where it holds for both kinds, as for a count.
+    `noise_multiplier` is the noise over that sensitivity. `adjacency` is None if the sensitivity holds for both kinds
+    of neighbours, as for a count.
     """
 
     noise_multiplier: float
@@ -67,7 +67,7 @@ class StatedGaussianDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class EpochDpEvent(DpEvent):  # type: ignore[misc]
-    """So many steps, each a Gaussian mechanism on a sum, of which every record is in exactly one: as private as one."""
+    """An epoch: `steps` Gaussian steps with every record in exactly one of them; as private as one Gaussian step."""
 
     steps: int
     noise_multiplier: float
@@ -75,14 +75,14 @@ class EpochDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class NoisyMaxDpEvent(DpEvent):  # type: ignore[misc]
-    """The index alone of the largest of any number of counts, each with Gumbel noise of this scale (in counts)."""
+    """The index, but not the value, of the largest of several counts with Gumbel noise of this scale (in counts)."""
 
     noise_scale: float
 
 
 @dataclass(frozen=True)
 class WorstDpEvent(DpEvent):  # type: ignore[misc]
-    """One of several mechanisms, chosen without looking at the data: as private as the worst at each order."""
+    """One of several mechanisms, chosen independently of the data: as private as the worst of them at each order."""
 
     events: tuple[DpEvent, ...]
 
@@ -92,9 +92,9 @@ class WorstDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class SelectionDpEvent(DpEvent):  # type: ignore[misc]
-    """The best of a secret random number of independent runs of one mechanism; only that one is seen.
+    """The best of a secret random number of independent runs of one mechanism; only this best run is released.
 
-    `limit` ends the search after so many tries; None lets the law decide alone.
+    `limit` ends the search after this number of tries; None sets no limit.
     """
 
     event: DpEvent
@@ -104,7 +104,7 @@ class SelectionDpEvent(DpEvent):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class RandomStoppingDpEvent(DpEvent):  # type: ignore[misc]
-    """Liu and Talwar's random stopping with a hard stop: the best of the tries made; only that one is seen."""
+    """Liu and Talwar's random stopping with a hard stop: only the best of the tries is released."""
 
     event: DpEvent
     tries: Stopping
@@ -120,7 +120,7 @@ class ThresholdDpEvent(DpEvent):  # type: ignore[misc]
 
 
 def word(event: DpEvent) -> str:
-    """What a mechanism is called in a sentence.
+    """The name of a mechanism in a sentence.
 
     >>> word(GaussianDpEvent(noise_multiplier=1.0))
     'Gaussian'

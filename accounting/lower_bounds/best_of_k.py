@@ -1,8 +1,8 @@
-"""How far down the best of K tries lies: its tails from those of one try, with all their digits.
+"""Tail probabilities of the best of K tries, from those of one try, without loss of precision.
 
-Where one try's score lies below s with probability x, the best one does with probability E[x^K], and where one try's
-lies above s with probability x, the best one does with 1 - E[(1 - x)^K]. Generating functions alone lose the digits of
-small tails; these forms keep them.
+If one try's score is below s with probability x, the best score is below s with probability E[x^K]. If one try's score
+is above s with probability x, the best is above s with probability 1 - E[(1 - x)^K]. Generating functions alone lose
+the digits of small tails; the formulas here keep them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpsweep.accounting.events.trial_counts import SERIES, NegativeBinomial, Poi
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """Exactly `count` tries: no law that hides anything, and the reference that attacks are tried on."""
+    """Exactly `count` tries: not a private rule, but a reference for tests of the attack."""
 
     count: int
 
@@ -32,19 +32,19 @@ Law = NegativeBinomial | Poisson | Stopping | Fixed
 
 
 def winner_below(law: Law, below: np.ndarray) -> np.ndarray:
-    """P(there is a winner and it lies below), from the same of one try."""
+    """P(there is a winner and its score is below s), from P(one try is below s)."""
     return np.asarray(_TAILS[type(law)][0](law, below))
 
 
 def winner_above(law: Law, above: np.ndarray) -> np.ndarray:
-    """P(there is a winner and it lies above), from the same of one try."""
+    """P(there is a winner and its score is above s), from P(one try is above s)."""
     return np.asarray(_TAILS[type(law)][1](law, above))
 
 
 def chance_of_any(law: Stopping, good: np.ndarray) -> np.ndarray:
-    """P(a try is good), over P(one try is good): the mean number of tries until the first good one or the stop."""
-    on = (1 - law.gamma) * (1 - good)
-    return np.asarray((1 - on**law.limit) / (law.gamma + (1 - law.gamma) * good))
+    """P(any try is good) / P(one try is good): the mean number of tries until the first good one or the stop."""
+    go_on = (1 - law.gamma) * (1 - good)
+    return np.asarray((1 - go_on**law.limit) / (law.gamma + (1 - law.gamma) * good))
 
 
 def _negative_binomial_below(law: NegativeBinomial, x: np.ndarray) -> np.ndarray:
@@ -74,9 +74,9 @@ def _poisson_above(law: Poisson, x: np.ndarray) -> np.ndarray:
 
 
 def _stopping_below(law: Stopping, x: np.ndarray) -> np.ndarray:
-    on = (1 - law.gamma) * x
-    last = on ** (law.limit - 1)
-    return np.asarray(x * (law.gamma * (1 - last) / (1 - on) + last))
+    go_on = (1 - law.gamma) * x
+    last = go_on ** (law.limit - 1)
+    return np.asarray(x * (law.gamma * (1 - last) / (1 - go_on) + last))
 
 
 def _stopping_above(law: Stopping, x: np.ndarray) -> np.ndarray:

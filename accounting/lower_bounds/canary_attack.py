@@ -1,8 +1,8 @@
-"""An aligned canary: one record that always points one way at the norm bound, in data where all others lie still.
+"""The aligned canary attack: one record with a constant gradient at the norm bound; all other gradients are zero.
 
-The attacker adds up all released values along that direction. Without the canary the sum is Gaussian; with it, it is
-shifted once by every step that sampled it, and the number of those is binomial. Both laws are mixtures of Gaussians, so
-the mass of any interval is known exactly: nothing is simulated, and small tails keep their digits.
+The attacker sums all released values along that direction. Without the canary the sum is Gaussian; with it, every step
+that sampled the canary shifts the sum once, and the number of these steps is binomial. Both distributions are mixtures
+of Gaussians, so the mass of any interval is known exactly: there is no simulation, and small tails keep their digits.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from scipy import special
 
 LEVELS = 8
-"""Steps that tell less are weighed less, in eighths of the largest weight: so shifts stay on a lattice."""
+"""Less informative steps get a smaller weight, rounded to eighths of the largest weight, so shifts are on a lattice."""
 
 FINENESS = 32
-"""Cells per standard deviation of the noise, where they are not too many."""
+"""Cells per standard deviation of the noise, unless this gives too many."""
 
 REACH = 12.0
-"""Standard deviations beyond all likely shifts where the outermost cells begin."""
+"""The outermost cells begin this many standard deviations beyond all likely shifts."""
 
 MOST_CELLS = 20_000
 MOST_WORK = 20_000_000
@@ -30,7 +30,10 @@ MOST_WORK = 20_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySteps:
-    """`count` equal steps: where sampled, at `rate`, the record adds `present` to a value, its neighbour `instead`."""
+    """`count` equal steps with sample rate `rate`.
+
+    A sampled canary adds `present` to the released value; in the neighbouring data set it adds `instead`.
+    """
 
     rate: float
     noise_multiplier: float
@@ -41,9 +44,10 @@ class CanarySteps:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatticePmf:
-    """The attacker's sum, cut into intervals in ascending order: their masses with the record and with its neighbour.
+    """The attacker's sum on cells in ascending order: their masses with the record and in the neighbouring data set.
 
-    `lost` is the total variation between either law here and the true one, whose least likely shifts are left out.
+    `lost` bounds the total variation between each distribution here and the true one, because the least likely shifts
+    are left out.
     """
 
     present: np.ndarray
@@ -51,13 +55,13 @@ class LatticePmf:
     lost: float
 
 
-def watch(steps: Sequence[CanarySteps]) -> LatticePmf | None:
-    """The sum over all these steps, each weighed by what it tells; None where there is nothing to see."""
-    telling = {step: _weight(step) for step in steps if step.noise_multiplier > 0}
-    if not telling:
+def weighted_sum(steps: Sequence[CanarySteps]) -> LatticePmf | None:
+    """The sum over all these steps, each weighted by its information; None without noisy steps."""
+    weights = {step: _weight(step) for step in steps if step.noise_multiplier > 0}
+    if not weights:
         return None
-    top = max(telling.values())
-    levels = {step: round(LEVELS * weight / top) for step, weight in telling.items()}
+    top = max(weights.values())
+    levels = {step: round(LEVELS * weight / top) for step, weight in weights.items()}
     common = math.gcd(*levels.values())
     levels = {step: level // common for step, level in levels.items() if level > 0}
     std = math.sqrt(sum(step.count * (level * step.noise_multiplier) ** 2 for step, level in levels.items()))
@@ -79,7 +83,7 @@ def _weight(step: CanarySteps) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Shift:
-    """A law on whole numbers from `lowest` up, of which less than `lost` is left out."""
+    """A distribution on whole numbers from `lowest`; mass below `lost` is left out."""
 
     lowest: int
     masses: np.ndarray
@@ -91,7 +95,7 @@ class _Shift:
 
 
 def _shift(count: int, rate: float, by: int) -> _Shift:
-    """`by` times a binomial number."""
+    """The distribution of `by` times a binomial variable."""
     if rate == 1 or by == 0:
         return _Shift(lowest=count * by, masses=np.ones(1), lost=0.0)
     reach = 14 * math.sqrt(count * rate * (1 - rate)) + 60
@@ -115,7 +119,7 @@ def _sum(parts: Sequence[_Shift]) -> _Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cuts:
-    """Cuts from `lowest` up, `stride` units of 1 / `parts` apart."""
+    """Equidistant cuts between cells, from `lowest`, at a distance of `stride` / `parts`."""
 
     lowest: int
     parts: int
@@ -123,7 +127,7 @@ class _Cuts:
     count: int
 
     def masses(self, shift: _Shift, std: float) -> np.ndarray:
-        """The mass of each cell of a shifted Gaussian: tails are a convolution, taken at every `stride`-th place."""
+        """The mass of each cell for a Gaussian plus this shift; tails are a convolution at every `stride`-th place."""
         fine = np.zeros((len(shift.masses) - 1) * self.parts + 1)
         fine[:: self.parts] = shift.masses[::-1]
         z = (np.arange((self.count - 1) * self.stride + len(fine)) / self.parts + self.lowest - shift.highest) / std
@@ -145,6 +149,6 @@ def _cuts(one: _Shift, other: _Shift, std: float) -> _Cuts:
 
 
 def between(below: np.ndarray, above: np.ndarray) -> np.ndarray:
-    """The masses of the n + 1 cells that n cuts make: whichever tail is smaller has the digits of a difference."""
+    """The masses of the n + 1 cells between n cuts, as differences of the smaller tail, which keep their digits."""
     inner = np.where(below[1:] < above[:-1], np.diff(below), -np.diff(above))
     return np.concatenate([below[:1], inner, above[-1:]])

@@ -1,13 +1,13 @@
-"""What a mechanism or a search cannot cost less than: exact lower bounds from an explicit attack.
+"""Exact lower bounds on epsilon of a mechanism or a search, from an explicit attack.
 
-The attacker watches an aligned canary, by the sum of all values (`accounting/lower_bounds/canary_attack.py`) or of what
-each of them says (`accounting/lower_bounds/likelihood_ratio.py`). Where everything is shown, that is all. Where only
-the best of several runs is shown, each run's score is the worst one possible: a function of the attacker's own sum, so
-that the winner's tells how the others did. Any choice of what to look at bounds epsilon from below, so what the attack
-cannot use is left out: a part of a composition costs no more than all of it.
+The attacker observes an aligned canary, by the sum of all released values (`accounting/lower_bounds/canary_attack.py`)
+or of their log-likelihood ratios (`accounting/lower_bounds/likelihood_ratio.py`). If only the best of several runs is
+released, the attack assumes the worst possible score: a function of the attacker's own sum, so that the winner carries
+information about the other runs. Every choice of observations gives a valid lower bound. So the attack leaves out the
+parts of a composition that it cannot use: a part costs no more than the whole.
 
-*Guarantee*: with A and B the probabilities of one event under two neighbours, ln((A - delta) / B) for the best event
-found, rounded down; 0 where no attack is known.
+*Guarantee*: ln((A - delta) / B), rounded down, where A and B are the probabilities of the best event that the attack
+considers, under two neighbours; 0 if no attack is known.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from dpsweep.accounting.events.types import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.best_of_k import Law, chance_of_any, winner_above, winner_below
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between, watch
-from dpsweep.accounting.lower_bounds.likelihood_ratio import weigh
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between, weighted_sum
+from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
 
 ROUNDING = 1e-6
-"""More than any probability here is wrong by, relative to itself."""
+"""An upper bound on the relative error of every probability here."""
 
 SMALLEST = 1e-290
-"""No probability is said to be smaller: beyond this floating point has no digits left."""
+"""Smaller probabilities are replaced by this: floating point has no precision below it."""
 
 CUTOFFS = 24
 
@@ -48,7 +48,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
-    """Epsilon that the attack forces at `delta`: no accountant may say less.
+    """Epsilon that the attack forces at `delta`: no accountant may return less.
 
     >>> from dpsweep.accounting.events.build import gaussian
     >>> round(lower_bound(gaussian(noise_multiplier=1.0), 1e-5, Adjacency.ADD_OR_REMOVE_ONE), 2)
@@ -70,24 +70,24 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
 
 
 def best_of(cells: LatticePmf, law: Law, delta: float, slack: float = 0.0) -> float:
-    """Epsilon that the winner's sum forces, the score rising with the sum or falling.
+    """Epsilon that the winner's sum forces, where the score increases or decreases with the sum.
 
-    `slack` is how far the law of the number of tries is from the true one, in total variation.
+    `slack` is the total variation between the distribution of the number of tries and the true one.
     """
     return max(
         forced(
-            (winner_masses(ranked.present, law), winner_masses(ranked.instead, law)),
+            (winner_masses(ordered.present, law), winner_masses(ordered.instead, law)),
             delta,
             law.mean * cells.lost + slack,
         )
-        for ranked in _both_ways(cells)
+        for ordered in _both_orders(cells)
     )
 
 
 def forced(masses: Pair, delta: float, slack: float) -> float:
-    """The largest ln((A - delta) / B) over events, in either direction; cells by likelihood ratio make the best ones.
+    """The largest ln((A - delta) / B) over events, in both directions; the best events are likelihood-ratio tests.
 
-    `slack` is how far either law may be from the true one, in total variation.
+    `slack` bounds the total variation between each distribution and the true one.
     """
     best = 0.0
     for here, there in (masses, masses[::-1]):
@@ -99,19 +99,19 @@ def forced(masses: Pair, delta: float, slack: float) -> float:
     return best
 
 
-def _both_ways(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
-    """The cells with the sum rising and falling."""
+def _both_orders(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
+    """The cells in ascending and in descending order of the sum."""
     return cells, LatticePmf(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
 
 
 def winner_masses(masses: np.ndarray, law: Law) -> np.ndarray:
-    """The best try's masses, where one try's are these and a later cell scores higher."""
+    """The masses of the best try, from the masses of one try; a later cell has a higher score."""
     below, above = np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[::-1][1:]
     return between(winner_below(law, np.minimum(below, 1.0)), winner_above(law, np.minimum(above, 1.0)))
 
 
 def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
-    """The masses of the first try in the last `good` cells, and, at the end, of none."""
+    """The masses of the first good try in the last `good` cells; the last entry is the mass of no good try."""
     share = np.minimum(masses[-good:].sum(), 1.0)
     return np.append(masses[-good:] * chance_of_any(law, share), winner_below(law, 1 - share))
 
@@ -125,20 +125,20 @@ def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: floa
 
 
 def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:
-    lost = leaf.tries.mean * cells.lost
+    lost, tries = leaf.tries.mean * cells.lost, leaf.tries
     return max(
         forced(
-            (first_good_masses(one.present, leaf.tries, good), first_good_masses(one.instead, leaf.tries, good)),
+            (first_good_masses(ordered.present, tries, good), first_good_masses(ordered.instead, tries, good)),
             delta,
             lost,
         )
-        for one in _both_ways(cells)
-        for good in _cutoffs(one)
+        for ordered in _both_orders(cells)
+        for good in _cutoffs(ordered)
     )
 
 
 def _cutoffs(cells: LatticePmf) -> list[int]:
-    """How many of the last cells are good, so that one try is good with chances from 1/2 down to 1e-9."""
+    """Numbers of last cells that count as good, for probabilities of a good try from 1/2 down to 1e-9."""
     tail = np.cumsum(np.maximum(cells.present, cells.instead)[::-1])
     return sorted({int(np.searchsorted(tail, chance)) + 1 for chance in np.geomspace(0.5, 1e-9, CUTOFFS)})
 
@@ -151,24 +151,25 @@ _SEARCHES: Mapping[type[DpEvent], Callable[[Any, LatticePmf, float], float]] = {
 
 
 def _views(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
-    """The attacker's sums over all parts of a mechanism that it knows how to watch."""
+    """The attacker's sums over all parts of a mechanism that the attack supports."""
     steps, others = gaussian_part(event, adjacency)
     instead = -1 if adjacency is Adjacency.REPLACE_ONE else 0
-    seen = [
+    canary_steps = [
         CanarySteps(rate=step.sample_rate, noise_multiplier=step.noise_multiplier, count=step.count, instead=instead)
         for step in steps
     ]
     for leaf, count in others:
-        seen += _sampled(leaf, count, adjacency)
-    return _watched(tuple(seen))
+        canary_steps += _other_sampling(leaf, count, adjacency)
+    return _sums(tuple(canary_steps))
 
 
-def _sampled(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
-    """Steps on samples of another kind.
+def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
+    """Steps on samples other than Poisson samples.
 
-    Without replacement every sample has one size, so all others may point the other way: replacing one of them by the
-    canary moves the sum by 2 where the canary was sampled and not at all elsewhere. Where large samples are cut down,
-    the canary is kept in proportion; one more record than stated only makes that rarer.
+    Without replacement every sample has the same size, so all other gradients may be the opposite of the canary's:
+    replacing one of these records by the canary moves the sum by 2 if the canary is sampled, and by 0 otherwise. A
+    truncated Poisson sample keeps the canary with the same probability as every record; one record more than stated
+    only lowers it.
     """
     if type(leaf) is SampledWithoutReplacementDpEvent and adjacency is Adjacency.REPLACE_ONE:
         inner, _ = gaussian_part(leaf.event, adjacency)
@@ -177,7 +178,7 @@ def _sampled(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanaryStep
             noise = inner[0].noise_multiplier
             return [CanarySteps(rate=rate, noise_multiplier=noise, count=count, present=2)]
     if type(leaf) is TruncatedSubsampledGaussianDpEvent and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        rate = leaf.sampling_probability * _kept(
+        rate = leaf.sampling_probability * _chance_to_stay(
             leaf.dataset_size, leaf.sampling_probability, leaf.truncated_batch_size
         )
         return [CanarySteps(rate=rate, noise_multiplier=leaf.noise_multiplier, count=count)]
@@ -185,13 +186,13 @@ def _sampled(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanaryStep
 
 
 @lru_cache(maxsize=32)
-def _watched(seen: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
-    return tuple(cells for cells in (watch(seen), weigh(seen)) if cells is not None)
+def _sums(steps: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
+    return tuple(cells for cells in (weighted_sum(steps), likelihood_ratio_sum(steps)) if cells is not None)
 
 
 @lru_cache(maxsize=64)
-def _kept(others: int, rate: float, largest: int) -> float:
-    """E[min(1, largest / (1 + n))], n binomial, less what far tails could add."""
+def _chance_to_stay(others: int, rate: float, largest: int) -> float:
+    """E[min(1, largest / (1 + n))] for a binomial n, minus a bound on the contribution of far tails."""
     last = min(others, math.ceil(max(largest, others * rate) + 20 * math.sqrt(others * rate) + 100))
     n = np.arange(largest, last + 1)
     above = special.bdtrc(n - 1, others, rate)

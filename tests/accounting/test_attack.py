@@ -36,15 +36,15 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.best_of_k import Fixed, Law, winner_above, winner_below
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, watch
-from dpsweep.accounting.lower_bounds.likelihood_ratio import weigh
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
+from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
 from dpsweep.accounting.lower_bounds.lower_bound import best_of, first_good_masses, forced, lower_bound, winner_masses
 from tests.accounting.finite import best, cases, first_good, probabilities
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 View = Callable[[Sequence[CanarySteps]], LatticePmf | None]
 STOPPING = Stopping(gamma=0.15, limit=12)
-VIEWS: list[View] = [watch, weigh]
+VIEWS: list[View] = [weighted_sum, likelihood_ratio_sum]
 
 
 def run(noise: float, steps: int = 5000, rate: float = 0.02) -> DpEvent:
@@ -156,7 +156,7 @@ def test_three_drawn_values_tell_the_neighbours_apart_as_often_as_the_masses_say
     assert cells.present.sum() == pytest.approx(1, abs=1e-9)
     assert cells.instead.sum() == pytest.approx(1, abs=1e-9)
     apart = float(np.abs(cells.present - cells.instead).sum() / 2)
-    assert apart == pytest.approx(guessed[0] - guessed[1], abs=0.03 if view is watch else 0.005)
+    assert apart == pytest.approx(guessed[0] - guessed[1], abs=0.03 if view is weighted_sum else 0.005)
 
 
 def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:

@@ -169,7 +169,7 @@ def test_orders_are_drawn_from_a_stream_of_their_own() -> None:
     assert not np.array_equal(one, units[10:40])
     assert np.array_equal(np.sort(one), units[10:40])
     index, there = np.arange(12).reshape(2, 6), np.arange(6) < np.array([[6], [4]])
-    rows = replace(batch, order=reproducible_streams(2, "b").order).reordered(index, there)
+    rows = replace(batch, order=reproducible_streams(2, "b").order).ordered_rows(index, there)
     assert np.array_equal(np.sort(rows[0]), index[0])
     assert np.array_equal(np.sort(rows[1, :4]), index[1, :4])
     assert not rows[1, 4:].any()

@@ -124,7 +124,7 @@ def test_batches_stay_each_runs_own_where_the_event_tells_of_none() -> None:
 
 
 def test_noise_for_gradients_that_nothing_bounds_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Expected noise_multiplier=1\.0 to be 0 with gradients that nothing bounds"):
+    with pytest.raises(ValueError, match=r"Expected noise_multiplier=1\.0 to be 0 with unbounded gradients"):
         replace(RUN, noise_multiplier=1.0)
 
 

@@ -152,7 +152,7 @@ class PartWay(Unrecorded):
 
 
 def test_no_epoch_begins_that_is_not_to_be_ended() -> None:
-    with pytest.raises(ValueError, match="Expected stretch=5 to be whole epochs of 4 steps"):
+    with pytest.raises(ValueError, match="Expected interval=5 to be whole epochs of 4 steps"):
         train(RUN, model(0), Opacus(), DATA, reproducible_streams(1, "a fifth"), device="cpu", journal=PartWay())
 
 

@@ -288,7 +288,7 @@ def test_units_of_several_records_are_not_stacked() -> None:
 def test_how_many_are_in_work_at_a_time_changes_nothing(monkeypatch, share) -> None:
     runs = [replace(RUN, trainer=trainer) for trainer in GRIDS["DP-SGD"]]
     whole, _ = together(runs, own_streams(4), share=share)
-    for name in ("_FLOATS", "_GATHERED", "_GLANCE"):
+    for name in ("_FLOATS", "_GATHERED", "_LENGTH_CHUNK"):
         monkeypatch.setattr(f"dpsweep.trainers.training.gradient_sums.{name}", 7)
     parts, _ = together(runs, own_streams(4), share=share)
     for mine, other in zip(parts, whole, strict=True):

@@ -1,4 +1,4 @@
-"""The interface of every data set."""
+"""The interface that every data set implements, and the checks of its public declaration."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class DataSet(Protocol):
-    """A public declaration of a data set, and the way to its records.
+    """A public declaration of a data set, and access to its records.
 
     Nominal sizes are public constants: sample rates, delta and score denominators use them, never `len`.
-    Where one unit, a patient say, has several records, the declaration has three more fields: `unit_column`,
-    which says whose record each is, `units`, their nominal number, and `contribution_cap`, the most records
-    that one unit may contribute. Without them every record is a unit. A field `public` may say that its records
-    are nobody's secret: then nothing protects them. A property `preprocessing` may say what makes a raw record into an
-    input (`trainers/data/preprocessing.py`): it leaves with a released model.
+    If one unit, for example a patient, has several records, the declaration has three more fields: `unit_column`, the
+    column that identifies the unit of each record; `units`, the nominal number of units; and `contribution_cap`, the
+    largest number of records that one unit may contribute. Without them every record is a unit. The optional field
+    `public` declares all records public: then no guarantee protects them. The optional property `preprocessing` states
+    how a raw record becomes an input (`trainers/data/preprocessing.py`); it is released together with a model.
     """
 
     @property
     def name(self) -> str:
-        """The name of its account."""
+        """The name of the data set's account."""
         ...
 
     @property
@@ -52,20 +52,20 @@ class DataSet(Protocol):
 
     @property
     def unit(self) -> str:
-        """Whom the guarantee protects: 'record', or what the units of a data set with a `unit_column` are called."""
+        """The unit that the guarantee protects: 'record', or the name of the units that `unit_column` identifies."""
         ...
 
     def locate(self, folder: Path | None) -> None:
-        """Find the files in the user's folder or download them, reading no record.
+        """Find the files in the user's folder or download them, without reading a record.
 
-        Errors: `BadInput`, one sentence that says which file to put where.
+        Errors: `BadInput`, one sentence that names the missing file and the folder for it.
         """
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the files against their checksums, or all that is in them: a damaged file must not cost budget.
+        """Check the files against their checksums, or parse them fully: a damaged file must not cost budget.
 
-        Returns what each file with private records holds, by which the data set is recognised. A file whose records
-        are all public is checked and left out: two data sets that share one are not one.
+        Returns the content of each file with private records, by which the ledger recognises the data set. A file
+        whose records are all public is checked and left out: two data sets may share a public file.
         Errors: `BadInput`, one sentence that names the file.
         """
         ...
@@ -73,13 +73,13 @@ class DataSet(Protocol):
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private records and the public test records, verified.
 
-        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        Errors: `BadInput`, one sentence that names the file and its defect.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """The public numbers that every data set declares; what is derived from it says where its records come from."""
+    """The public numbers that every data set declares; derived classes add the source of the records."""
 
     name: str
     records: int
@@ -95,26 +95,26 @@ class Declared:
         self._check()
 
     def _check(self) -> None:
-        """Refuse what else in the declaration makes no sense, and turn lists of the YAML into tuples."""
+        """Refuse other invalid fields of the declaration, and turn lists from YAML into tuples."""
 
 
 def nominal_units(dataset: DataSet | Declared) -> int:
-    """The nominal number of private units: the declared one, or of records where each is a unit."""
+    """The nominal number of private units: the declared `units`, or `records` if every record is a unit."""
     return dataset.records if unit_column(dataset) is None else dataset.units  # type: ignore[union-attr]
 
 
 def is_public(dataset: DataSet | Declared) -> bool:
-    """Whether the records were declared to be nobody's secret; a data set that knows no such word is private."""
+    """Whether all records were declared public; a data set without the field `public` is private."""
     return getattr(dataset, "public", False)
 
 
 def unit_column(dataset: DataSet | Declared) -> str | None:
-    """The column that says whose record each is; None where every record is a unit."""
+    """The column that identifies the unit of each record; None if every record is a unit."""
     return getattr(dataset, "unit_column", None)
 
 
 def check_declaration(dataset: DataSet | Declared) -> None:
-    """Refuse a declaration whose public numbers make no sense."""
+    """Refuse a declaration with invalid public numbers."""
     for name, value in (("records", dataset.records), ("test_records", dataset.test_records)):
         if not (isinstance(value, int) and value >= (name == "records")):
             raise ValueError(f"Expected dataset.{name}={value} to be a number of records.")
@@ -128,7 +128,7 @@ def check_declaration(dataset: DataSet | Declared) -> None:
 
 
 def _check_units(dataset: DataSet | Declared) -> None:
-    """A level above records is declared as a whole or not at all."""
+    """Refuse a partial declaration of units: `unit_column`, `units` and `contribution_cap` come together."""
     column, unit = unit_column(dataset), dataset.unit
     numbers = {name: getattr(dataset, name, None) for name in ("units", "contribution_cap")}
     if column is None:

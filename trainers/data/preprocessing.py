@@ -1,8 +1,8 @@
-"""What makes a raw record into a model's input, as plain values that leave with a released model.
+"""The preprocessing of raw records into model inputs, as plain values that are released together with a model.
 
-Every constant in it is the declaration's own or the code's: nothing is ever computed from records. `kind` says what a
-raw record is: `columns`, a value by the name of each; `array`, numbers; `words`, a text; `tokens`, the numbers of a
-text's words in a published vocabulary. `labels` are the names of the classes in order, None where they are numbers.
+Every constant in it comes from the declaration or from the code; none is computed from records. `kind` names the form
+of a raw record: `columns`, one value per named column; `array`, numbers; `words`, a text; `tokens`, the numbers of a
+text's words in a published vocabulary. `labels` are the names of the classes in order, None if the classes have none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def of_columns(
     labels: Sequence[str],
     categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Form:
-    """Columns in order: numbers clamped to `bounds` and scaled to [0, 1], others as ones and zeros over a list."""
+    """Columns in order: numbers clamped to `bounds` and scaled to [0, 1], categories one-hot over a public list."""
     listed = categories or {}
     return {
         "kind": "columns",
@@ -48,7 +48,7 @@ def of_array(
     pool: int = 1,
     labels: Sequence[str] | None = None,
 ) -> Form:
-    """Numbers of a shape, clamped to `bounds`, averaged over squares, and scaled to (x / scale - mean) / std."""
+    """An array of numbers, clamped to `bounds`, averaged over squares, and scaled to (x / scale - mean) / std."""
     scaling = scaling or Scaling()
     return {
         "kind": "array",
@@ -63,14 +63,14 @@ def of_array(
 
 
 def of_bounded_array(shape: Sequence[int], bounds: Sequence[float]) -> Form:
-    """Numbers of a shape, clamped to `bounds` and scaled to [0, 1]."""
+    """An array of numbers, clamped to `bounds` and scaled to [0, 1]."""
     low, high = bounds
     scaling = Scaling(scale=high - low, mean=low / (high - low))
     return of_array(shape, scaling, bounds=(low, high))
 
 
 def of_words(buckets: int, most: int, labels: Sequence[str], encoding: str) -> Form:
-    """A text's words, counted by a public keyed hash, at most `most` of each bucket, over `most`."""
+    """Word counts of a text in the buckets of a public keyed hash, clamped to `most` and divided by `most`."""
     return {
         "kind": "words",
         "buckets": buckets,
@@ -84,7 +84,7 @@ def of_words(buckets: int, most: int, labels: Sequence[str], encoding: str) -> F
 
 
 def of_tokens(vocabulary: Vocabulary, length: int, labels: Sequence[str]) -> Form:
-    """The numbers of a text's words, at most `length` of them with the marks of begin and end, then padding."""
+    """Token numbers of a text, at most `length` including the begin and end marks, then padding."""
     file, digest = getattr(vocabulary, "file", None), getattr(vocabulary, "sha256", None)
     return {
         "kind": "tokens",

@@ -37,9 +37,8 @@ class Scaling:
 class Records:
     """The records of one part of a data set.
 
-    Shapes: features [n, *shape] of uint8 or float32 as stored, labels [n] of int64, the
-    classes, or of float32, numbers; n may be 0. `units` is None where
-    every record is a unit of its own.
+    Shapes: features [n, *shape] of uint8 or float32 as stored; labels [n] of int64 for classes, of float32 for
+    numbers; n may be 0. `units` is None if every record is its own unit.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
@@ -65,15 +64,15 @@ class Records:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""
         import torch
 
-        own = _rows(self.features, index).to(device=device, dtype=torch.float32)
-        return own.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
+        inputs = _rows(self.features, index).to(device=device, dtype=torch.float32)
+        return inputs.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The labels [k] of the records at `index`, on `device`."""
         return _rows(self.labels, index).to(device=device)
 
     def contents(self) -> Iterator[bytes]:
-        """Each record's label and stored features as little-endian bytes, alike on every machine."""
+        """Each record's label and stored features as little-endian bytes, the same on every machine."""
         stored = self.features.cpu().numpy()
         features = stored.astype(stored.dtype.newbyteorder("<"), order="C", copy=False)
         stored_labels = self.labels.cpu().numpy()
@@ -82,15 +81,15 @@ class Records:
 
     @property
     def available(self) -> int:
-        """How many units there are: what a sampler draws from."""
+        """The number of units that a sampler draws from."""
         return len(self) if self.units is None else len(self.units)
 
     def members(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-        """The records of the drawn units, unit after unit, and how many each has; None where each is a unit."""
+        """The records of the drawn units, unit after unit, and the number in each; None if records are units."""
         return (drawn, None) if self.units is None else self.units.members(drawn)
 
     def by_size(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """These units, those with fewer records first; units of as many records stay in their order."""
+        """These units sorted by their number of records, smallest first; ties keep their order."""
         return units if self.units is None else units[np.argsort(self.units.sizes[units], kind="stable")]
 
     def shares(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -99,11 +98,11 @@ class Records:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """What each record [n] is of its unit: those of a unit add up to 1."""
+        """The weight of each record [n] in its unit; the weights of one unit add up to 1."""
         return np.ones(len(self)) if self.units is None else self.units.weights
 
     def select(self, index: Index) -> Records:
-        """The records at `index`, in its order, with the units that they belong to."""
+        """The records at `index`, in its order, with their units."""
         native = _native(index)
         units = None if self.units is None else self.units.select(index)
         return replace(self, features=self.features[native], labels=self.labels[native], units=units)
@@ -124,7 +123,7 @@ def _rows(stored: torch.Tensor, index: Index) -> torch.Tensor:
 
 
 def _native(index: Index) -> torch.Tensor | slice:
-    """The index as torch takes it: numpy's masks and positions, or a slice."""
+    """The index in a form that torch accepts: masks and positions as tensors, a slice unchanged."""
     import torch
 
     return index if isinstance(index, slice) else torch.from_numpy(np.ascontiguousarray(index))

@@ -1,19 +1,19 @@
-"""Which private records are trained on and which are held out to score the trials.
+"""The split of the private records into training records and a holdout that scores the trials.
 
 The cost of a trial is the larger of its training and its scoring, not their sum, because the two parts are
-disjoint populations. That holds only while one record's presence decides nothing about another record's part:
+disjoint populations. That holds only if one record's presence does not affect the part of any other record:
 
 - ADD_OR_REMOVE_ONE: the part is a keyed hash of the record's own bytes, so adding or removing one record
-  moves no other record, whatever the order of the rows. Equal records share a part.
-- REPLACE_ONE: the part is a keyed hash of the record's position, so a replaced record stays where its
-  forerunner was and only one of the two parts changes.
+  moves no other record, for every order of the rows. Equal records share a part.
+- REPLACE_ONE: the part is a keyed hash of the record's position, so the replacement lies in the same part as
+  the replaced record and only one of the two parts changes.
 - Units of several records: the part is a keyed hash of the unit's identifier, so all its records share a part
-  and adding or removing one unit moves no other. A replaced unit has another identifier and may change parts,
-  and a position among units would shift with whoever comes before it: REPLACE_ONE is refused.
+  and adding or removing one unit moves no other. REPLACE_ONE is refused: a replaced unit has another identifier
+  and may change parts, and the position of a unit would depend on the units before it.
 
 Never draw the split from a permutation or a running count: both make every record's part depend on all the
-others. The key is public and fixed: the split is the same for every trial, process and machine, as the
-disjointness of *all* trials' training records from the held-out ones requires.
+others. The key is public and fixed, so the split is the same for every trial, process and machine: the training
+records of *all* trials must be disjoint from the holdout.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Split:
 
 
 def hold_out(private: Records, *, fraction: float, adjacency: Adjacency, test: Records | None = None) -> Split:
-    """The private records in two disjoint parts, about `fraction` of them held out."""
-    held = holdout_mask(private, fraction, adjacency)
-    return Split(train=private.select(~held), holdout=private.select(held), test=test)
+    """The split of the private records into two disjoint parts; the holdout is about `fraction` of them."""
+    mask = holdout_mask(private, fraction, adjacency)
+    return Split(train=private.select(~mask), holdout=private.select(mask), test=test)
 
 
 def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDArray[np.bool_]:
-    """Whether each record is held out, a mask [n].
+    """The mask [n] of the records in the holdout.
 
     Guarantee: each entry is a function of its own record's bytes, or of its unit's identifier where there are units
     (ADD_OR_REMOVE_ONE), or of its position (REPLACE_ONE), and of public constants alone.
@@ -65,17 +65,17 @@ def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDA
     if records.units is not None:
         if replacing:
             raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
-        return _held(records.units.names, fraction)[records.units.of]
-    return _held(_positions(len(records)) if replacing else records.contents(), fraction)
+        return _mask(records.units.names, fraction)[records.units.of]
+    return _mask(_positions(len(records)) if replacing else records.contents(), fraction)
 
 
 @lru_cache(maxsize=64)
 def left_by_position(records: int, fraction: float) -> int:
-    """How many of so many records are not held out where positions decide: public, as their number is."""
-    return records - int(_held(_positions(records), fraction).sum())
+    """The number of records left for training when positions decide the split; public, as `records` is."""
+    return records - int(_mask(_positions(records), fraction).sum())
 
 
-def _held(tags: Iterable[bytes], fraction: float) -> NDArray[np.bool_]:
+def _mask(tags: Iterable[bytes], fraction: float) -> NDArray[np.bool_]:
     threshold = int(fraction * 2 ** (8 * _DIGEST_BYTES))
     return np.array([_draw(tag) < threshold for tag in tags], dtype=np.bool_)
 

@@ -1,8 +1,8 @@
-"""Units: whom the records belong to, where one patient or user has several.
+"""Units: the people (patients, users) that records belong to, where one of them has several records.
 
-A guarantee for each unit rests on three facts, all of them made here or in `split`: a unit's records stay together,
-whatever is drawn or held out; which of its records are kept is decided by this unit's own records alone; and nothing
-about a unit depends on another one, so adding or removing it changes no other unit's part, records or weight.
+The guarantee for a unit rests on three facts, which this module and `split` ensure. A unit's records stay together in
+every sample and in the holdout. The contribution cap selects a unit's records from these records alone. Nothing about
+a unit depends on another unit, so adding or removing it changes no other unit's part, records or weight.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Units:
-    """Which unit each of n records belongs to.
+    """The unit of each of n records.
 
-    `names` are the units' distinct identifiers, as bytes; `of` [n] gives each record's place among them. Every unit
-    has a record: one without any would be drawn like the others, though it is in no data set.
+    `names` are the units' distinct identifiers, as bytes; `of` [n] gives each record's index into them. Every unit
+    has a record: a sampler would otherwise draw units that are not in the data set.
     """
 
     names: tuple[bytes, ...]
@@ -53,16 +53,16 @@ class Units:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """How many records each unit has."""
+        """The number of records of each unit."""
         return np.bincount(self.of, minlength=len(self))
 
     def select(self, index: Index) -> Units:
-        """The units of the records at `index`, without those that have none there."""
+        """The units of the records at `index`; units without a record there are left out."""
         kept, of = np.unique(self.of[index], return_inverse=True)
         return Units(names=tuple(self.names[unit] for unit in kept), of=of.astype(np.int64, copy=False))
 
     def members(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-        """The records of the drawn units, unit after unit in the order drawn, and how many each unit has."""
+        """The records of the drawn units, unit after unit in the order drawn, and the number of records of each."""
         place = np.full(len(self), -1)
         place[drawn] = np.arange(len(drawn))
         index = np.flatnonzero(place[self.of] >= 0)
@@ -81,10 +81,10 @@ class Units:
 
 
 def by_unit(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
-    """The records by the unit that `identifiers` [n] name, at most `cap` of each; equal identifiers are one unit.
+    """The records with the units that `identifiers` [n] name, at most `cap` per unit; equal identifiers are one unit.
 
-    Guarantee: which of its records a unit keeps is a function of those records alone, whatever their order and whoever
-    else is there: those whose contents have the smallest public keyed hashes.
+    Guarantee: a unit keeps the records whose contents have the smallest public keyed hashes. This choice is a function
+    of the unit's own records alone, independent of their order and of all other units.
     """
     positive_int("cap", cap)
     places = {name: place for place, name in enumerate(dict.fromkeys(identifiers))}

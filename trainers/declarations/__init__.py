@@ -1,1 +1,1 @@
-"""What a trial declares beside its method: batches, schedules, losses, scores. Without torch."""
+"""Declarations of a trial besides its method: batch samplers, schedules, losses, scores. Without torch."""

@@ -1,4 +1,4 @@
-"""Copies of every image in place of the image: what a unit's gradient is the mean of, at the same price.
+"""Data augmentation: a unit's gradient is the mean over several random copies of its examples, at the same cost.
 
 A declaration of an augmentation imports no torch.
 """
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 class Augmentation(Protocol):
-    """Makes several examples of one.
+    """Replaces each example by several random copies.
 
-    *Guarantee*: each copy is a function of its own original and of draws that are independent of all others, so that
-    nobody's copies depend on who else is there; all of them stay with the unit that the original belongs to.
+    *Guarantee*: each copy is a function of its original and of independent random draws, so no copy depends on other
+    examples. All copies belong to the unit of their original.
     """
 
     @property
     def multiplicity(self) -> int:
-        """How many copies each example has."""
+        """The number of copies of each example."""
         ...
 
     def check(self, shape: Sequence[int]) -> None:
-        """Raises ValueError where examples of this shape cannot be augmented so."""
+        """Raises ValueError if this augmentation does not fit examples of this shape."""
         ...
 
     def copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """The copies [n * multiplicity, *shape] of inputs [n, *shape], those of an example one after another."""
+        """The copies [n * multiplicity, *shape] of inputs [n, *shape]; copies of one example are adjacent."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftFlip:
-    """Images shifted by up to `pixels` each way, their edges filled by reflection, and mirrored half of the time.
+    """Images shifted by up to `pixels` in each direction, padded by reflection, and mirrored with probability 1/2.
 
     Source: De, Berrada, Hayes, Smith, Balle 2022, Section 3 (augmentation multiplicity).
     """
@@ -53,7 +53,7 @@ class ShiftFlip:
         positive_int("pixels", self.pixels)
 
     def check(self, shape: Sequence[int]) -> None:
-        """They must be images, larger than the shifts."""
+        """Refuse examples that are not images larger than the shifts."""
         if len(shape) != 3 or min(shape[1:]) <= self.pixels:
             raise ValueError(
                 f"Expected dataset.shape={list(shape)} to be (channels, height, width) with augmentation=shift_flip, "
@@ -61,7 +61,7 @@ class ShiftFlip:
             )
 
     def copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
-        """Gathered from the padded images, each at places of its own."""
+        """The copies, gathered from the padded images at random positions."""
         import torch
         from torch.nn.functional import pad
 

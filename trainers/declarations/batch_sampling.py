@@ -1,10 +1,9 @@
-"""Which records take part in a step, and the event that says so.
+"""Batch samplers: each draws the records of a step and declares the event that a step costs.
 
-The sampler that draws is the sampler that is charged: `event` and `draw` compute one sample rate in one
-place, from public numbers only. `records` is the declared, nominal size of the training part; `available` is
-how many records there really are, which is private: it decides how many coins are tossed, never how they are
-weighted. Where units have several records, it is units that are drawn and counted, here and in the event: "record"
-below stands for one unit.
+The same sampler is charged and drawn from: `event` and `draw` use one sample rate, computed in one place from public
+numbers only. `records` is the declared, nominal size of the training part; `available` is the true number of records,
+which is private: it determines the number of Bernoulli draws, never their probability. If units have several records,
+samplers draw and count units, here and in the event: "record" below stands for one unit.
 """
 
 from __future__ import annotations
@@ -30,35 +29,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_SPREAD = 4  # standard deviations above the mean: a second round of gaps is rare, and only a matter of time
+_SPREAD = 4  # standard deviations above the mean: a second round of gaps is rare and only costs time
 
 
 class Sampler(Hashable, Protocol):
-    """Draws the records of a step, and declares what a step costs.
+    """Draws the records of a step, and declares the event that a step costs.
 
     *Guarantee*: a step that adds Gaussian noise to a bounded sum over `draw` is the mechanism `event`.
     """
 
     @property
     def batch_size(self) -> int:
-        """The public number that sums are divided by, whatever was drawn."""
+        """The public divisor of the sums, independent of the number of records drawn."""
         ...
 
     def period(self, records: int) -> int:
-        """How many steps are drawn, charged and ended together, at that nominal size: one where steps are alike."""
+        """The number of steps that are drawn, charged and ended together, at this nominal size; often 1."""
         ...
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
-        """A period's steps on a data set of nominal size `records`."""
+        """The event of one period's steps on a data set of nominal size `records`."""
         ...
 
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which of the `available` records take part in a period's steps, drawn `rows` times, each independently.
+        """The indices of the records in each step of a period, for `rows` independent draws, and the batch sizes.
 
-        The records of the first step's first draw come before those of its second, and so on, and all of those before
-        the second step's: distinct in a draw, ascending, perhaps none; and how many each draw has [period * rows].
+        The indices are sorted by step, then by draw. Within one draw of one step they are distinct and ascending, and
+        there may be none. The batch sizes [period * rows] have the same order. Indices are below `available`.
         """
         ...
 
@@ -66,19 +65,19 @@ class Sampler(Hashable, Protocol):
 def step_events(
     sampler: Sampler, factors: Mapping[float, int], *, records: int, noise_multiplier: float, public: bool
 ) -> Counter[DpEvent]:
-    """What steps do to the records, so many at each factor on the noise multiplier: how often each event occurs.
+    """The number of times that each event occurs; `factors` maps a factor on the noise multiplier to its steps.
 
-    A period that was begun counts as a whole one. Records declared public are protected by no noise at all. Raises
-    ValueError where the steps of an epoch, which are one event, would have unlike noise.
+    A period that was begun counts as a whole one. For records declared public the event is non-private. Raises
+    ValueError if the steps of one epoch, which are one event, would have different noise.
     """
     period = sampler.period(records)
     if period > 1 and len(factors) > 1:
         raise ValueError("Expected bounds.noise to be multiplier where records are shuffled: an epoch has one noise.")
-    found: Counter[DpEvent] = Counter()
+    counts: Counter[DpEvent] = Counter()
     for factor, steps in factors.items():
         event = sampler.event(records=records, noise_multiplier=noise_multiplier * factor)
-        found[non_private() if public else event] += -(-steps // period)
-    return found
+        counts[non_private() if public else event] += -(-steps // period)
+    return counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,7 @@ class Poisson:
         positive_int("batch_size", self.batch_size)
 
     def period(self, records: int) -> int:
-        """Steps are alike."""
+        """1: every step is drawn in the same way."""
         return 1
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
@@ -104,15 +103,15 @@ class Poisson:
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The records whose coins fell right, one coin each at the rate batch_size / records.
+        """The records with a successful Bernoulli trial, one trial each at the rate batch_size / records.
 
-        Drawn is how many coins pass from one that falls right to the next, which is geometric: the same law, and work
-        in proportion to the batch, not to the data. The coins of all draws are one sequence.
+        The code draws the gaps between successes, which are geometric: the distribution is the same, and the work is
+        proportional to the batch, not to the data. The trials of all draws form one sequence.
         """
-        coins = _fallen_right(rows * available, self._sample_rate(records), rng)
-        ends = np.searchsorted(coins, available * np.arange(1, rows + 1))
+        successes = _successes(rows * available, self._sample_rate(records), rng)
+        ends = np.searchsorted(successes, available * np.arange(1, rows + 1))
         sizes = np.diff(ends, prepend=0)
-        return coins - np.repeat(available * np.arange(rows), sizes), sizes
+        return successes - np.repeat(available * np.arange(rows), sizes), sizes
 
     def _sample_rate(self, records: int) -> float:
         positive_int("records", records)
@@ -125,8 +124,8 @@ class Poisson:
 class FixedSize:
     """Exactly `batch_size` of the records, drawn uniformly without replacement at every step.
 
-    Batches of fixed size are for neighbours of equal number: they are priced under REPLACE_ONE alone, where the number
-    of records is public. Source: Wang, Balle, Kasiviswanathan 2019; the sampling of Yang et al. 2022.
+    Batches of fixed size have a price only under REPLACE_ONE, where neighbours have the same, public number of
+    records. Source: Wang, Balle, Kasiviswanathan 2019; the sampling of Yang et al. 2022.
     """
 
     batch_size: int
@@ -135,11 +134,11 @@ class FixedSize:
         positive_int("batch_size", self.batch_size)
 
     def period(self, records: int) -> int:
-        """Steps are alike."""
+        """1: every step is drawn in the same way."""
         return 1
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
-        """One Gaussian step on `batch_size` of so many records."""
+        """One Gaussian step on `batch_size` of `records` records."""
         return without_replacement_gaussian(
             records=records, batch_size=self.batch_size, noise_multiplier=noise_multiplier
         )
@@ -147,23 +146,23 @@ class FixedSize:
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A uniform subset for each row; ValueError where there are fewer records than were declared and charged."""
+        """A uniform subset for each row; ValueError if there are fewer records than were declared and charged."""
         if available < records:
             raise ValueError(f"Expected records={available} to be the {records} that were declared, or more.")
-        drawn = [np.sort(rng.choice(available, self.batch_size, replace=False, shuffle=False)) for _ in range(rows)]
-        return np.concatenate(drawn), np.full(rows, self.batch_size)
+        batches = [np.sort(rng.choice(available, self.batch_size, replace=False, shuffle=False)) for _ in range(rows)]
+        return np.concatenate(batches), np.full(rows, self.batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle:
-    """Every record takes part in one step of each epoch, whichever falls to it; nothing is amplified.
+    """Every record takes part in one random step of each epoch; there is no amplification by sampling.
 
     *Guarantee*: an epoch of ceil(records / batch_size) steps, a public number, is one Gaussian mechanism. Each record's
-    step is uniform and independent of all others', so that another record's presence moves nobody: whatever the others'
-    steps are, they are equally likely without it, and one step of the epoch has it in its sum. Batches that were cut
-    off a permutation, at sizes that depend on how many records there are, would all shift. Their sizes vary about
-    records / period, which is at most `batch_size`. Whoever stops in the middle of an epoch could not go on with the
-    rest of it, since no draw is kept: runs stop, and are priced, by epochs.
+    step is uniform and independent of all others. Adding a record therefore leaves the distribution of the other
+    records' steps unchanged, and the added record enters the sum of one step of the epoch. (Batches cut from a
+    permutation would all shift, because their sizes depend on the number of records.) Batch sizes vary around
+    records / period, which is at most `batch_size`. Runs stop and are priced by whole epochs: the draws are not
+    stored, so a run could not resume within an epoch.
     """
 
     batch_size: int
@@ -185,7 +184,7 @@ class Shuffle:
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The records by the steps that fell to them."""
+        """The records, sorted by their random steps."""
         steps = self.period(records)
         place = rng.integers(steps, size=(rows, available)) * rows + np.arange(rows)[:, None]
         order = np.argsort(place, axis=None, kind="stable")
@@ -193,20 +192,20 @@ class Shuffle:
 
 
 def check_epochs(sampler: Sampler, records: int, **steps: int | None) -> None:
-    """Raises ValueError where one of these numbers of steps is not of whole periods."""
+    """Raises ValueError if one of these numbers of steps is not a multiple of the sampler's period."""
     period = sampler.period(records)
     for name, value in steps.items():
         if value is not None and value % period:
             raise ValueError(f"Expected {name}={value} to be whole epochs of {period} steps.")
 
 
-def _fallen_right(coins: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The positions, ascending, at which a row of so many coins of this rate falls right."""
-    drawn, passed = [np.empty(0, dtype=np.int64)], 0
-    while passed < coins:
-        expected = (coins - passed) * rate
+def _successes(trials: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The ascending positions of the successes among this number of Bernoulli trials with probability `rate`."""
+    blocks, position = [np.empty(0, dtype=np.int64)], 0
+    while position < trials:
+        expected = (trials - position) * rate
         gaps = rng.geometric(rate, size=int(expected + _SPREAD * math.sqrt(expected)) + 1)
-        drawn.append(passed - 1 + np.cumsum(gaps, dtype=np.int64))
-        passed = int(drawn[-1][-1]) + 1
-    positions = np.concatenate(drawn)
-    return positions[: np.searchsorted(positions, coins)]
+        blocks.append(position - 1 + np.cumsum(gaps, dtype=np.int64))
+        position = int(blocks[-1][-1]) + 1
+    positions = np.concatenate(blocks)
+    return positions[: np.searchsorted(positions, trials)]

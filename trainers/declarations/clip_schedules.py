@@ -1,11 +1,11 @@
-"""How the bound on a gradient changes over a run: a public function of the step, which may change what steps cost.
+"""Schedules of the gradient bound over a run: public functions of the step, which may change the cost of steps.
 
-A step costs what its noise is, relative to its bound. So there are two ways to lower the bound C_t of step t, between
-which `noise` chooses:
+The cost of a step depends on the ratio of its noise to its bound. There are two ways to lower the bound C_t of step t,
+and `noise` chooses between them:
 
-* absolute: the noise keeps the standard deviation sigma * C that it has at first. Relative to C_t it grows, so that
-  later steps are cheaper, each at its own noise multiplier sigma * C / C_t: the run is a heterogeneous composition.
-* multiplier: the noise shrinks along, to sigma * C_t, and all steps cost the same.
+* absolute: the noise keeps its first standard deviation sigma * C. It grows relative to C_t, so later steps are
+  cheaper, each with its own noise multiplier sigma * C / C_t: the run is a heterogeneous composition.
+* multiplier: the noise shrinks with the bound, to sigma * C_t, and all steps cost the same.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dpsweep.accounting.numbers import fraction, number, positive_int
 
 
 class Noise(StrEnum):
-    """What of the noise stays as it is while a bound changes."""
+    """The property of the noise that stays constant while the bound changes."""
 
     ABSOLUTE = "absolute"
     MULTIPLIER = "multiplier"
 
 
 class BoundSchedule(Hashable, Protocol):
-    """A schedule, as a factor in (0, 1] on the bound that the method declares; it never looks at the data."""
+    """A schedule: a factor in (0, 1] on the bound that the method declares, independent of the data."""
 
     @property
     def noise(self) -> Noise:
-        """What stays: the noise's standard deviation, or its multiple of the bound."""
+        """The constant property: the noise's standard deviation, or its ratio to the bound."""
         ...
 
     def factor(self, step: int, steps: int) -> float:
@@ -42,11 +42,11 @@ class BoundSchedule(Hashable, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """The same bound throughout."""
+    """The same bound at every step."""
 
     @property
     def noise(self) -> Noise:
-        """Both stay."""
+        """The multiplier; the standard deviation is constant too."""
         return Noise.MULTIPLIER
 
     def factor(self, step: int, steps: int) -> float:
@@ -55,15 +55,15 @@ class Constant:
 
 
 CONSTANT = Constant()
-"""Where nobody asks for another."""
+"""The default schedule."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """C_t = C / min(1 / least, 1 + (1 / least - 1) t / T): the divisor rises in a straight line, the bound to `least`.
+    """C_t = C / min(1 / least, 1 + (1 / least - 1) t / T): the divisor rises linearly until C_t = `least` * C.
 
-    `over` is the T after which the bound stays; None is the whole run. With a `least` of 1 the bound never changes.
-    Source: Yu, Zhang, Chen 2019, Equation 6, whose least bound is half of the first.
+    `over` is T, after which the bound is constant; None means the whole run. With `least` 1 the bound never changes.
+    Source: Yu, Zhang, Chen 2019, Equation 6, where the last bound is half of the first.
 
     >>> [round(Linear(least=0.5).factor(step, 4), 3) for step in range(4)]
     [1.0, 0.8, 0.667, 0.571]
@@ -82,16 +82,16 @@ class Linear:
         object.__setattr__(self, "noise", _noise(self.noise))
 
     def factor(self, step: int, steps: int) -> float:
-        """One over the divisor that is reached."""
-        reached = min(1.0, step / (self.over or steps))
-        return 1 / (1 + (1 / self.least - 1) * reached)
+        """The inverse of the divisor at this step."""
+        progress = min(1.0, step / (self.over or steps))
+        return 1 / (1 + (1 / self.least - 1) * progress)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Geometric:
-    """C_t = C max(least, (1 - rate)^t): the bound loses the same share of itself at every step, down to `least` of it.
+    """C_t = C max(least, (1 - rate)^t): every step multiplies the bound by 1 - `rate`, down to `least` * C.
 
-    Source: Yu, Zhang, Chen 2019, Appendix B, whose rate is 1/1000 and least bound half of the first.
+    Source: Yu, Zhang, Chen 2019, Appendix B, where the rate is 1/1000 and the last bound is half of the first.
 
     >>> [Geometric(rate=0.25, least=0.5).factor(step, 4) for step in range(4)]
     [1.0, 0.75, 0.5625, 0.5]
@@ -107,19 +107,19 @@ class Geometric:
         object.__setattr__(self, "noise", _noise(self.noise))
 
     def factor(self, step: int, steps: int) -> float:
-        """What so many steps leave, or the least."""
-        left = round((1 - self.rate) ** step, 12)  # powers differ in their last digit from machine to machine
-        return max(float(self.least), left)
+        """The power (1 - rate)^step, at least `least`."""
+        power = round((1 - self.rate) ** step, 12)  # the last digit of a power depends on the machine
+        return max(float(self.least), power)
 
 
 def noise_factor(bounds: BoundSchedule, step: int, steps: int) -> float:
-    """The factor on the run's noise multiplier at a step: what the charge declares, and what the loop does."""
+    """The factor on the run's noise multiplier at a step; the charge and the training loop both use it."""
     return 1.0 if bounds.noise is Noise.MULTIPLIER else 1 / bounds.factor(step, steps)
 
 
 @lru_cache(maxsize=256)
 def noise_factors(bounds: BoundSchedule, steps: int) -> Mapping[float, int]:
-    """How many steps of a run have each factor on its noise multiplier."""
+    """The number of steps of a run at each factor on the noise multiplier."""
     if bounds.noise is Noise.MULTIPLIER:
         return {1.0: steps}
     return Counter(noise_factor(bounds, step, steps) for step in range(steps))

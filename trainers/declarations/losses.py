@@ -1,7 +1,7 @@
-"""What models are trained on, and how good what they say is: the loss of each example, and its quality between 0 and 1.
+"""Losses that models are trained on, each with a quality between 0 and 1 for scoring.
 
-Outputs have their classes, or their one number, in the second dimension, whatever comes after it. A declaration of a
-loss imports no torch.
+The second dimension of outputs holds the classes, or the one predicted number; further dimensions may follow. A
+declaration of a loss imports no torch.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class Loss(Protocol):
-    """The sum of the examples' losses, each of which depends on its own outputs and target alone.
+    """The sum of per-example losses; each example's loss depends on its own outputs and target alone.
 
-    `labels` is the dtype of the targets, and `quality_name` what a page calls the mean quality.
+    `labels` is the dtype of the targets, and `quality_name` is the name of the mean quality on report pages.
     """
 
     labels: ClassVar[str]
     quality_name: ClassVar[str]
 
     def check(self, classes: int) -> None:
-        """Raises ValueError where a data set with so many classes, 1 for a number, cannot be learnt by this loss."""
+        """Raises ValueError if this loss does not fit `classes` classes (1 if the label is a number)."""
         ...
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """A single number, of outputs [n, c, ...] and targets [n, ...]."""
+        """The summed loss, a single number, of outputs [n, c, ...] and targets [n, ...]."""
         ...
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Its gradient with respect to the outputs, of their shape; targets may lack leading dimensions."""
+        """The gradient with respect to the outputs, of the same shape; targets may lack leading dimensions."""
         ...
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """How good each example's outputs are: [n] in [0, 1], and 0 where they are not finite."""
+        """The quality of each example's outputs: [n] in [0, 1], and 0 if outputs are not finite."""
         ...
 
     def unlikely(self, outputs: Tensor) -> Tensor:
-        """Targets [n, ...] that these outputs are far from, so that no loss of them is flat."""
+        """Targets [n, ...] that are far from these outputs, so that no loss gradient vanishes."""
         ...
 
 
@@ -53,7 +53,7 @@ class CrossEntropy:
     quality_name: ClassVar[str] = "accuracy"
 
     def check(self, classes: int) -> None:
-        """There must be classes."""
+        """Refuse fewer than two classes."""
         if classes < 2:
             raise ValueError(
                 f"Expected dataset.classes={classes} >= 2 with loss=cross_entropy; use loss=squared_error."
@@ -66,13 +66,13 @@ class CrossEntropy:
         return functional.cross_entropy(outputs, targets, reduction="sum")
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What the model says of each class, less one for the right one."""
+        """The gradient with respect to the logits: softmax(outputs) - one_hot(targets)."""
         probabilities = outputs.softmax(dim=1)
         right = targets.expand(len(outputs), *outputs.shape[2:])[:, None]
         return probabilities.scatter_add_(1, right, probabilities.new_full((), -1.0).expand(right.shape))
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """1 where the likeliest class is the right one."""
+        """1 if the most likely class is the true class, else 0."""
         return (outputs.argmax(dim=1) == targets).to(outputs.dtype)
 
     def unlikely(self, outputs: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ CROSS_ENTROPY = CrossEntropy()
 class SquaredError:
     """Half the squared differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
 
-    A prediction has the quality 1 - error^2 / cap, at least 0: `cap` is a public bound, and part of what is measured.
+    The quality of a prediction is 1 - error^2 / cap, at least 0; `cap` is a public bound and part of the metric.
     """
 
     labels: ClassVar[str] = "float32"
@@ -98,7 +98,7 @@ class SquaredError:
         positive("cap", self.cap)
 
     def check(self, classes: int) -> None:
-        """There must be one number to learn."""
+        """Refuse labels that are classes."""
         if classes != 1:
             raise ValueError(
                 f"Expected dataset.classes={classes} == 1 with loss=squared_error; use loss=cross_entropy."
@@ -111,7 +111,7 @@ class SquaredError:
         return functional.mse_loss(outputs.squeeze(1), targets.to(outputs.dtype), reduction="sum") / 2
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The differences."""
+        """The differences outputs - targets."""
         return outputs - targets.expand(len(outputs), *outputs.shape[2:])[:, None].to(outputs.dtype)
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -120,5 +120,5 @@ class SquaredError:
         return (1 - errors / self.cap).clamp(min=0).nan_to_num(nan=0.0)
 
     def unlikely(self, outputs: Tensor) -> Tensor:
-        """Numbers 1 less than these."""
+        """The outputs minus 1."""
         return outputs.squeeze(1) - 1

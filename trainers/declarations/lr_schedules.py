@@ -1,4 +1,4 @@
-"""How the learning rate changes over a run: a public function of the step, free of charge."""
+"""Learning rate schedules: public functions of the step, which cost no privacy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpsweep.accounting.numbers import fraction, positive, positive_int
 
 
 class LearningRate(Protocol):
-    """A schedule, as a factor on the method's learning rate."""
+    """A schedule: a factor on the method's learning rate."""
 
     def factor(self, step: int, steps: int) -> float:
         """The factor at `step` (from 0) of a run of `steps`."""
@@ -20,7 +20,7 @@ class LearningRate(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """The same learning rate throughout."""
+    """The same learning rate at every step."""
 
     def factor(self, step: int, steps: int) -> float:
         """Always 1."""
@@ -29,7 +29,7 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class StepDecay:
-    """The learning rate times `factors[i]` from the fraction `milestones[i]` of the run on.
+    """The learning rate times `factors[i]` after the fraction `milestones[i]` of the run.
 
     >>> schedule = StepDecay(milestones=(0.5, 0.75), factors=(0.1, 0.01))
     >>> [schedule.factor(step, 4) for step in range(4)]
@@ -63,7 +63,7 @@ class StepDecay:
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine:
-    """The learning rate falls along half a cosine, from all of it to the fraction `final`.
+    """The factor falls along half a cosine from 1 to `final`.
 
     Source: Loshchilov & Hutter 2017, Equation 5, without restarts.
 
@@ -77,13 +77,13 @@ class Cosine:
         fraction("final", self.final)
 
     def factor(self, step: int, steps: int) -> float:
-        """The cosine's height above `final`, which the step after the last would have."""
+        """The factor on the cosine; the step after the last would have the factor `final`."""
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cyclic:
-    """The learning rate rises from `lowest` of it to `highest` and falls back, in straight lines, `cycles` times.
+    """The factor rises linearly from `lowest` to `highest` and falls back, `cycles` times.
 
     Source: Smith 2017, the triangular policy.
 
@@ -103,14 +103,14 @@ class Cyclic:
             raise ValueError(f"Expected lowest={self.lowest} < highest={self.highest}.")
 
     def factor(self, step: int, steps: int) -> float:
-        """The height on the triangle that the step falls on."""
+        """The factor on the triangle wave at this step."""
         place = self.cycles * step % steps / steps
         return self.lowest + (self.highest - self.lowest) * (1 - abs(2 * place - 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """The learning rate rises in a straight line over a fraction of the run, and is then that of another schedule.
+    """The factor rises linearly over the fraction `share` of the run and then follows the schedule `then`.
 
     Source: Goyal et al. 2017, Section 2.2 (gradual warm-up).
 
@@ -127,8 +127,8 @@ class WarmUp:
             raise TypeError(f"Expected then={self.then!r} to be a schedule.")
 
     def factor(self, step: int, steps: int) -> float:
-        """The part of the other schedule's start that is reached, or that schedule over the steps that are left."""
-        rising = min(round(self.share * steps), steps - 1)
-        if step < rising:
-            return (step + 1) / (rising + 1) * self.then.factor(0, steps - rising)
-        return self.then.factor(step - rising, steps - rising)
+        """A growing part of the other schedule's first factor, then that schedule over the remaining steps."""
+        warm_up = min(round(self.share * steps), steps - 1)
+        if step < warm_up:
+            return (step + 1) / (warm_up + 1) * self.then.factor(0, steps - warm_up)
+        return self.then.factor(step - warm_up, steps - warm_up)

@@ -1,4 +1,4 @@
-"""Counts of what a model predicts: a unit changes them by at most 1 in norm, however many records it has."""
+"""Counts of right and wrong predictions with L2 sensitivity 1 per unit, for any number of records in a unit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.metrics import Metric
 
 _CHUNK = 256
-"""Records of a pass, whatever their number: float32 kernels of other shapes round the other records otherwise."""
+"""The fixed batch size of a forward pass: float32 kernels may round a record differently in another batch shape."""
 
 
 def right_and_wrong(
@@ -31,11 +31,11 @@ def right_and_wrong(
     loss: Loss = CROSS_ENTROPY,
     order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """How many units the model has right and wrong [2]: each by its quality, one of several records by their mean.
+    """The pair of counts [2] of right and wrong units; each unit adds q and 1 - q, where q is its mean quality.
 
-    Guarantee: one unit changes the pair by at most 1 in norm, however many records it has. Kernels may round a record
-    otherwise in another place: with a random `order` [n] of the records, a unit that joins changes the places of as
-    many others as it has records, and without one those of all that follow.
+    Guarantee: one unit changes the pair by at most 1 in L2 norm, for any number of records. Kernels may round a record
+    differently at another position in a batch. With a random `order` [n] of the records, an added unit changes the
+    positions of as many other records as it has records itself; without it, of all records that follow.
     """
     shares = records.shares(qualities(model, records, device, loss, order))
     return np.array([shares.sum(), (1 - shares).sum()])
@@ -48,12 +48,12 @@ def table(
     metric: Metric,
     order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """The metric's table [cells] of the units: one of several records adds the share of its records to each cell.
+    """The metric's table [cells]; a unit of several records adds to each cell the share of its records there.
 
-    Guarantee: one unit changes the table by at most 1 in norm, however many records it has, and its size never. A
-    random `order` [n] serves as in `right_and_wrong`.
+    Guarantee: one unit changes the table by at most 1 in L2 norm, for any number of records, and never changes its
+    size. For the random `order` [n] see `right_and_wrong`.
     """
-    cells = _of_each(model, records, device, metric.cells, order).astype(np.int64)
+    cells = _values(model, records, device, metric.cells, order).astype(np.int64)
     size = metric.size(_classes(model, records, device))
     return np.bincount(cells, weights=records.weights, minlength=size).astype(np.float64)
 
@@ -65,41 +65,41 @@ def qualities(
     loss: Loss,
     order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """How good the model is on each record [n], each judged on its own."""
-    return _of_each(model, records, device, loss.quality, order)
+    """The quality of the model's output for each record [n]."""
+    return _values(model, records, device, loss.quality, order)
 
 
 def _classes(model: nn.Module, records: Records, device: torch.device | str) -> int:
-    """The number of the model's outputs, of a record that is made up, so that no record is needed to tell."""
+    """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
     import torch
 
     blank = torch.zeros((1, *records.features.shape[1:]), dtype=torch.float32, device=device)
-    with _judged(model):
+    with _evaluation_mode(model):
         return int(model(blank).shape[1])
 
 
-def _of_each(
+def _values(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
-    judge: Callable[[Tensor, Tensor], Tensor],
+    function: Callable[[Tensor, Tensor], Tensor],
     order: NDArray[np.int64] | None,
 ) -> NDArray[np.float64]:
-    """What `judge` says of each record's outputs and target [n], in passes of one shape."""
+    """The value of `function` on each record's outputs and target [n], in passes of a fixed batch shape."""
     places = np.arange(len(records)) if order is None else order
-    judged = np.zeros(len(records))
-    with _judged(model):
+    values = np.zeros(len(records))
+    with _evaluation_mode(model):
         for start in range(0, len(records), _CHUNK):
             part = places[start : start + _CHUNK]
             filled = np.pad(part, (0, _CHUNK - len(part)), mode="edge")
-            one = judge(model(records.inputs(filled, device)), records.targets(filled, device))
-            judged[part] = one.cpu().numpy()[: len(part)]
-    return judged
+            chunk = function(model(records.inputs(filled, device)), records.targets(filled, device))
+            values[part] = chunk.cpu().numpy()[: len(part)]
+    return values
 
 
 @contextmanager
-def _judged(model: nn.Module) -> Iterator[None]:
-    """The model as it is when it predicts, without gradients, and afterwards in the mode that it was in."""
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, without gradients; restores the previous mode at the end."""
     import torch
 
     training = model.training

@@ -1,10 +1,10 @@
-"""How a trained model is scored, what the score costs, and how sure it is.
+"""Scores of trained models: the records that are read, the event that is charged, and the 95 % interval.
 
-A score of private records is an access to private data and says so by its event; the records it reads are
-held out from training, so the two parts are disjoint populations. A score of a public test set costs nothing,
-because someone declared that set public. A score is the mean of the records' qualities, each in [0, 1] as the loss has
-it, and of classes the accuracy; or where `metric` names another number (`trainers/declarations/metrics.py`), that one.
-Each has a 95 % interval that covers the noise and the finite number of records.
+A score of private records accesses private data and declares this by its event. It reads held-out records, so training
+and scoring use disjoint populations. A score of a public test set costs nothing, because the user declared that set
+public. The default score is the mean of the loss's quality in [0, 1] over the records, which is the accuracy if labels
+are classes; `metric` selects another number (`trainers/declarations/metrics.py`). The 95 % interval covers the noise
+and the finite number of records.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.losses import Loss
 
 Accuracy = Estimate
-"""What an estimate was called while every score was an accuracy: scores of a user's own may return it."""
+"""The old name of `Estimate`, from when every score was an accuracy; a user's own score may still return it."""
 
 
 class Score(Protocol):
-    """Measures a trained model, and declares beforehand what that costs the records it reads.
+    """Measures a trained model, and declares beforehand the event that a measurement costs.
 
     *Guarantee*: `measure` touches private records only through one mechanism whose cost is `event`.
     """
 
     @property
     def statement(self) -> str:
-        """One sentence for the reader of a report: on what records, and with what noise."""
+        """One sentence for the reader of a report: the records that are scored, and the noise."""
         ...
 
     def event(self) -> DpEvent | None:
-        """One measurement of one trial, or None where no private record is read."""
+        """The event of one measurement of one trial, or None if no private record is read."""
         ...
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
-        """The nominal number of private units left to train on, of a nominal `records`.
+        """The nominal number of private units left for training, out of a nominal `records`.
 
-        Where records are replaced, their number is public, and so is how many are left: that is exact.
+        Under REPLACE_ONE the number of records is public, and this number is exact.
         """
         ...
 
     def check(self, test_records: int, *, public: bool) -> None:
-        """Raises ValueError where a data set with so many public test records cannot be scored this way.
+        """Raises ValueError if this score does not fit a data set with `test_records` public test records.
 
-        `public` says that all of its records were declared public, and not only those.
+        `public` is true if all records of the data set were declared public, not only the test records.
         """
         ...
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
-        """The records that are trained on, and those that this score reads."""
+        """The split into training records and the records that this score reads."""
         ...
 
     def measure(
@@ -75,28 +75,28 @@ class Score(Protocol):
         device: torch.device | str,
         loss: Loss = CROSS_ENTROPY,
     ) -> Estimate:
-        """How good the model is on the records that this score reads."""
+        """The score of the model on the records of `data` that this score reads."""
         ...
 
 
 def looks_every(score: Score) -> int | None:
-    """After how many steps each it is looked at how training goes; None where it is not."""
+    """The number of steps between points of the learning curve; None without a learning curve."""
     return getattr(score, "every", None)
 
 
 def metric_of_score(score: Score) -> Metric | None:
-    """What a score measures besides accuracy; None for the accuracy, and for a class of the user's that names none."""
+    """The metric of a score; None for the accuracy, and for a user's score class that names no metric."""
     return getattr(score, "measured", None)
 
 
 def noisy_counts(score: Score, classes: int) -> int:
-    """How many noisy numbers one measurement releases of a data set with so many classes."""
+    """The number of noisy counts that one measurement releases, for a data set with `classes` classes."""
     metric = metric_of_score(score)
     return 2 if metric is None else metric.size(classes)
 
 
 def check_metric(score: Score, classes: int, loss: Loss) -> None:
-    """Raises ValueError where a data set with so many classes, 1 for a number, has no such metric."""
+    """Raises ValueError if the score's metric is not defined for `classes` classes (1 if the label is a number)."""
     metric = metric_of_score(score)
     if metric is None:
         return
@@ -110,14 +110,13 @@ def check_metric(score: Score, classes: int, loss: Loss) -> None:
 class PrivateHoldout:
     """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
 
-    Each record lies in exactly one of the two counts, and a unit of several records in both, by the shares of
-    them that are right and wrong: s and 1 - s. So the pair has sensitivity 1 and one event covers it, and the
-    accuracy is the units' mean; the number of held-out units itself is never used. `noise_std` is None until
-    the plan has chosen it.
+    Each record adds 1 to one of the two counts. A unit of several records adds s and 1 - s, where s is the share of its
+    records that are right. So the pair has L2 sensitivity 1, one event covers it, and the accuracy is the mean over
+    units. The exact number of held-out units is never used. `noise_std` is None until the plan has chosen it.
 
-    Any other `metric` has a table of counts in place of the pair, with the same noise on every cell. It has the same
-    sensitivity, 1 where a unit is added or removed and the square root of 2 where one is replaced, and the same event,
-    which is priced for 2 where one is replaced.
+    Any other `metric` replaces the pair by a table of counts, with the same noise on every cell. The table has the same
+    sensitivity: 1 if a unit is added or removed, and the square root of 2 if one is replaced. It has the same event,
+    which is priced for sensitivity 2 if one is replaced.
     """
 
     fraction: float
@@ -139,12 +138,12 @@ class PrivateHoldout:
 
     @property
     def measured(self) -> Metric | None:
-        """What is measured besides accuracy."""
+        """The metric; None for the accuracy."""
         return metric_of(self.metric, positive=self.positive, bins=self.bins)
 
     @property
     def statement(self) -> str:
-        """Names the held-out fraction and the noise."""
+        """States the held-out fraction and the noise."""
         return (
             f"{_name(self.measured)} on {self.fraction:.0%} of the private records, held out from training; "
             f"counts carry Gaussian noise of standard deviation {self._std():.3g} and are charged."
@@ -155,16 +154,16 @@ class PrivateHoldout:
         return gaussian(noise_multiplier=self._std())
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
-        """The remainder, public whatever the split turns out to be; at least 1."""
+        """The nominal remainder, at least 1; public for every outcome of the split."""
         from dpsweep.trainers.data.split import left_by_position
 
         positive_int("records", records)
         replacing = Adjacency(adjacency) is Adjacency.REPLACE_ONE
-        left = left_by_position(records, self.fraction) if replacing else round(records * (1 - self.fraction))
-        return max(1, left)
+        remainder = left_by_position(records, self.fraction) if replacing else round(records * (1 - self.fraction))
+        return max(1, remainder)
 
     def check(self, test_records: int, *, public: bool) -> None:
-        """There must be private records to hold out."""
+        """Refuse a data set without private records."""
         if public:
             raise ValueError("Expected score=public or score=training with dataset.public=true: no record is private.")
 
@@ -182,7 +181,7 @@ class PrivateHoldout:
         device: torch.device | str,
         loss: Loss = CROSS_ENTROPY,
     ) -> Estimate:
-        """Releases the noisy counts, and the number that follows from them alone."""
+        """The estimate from noisy counts of right and wrong predictions; it is a function of these counts alone."""
         if data.holdout is None:
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
         metric, places = self.measured, rng.permutation(len(data.holdout))
@@ -203,9 +202,9 @@ class PrivateHoldout:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicTest:
-    """The exact accuracy on a test set that was declared public: free, and not covered by any guarantee.
+    """The exact accuracy on a test set that was declared public: free, and no guarantee covers the set.
 
-    Looked at as well every so many steps, for a learning curve, where `every` is a number.
+    If `every` is a number, the accuracy is also measured every `every` steps, for a learning curve.
     """
 
     every: int | None = None
@@ -220,12 +219,12 @@ class PublicTest:
 
     @property
     def measured(self) -> Metric | None:
-        """What is measured besides accuracy."""
+        """The metric; None for the accuracy."""
         return metric_of(self.metric, positive=self.positive, bins=self.bins)
 
     @property
     def statement(self) -> str:
-        """Names the exemption."""
+        """States that the test set is public and exempt from the charge."""
         name = _name(self.measured)
         return f"{name} on a test set declared public: exact, not charged, and no guarantee covers its records."
 
@@ -234,17 +233,17 @@ class PublicTest:
         return
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
-        """All of them."""
+        """All records."""
         positive_int("records", records)
         return records
 
     def check(self, test_records: int, *, public: bool) -> None:
-        """There must be public records to read."""
+        """Refuse a data set without public test records."""
         if test_records < 1:
             raise ValueError(f"Expected test_records={test_records} >= 1: no public test set; use score=private.")
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
-        """All private records are trained on."""
+        """The split that trains on all private records."""
         from dpsweep.trainers.data.split import Split
 
         return Split(train=private, test=test)
@@ -265,16 +264,16 @@ class PublicTest:
 
 @dataclass(frozen=True, kw_only=True)
 class OnTraining(PublicTest):
-    """The exact accuracy on the very records that were trained on, where those were declared public: free."""
+    """The exact accuracy on the training records themselves, which must be declared public: free."""
 
     @property
     def statement(self) -> str:
-        """Names the exemption, and what such a score is worth."""
+        """States that the training records are public, and that the score is biased upwards."""
         name = _name(self.measured)
         return f"{name} on the training records, declared public: exact, not charged, and higher than on new records."
 
     def check(self, test_records: int, *, public: bool) -> None:
-        """The training records must be public."""
+        """Refuse private training records."""
         if not public:
             raise ValueError(
                 "Expected dataset.public=true with score=training: exact scores of private records have no price."
@@ -295,7 +294,7 @@ class OnTraining(PublicTest):
 def _exact(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss, metric: Metric | None
 ) -> Estimate:
-    """What public records say, counted one by one, also where several are of one unit."""
+    """The exact estimate from public records; each record counts alone, even if units have several records."""
     if metric is not None:
         return metric.estimate(table(model, replace(records, units=None), device, metric), 0.0)
     right = qualities(model, records, device, loss)
@@ -303,6 +302,6 @@ def _exact(
 
 
 def _name(metric: Metric | None) -> str:
-    """What begins a sentence about this metric."""
+    """The metric's name with a capital letter, to begin a sentence."""
     label = ACCURACY if metric is None else metric.label
     return label[0].upper() + label[1:]

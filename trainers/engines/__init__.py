@@ -1,1 +1,1 @@
-"""Engines: weighted sums of per-example gradients, one way of computing them per file."""
+"""Engines: weighted sums of per-example gradients, one algorithm per file."""

@@ -1,4 +1,4 @@
-"""The fused engine for the models that it takes, Opacus for others that it takes, torch.func.vmap for the rest."""
+"""Automatic choice of an engine: fused if it supports the model, else Opacus if it does, else torch.func.vmap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("dpsweep.engine")
 
 @dataclass(frozen=True, kw_only=True)
 class Auto:
-    """The engine that takes any module, by the first that does; which it is, the log says once for each model."""
+    """The engine for any module: it uses the first engine that supports the model, and logs the choice once."""
 
     stacks: ClassVar[bool] = True
     _fused: Fused = field(default_factory=Fused, init=False, repr=False, compare=False)
@@ -28,30 +28,30 @@ class Auto:
     )
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        """The sum [P] and the units' norms, by the engine that takes this model; whichever it is, they are the same."""
+        """The sum [P] and the units' norms, from the first engine that supports this model; all give the same."""
         refusals: dict[str, None] = {}
         for engine in self._engines(model):
             try:
-                found = engine.weighted_sum(model, batch, task)
+                result = engine.weighted_sum(model, batch, task)
             except Unsupported as refusal:
                 refusals[str(refusal)] = None
                 continue
             if self._chosen.get(model) is not engine:
                 log.info("engine %s", ": ".join([type(engine).__name__.lower(), *refusals]))
                 self._chosen[model] = engine
-            return found
+            return result
         raise ValueError(f"Expected model={type(model).__name__} to be taken by one of the engines.")
 
     def _engines(self, model: nn.Module) -> Iterator[Engine]:
-        """The engine that took this model before, then all of them, the quickest first."""
-        if (before := self._chosen.get(model)) is not None:
-            yield before
+        """The engine chosen before for this model, then all engines, fastest first."""
+        if (engine := self._chosen.get(model)) is not None:
+            yield engine
         yield self._fused
         yield from (make() for make in (_opacus, _vmap))
 
 
 def _opacus() -> Engine:
-    """Only where it is needed: its import takes seconds."""
+    """The Opacus engine, imported only when needed: the import takes seconds."""
     from dpsweep.trainers.engines.opacus import Opacus
 
     return Opacus()

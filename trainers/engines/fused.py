@@ -1,4 +1,4 @@
-"""Per-example norms and the weighted sum in one backward pass: supported layers only, and as fast as we can."""
+"""The fused engine: per-example norms and the weighted sum in one backward pass, for supported layers only."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from dpsweep.trainers.methods.transforms import GradientTransform
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """The engine that takes each layer's inputs and output gradients down in one pass, and forms the sum from them.
+    """The engine that records each layer's inputs and output gradients in one pass, and computes the sum from them.
 
-    A model is taken if it consists of supported layers and its gradients have been compared with torch's own, once.
-    Norms of float32 gradients are never said too short, and too long by less than 2**-13 of them.
-    Errors: Unsupported, which names the layer, for a model that is not, and for units of several examples.
+    It supports a model of supported layers, after one comparison of its gradients with torch's own. Norms of float32
+    gradients are never too small, and too large by a relative error below 2**-13.
+    Errors: Unsupported, which names the layer, for other models and for units of several examples.
     """
 
     stacks: ClassVar[bool] = True
@@ -38,12 +38,12 @@ class Fused:
     )
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        """The sum [P] and the examples' norms; each chunk's gradients are bounded and added up layer by layer."""
+        """The sum [P] and the examples' norms; each chunk's gradients are bounded and summed layer by layer."""
         require_exact_products()
         parameters = trainable(model)
         numbers = sum(parameter.numel() for parameter in parameters)
         total = parameters[0].new_zeros(numbers, dtype=torch.float64)
-        if batch.sizes is not None:  # whatever they are in this batch: which engine it is must not depend on a draw
+        if batch.sizes is not None:  # even if all are 1 in this batch: the engine must not depend on a random draw
             raise Unsupported("", model, "to be trained on units of one example each")
         layers = supported_layers(model)
         if len(batch) == 0:
@@ -52,8 +52,8 @@ class Fused:
         case = (task.loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
         if case not in cases:
             cases[case] = _prove(model, inputs, task.loss)
-        layout, held = cases[case]
-        chunk = task.at_once(fused_chunk(model, held, inputs[0]))
+        layout, stored = cases[case]
+        chunk = task.at_once(fused_chunk(model, stored, inputs[0]))
         places, norms = in_places(parameters, total), []
         with recording(model, layers, layout) as tape:
             for part, targets, count in batch.parts(chunk, filled=task.block is not None):
@@ -62,26 +62,26 @@ class Fused:
 
 
 def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
-    """The layout of images that suits the model and with which it is proven, and how much is held of an example."""
+    """The fastest layout of images that passes the self-check, and the numbers stored per example."""
     if suits_channels_last(model):
-        with suppress(Unsupported):  # such as a model that asks for a view which this layout cannot give
+        with suppress(Unsupported):  # for example a model that needs a view which this layout does not allow
             return torch.channels_last, prove(model, inputs, torch.channels_last, loss)
     return torch.contiguous_format, prove(model, inputs, torch.contiguous_format, loss)
 
 
 def _add(
-    held: Mapping[nn.Parameter, LayerGradient],
+    gradients: Mapping[nn.Parameter, LayerGradient],
     places: Mapping[nn.Parameter, Tensor],
     transform: GradientTransform,
     count: int,
 ) -> Tensor:
-    """Adds the bounded gradients of a chunk's first examples to the sum; their norms before that."""
-    norms = joint_norms(held.values()).to(next(iter(places)).dtype)
+    """Adds the bounded gradients of a chunk's first `count` examples to the sum; returns their unbounded norms."""
+    norms = joint_norms(gradients.values()).to(next(iter(places)).dtype)
     factors = transform.factors(norms)
     factors[count:] = 0
     if not norms.max().isfinite():
-        broken = ~norms.isfinite()
-        held = {parameter: each.without(broken) for parameter, each in held.items()}
-    for parameter, each in held.items():
-        each.add_to(places[parameter], factors)
+        non_finite = ~norms.isfinite()
+        gradients = {parameter: gradient.without(non_finite) for parameter, gradient in gradients.items()}
+    for parameter, gradient in gradients.items():
+        gradient.add_to(places[parameter], factors)
     return norms[:count]

@@ -1,4 +1,4 @@
-"""The interface of every engine, and what it is asked: for which examples, and what to do with their gradients."""
+"""The interface of engines, and their arguments: the examples of a step, and the task to do with their gradients."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dpsweep.trainers.methods.transforms import GradientTransform
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """The examples of a step: inputs [n, *shape], targets [n] as the loss has them; n may be 0.
+    """The examples of a step: inputs [n, *shape], targets [n] in the loss's dtype; n may be 0.
 
-    A unit is one example, or, where `sizes` are given, so many that follow one another; sizes are each at least 1 and
-    sum to n. Whether they are given is declared, and never depends on what was drawn: it decides which engine runs.
+    Without `sizes` a unit is one example. With `sizes`, unit i has the next sizes[i] examples; sizes are at least 1 and
+    sum to n. The presence of `sizes` is declared and never depends on a draw, because it affects the choice of engine.
     """
 
     inputs: Tensor
@@ -35,14 +35,14 @@ class Minibatch:
         return len(self.inputs)
 
     def __getitem__(self, part: slice) -> Minibatch:
-        """Some of the examples, each a unit of its own."""
+        """Some of the examples, each as its own unit."""
         return Minibatch(self.inputs[part], self.targets[part])
 
     def parts(self, chunk: int, *, filled: bool = False) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """All inputs and targets, at most so many at a time, and how many they are.
+        """All inputs and targets in parts of at most `chunk` examples, with the number of examples in each.
 
-        With `filled` the last ones are followed by zeros, so that all parts have one shape, and all are copied:
-        products of matrices round otherwise where numbers are aligned otherwise.
+        With `filled` the last part is padded with zeros, so that all parts have one shape, and all parts are copied:
+        matrix products may round differently for another memory alignment.
         """
         for inputs, targets in zip(torch.split(self.inputs, chunk), torch.split(self.targets, chunk), strict=True):
             part = (_filled(inputs, chunk), _filled(targets, chunk)) if filled else (inputs, targets)
@@ -51,10 +51,10 @@ class Minibatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What to do with each unit: differentiate this loss, and bound the gradient by this transform.
+    """The computation for each unit: the gradient of `loss`, bounded by `transform`.
 
-    At most `chunk` examples are in work at a time; None chooses by the size of the model and of its inputs. `block` is
-    how many a batch has, seldom more, by what was declared: with it, all passes have one shape whatever was drawn.
+    An engine processes at most `chunk` examples at a time; None lets it choose by the size of the model and its inputs.
+    `block` is the declared size of a batch, which is seldom exceeded; with it, all passes of all draws have one shape.
     """
 
     transform: GradientTransform
@@ -68,7 +68,7 @@ class Task:
                 positive_int(name, value)
 
     def at_once(self, most: int) -> int:
-        """How many examples a pass has where `most` fit: a block, or the least equal parts of one."""
+        """The number of examples in a pass if `most` fit: a block, or one of the fewest equal parts of it."""
         fits = self.chunk or most
         return fits if self.block is None else -(-self.block // -(-self.block // fits))
 
@@ -76,25 +76,26 @@ class Task:
 class Engine(Protocol):
     """Computes the sum of transformed gradients of a loss, one gradient per unit.
 
-    The gradient of a unit of several examples is the mean of theirs, and the transform bounds this mean, once.
+    The gradient of a unit of several examples is the mean of its per-example gradients, and the transform bounds this
+    mean once.
 
-    *Guarantee*: each unit contributes its own gradient times its own factor and nothing else, so at most
-    `transform.bound` in norm, however many examples it has; one whose gradient is not finite, because of any of its
-    examples, contributes exactly zero and leaves the others as they are. Contributions are added up in float64. With a
-    block, the shape of a pass and the way that is chosen for it depend on no record. The chunk bounds memory and
-    changes nothing beyond rounding. The model is returned as it came: no hooks, no gradients, the
-    same mode. `stacks` says whether models of one architecture may be stacked in its place.
+    *Guarantee*: each unit contributes its own gradient times its own factor and nothing else. So the norm of its
+    contribution is at most `transform.bound`, for any number of examples. A unit with a non-finite gradient contributes
+    exactly zero and does not change the others. Contributions are summed in float64. With a block, the shape of a pass
+    and the algorithm for it depend on no record. The chunk bounds memory and changes only rounding. The model stays
+    unchanged: no hooks, no gradients, the same mode. `stacks` says whether models of one architecture may be stacked
+    instead of using this engine.
     """
 
     stacks: ClassVar[bool]
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        """The sum [P] in float64 over the trainable parameters in their order, and each unit's norm before that."""
+        """The sum [P] in float64, by the trainable parameters in their order, and each unit's norm before bounding."""
         ...
 
 
 def _filled(rows: Tensor, length: int) -> Tensor:
-    """A copy of these rows, followed by zeros up to that length."""
-    copied = rows.new_zeros(length, *rows.shape[1:])
-    copied[: len(rows)] = rows
-    return copied
+    """A copy of these rows, padded with zeros to `length` rows."""
+    padded = rows.new_zeros(length, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    return padded

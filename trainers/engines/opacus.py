@@ -1,7 +1,8 @@
-"""Per-example gradients by Opacus' hooks: any module that Opacus supports. The only door to opacus.
+"""The Opacus engine: per-example gradients by the hooks of Opacus. The only module that imports opacus.
 
-Opacus takes the first dimension of what enters a layer for the examples, and a layer's parameters for used in it alone.
-So a model is taken once its gradients were compared with torch's own, example by example, on random inputs.
+Opacus assumes that the first dimension of a layer's input indexes the examples, and that no parameter is used outside
+its layer. So the engine supports a model only after comparing its per-example gradients with torch's own, on random
+inputs.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from dpsweep.trainers.engines.interface import Minibatch, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Opacus:
-    """The engine on Opacus' GradSampleModule, which holds one gradient per example of a chunk.
+    """The engine that uses Opacus' GradSampleModule, which stores one gradient per example of a chunk.
 
     Source: Yousefpour et al. 2021, Opacus.
-    Errors: Unsupported, which names the layer that Opacus has no rule for, where gradients are not the examples' own.
+    Errors: Unsupported if the per-example gradients are wrong; it names a layer without a rule in Opacus.
     """
 
     stacks: ClassVar[bool] = False
@@ -40,7 +41,7 @@ class Opacus:
     )
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
+        """The sum [P] and the units' norms, from per-example gradients in chunks."""
         self._prove(model, batch, task)
         require_exact_products()
         parameters = trainable(model)
@@ -55,7 +56,7 @@ class Opacus:
             )
 
     def _prove(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
-        """Raises Unsupported unless Opacus has the examples' own gradients, for inputs of this shape and kind."""
+        """Raises Unsupported unless Opacus gives correct per-example gradients, for inputs of this shape and dtype."""
         proven = self._proven.setdefault(model, set())
         case = (task.loss, batch.inputs.shape[1:], batch.inputs.dtype, *map(id, trainable(model)))
         if case not in proven:
@@ -75,7 +76,7 @@ def _compare(model: nn.Module, inputs: Tensor, loss: Loss) -> None:
 
 
 def _suspect(model: nn.Module) -> tuple[str, nn.Module]:
-    """The first layer with trainable parameters of its own that Opacus has no rule for, or the model."""
+    """The first layer with trainable parameters but without a rule in Opacus, or the model."""
     for name, layer in model.named_modules():
         trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
         if trained and type(layer) not in GradSampleModule.GRAD_SAMPLERS:
@@ -86,7 +87,7 @@ def _suspect(model: nn.Module) -> tuple[str, nn.Module]:
 def _under_hooks(
     model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
-    """The gradients [n, ...] of each parameter, hooks put on and taken off."""
+    """The gradients [n, ...] of each parameter; hooks are added and removed."""
     with _hooked(model) as hooked:
         return _per_example(hooked, parameters, inputs, targets, loss)
 
@@ -94,27 +95,27 @@ def _under_hooks(
 def _per_example(
     hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
-    """The gradients [n, ...] of each parameter, taken from where Opacus leaves them."""
+    """The gradients [n, ...] of each parameter, read from its attribute `grad_sample`."""
     loss(hooked(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    gradients = [_left_on(parameter, len(inputs)) for parameter in parameters]
+    gradients = [_grad_sample(parameter, len(inputs)) for parameter in parameters]
     hooked.zero_grad(set_to_none=True)
     return gradients
 
 
-def _left_on(parameter: nn.Parameter, examples: int) -> Tensor:
-    """The gradients that Opacus left on a parameter; zero where the model did not use it."""
+def _grad_sample(parameter: nn.Parameter, examples: int) -> Tensor:
+    """The gradients that Opacus stored on a parameter; zero if the model did not use it."""
     gradients: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
     return parameter.new_zeros(examples, *parameter.shape) if gradients is None else gradients
 
 
 @contextmanager
 def _hooked(model: nn.Module) -> Iterator[nn.Module]:
-    """The model under Opacus' hooks in training mode, and afterwards without any trace of them."""
+    """The model with Opacus' hooks, in training mode; all changes are undone at the end."""
     training = model.training
     hooked = GradSampleModule(model, loss_reduction="sum", strict=True)
     try:
         with warnings.catch_warnings():
-            # torch warns of hooks on a model whose inputs need no gradient, as none of ours do
+            # torch warns about hooks on a model if its inputs need no gradient; ours never do
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             yield hooked.train()
     finally:

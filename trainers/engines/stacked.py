@@ -1,7 +1,7 @@
-"""Models of one architecture trained side by side: their products of matrices become one product with a dimension more.
+"""Stacked training of several models of one architecture: their matrix products become one batched product.
 
-Chains of linear layers and of activations that take each number by itself can be stacked; others are refused by name.
-Each layer's outputs stand as [runs, features, examples], so that no product has to rearrange them.
+Chains of linear layers and elementwise activations can be stacked; other layers are refused by name. The outputs of a
+layer are stored as [runs, features, examples], so that products need no transposition.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ELEMENTWISE = (
     nn.Tanh,
     TemperedSigmoid,
 )
-"""Activations that take each number by itself."""
+"""Activations that act on each number separately."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Affine:
-    """A linear layer, and where its weight and its bias stand in a model's flat parameters."""
+    """A linear layer, with the positions of its weight and bias in a model's flat parameters."""
 
     inputs: int
     outputs: int
@@ -46,7 +46,7 @@ class Affine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """The examples of a step: the same for all runs, or for each its own.
+    """The examples of a step: the same for all runs, or different ones for each run.
 
     Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n].
     """
@@ -57,10 +57,10 @@ class Examples:
 
     @cached_property
     def lines(self) -> Tensor:
-        """What the gradients of a single output are multiples of, its bias last: [n, d + 1], or [K, d + 1, n].
+        """The directions of the gradients for a single output, bias last: [n, d + 1], or [K, d + 1, n].
 
-        Made shorter by the lengths, so no longer than 1; zero where a length is zero or not finite. In float64, as sums
-        are added up.
+        These are inputs divided by their lengths, so the norm is at most 1; zero if a length is zero or not finite. In
+        float64, like the sums.
         """
         lines = pad(self.inputs, (0, 1), value=1.0) / self.lengths[..., None]
         lines.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -69,14 +69,14 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stack:
-    """An architecture whose models can be stacked, and the loss that they are trained on."""
+    """An architecture that can be stacked, and the training loss."""
 
     layers: tuple[Affine | nn.Module, ...]
     loss: Loss
 
     @classmethod
     def of(cls, model: nn.Module, loss: Loss = CROSS_ENTROPY) -> Stack:
-        """The architecture of a model, by default for the cross-entropy; ValueError names what cannot be stacked."""
+        """The architecture of a model, by default for the cross-entropy; ValueError names an unsupported layer."""
         layers = tuple(_layers(model))
         if not isinstance(layers[-1], Affine):
             raise ValueError(f"Expected {type(model).__name__} to end with a linear layer: others are not stacked.")
@@ -89,18 +89,18 @@ class Stack:
 
     @property
     def inputs(self) -> int:
-        """How many numbers an example has."""
+        """The number of inputs of an example."""
         return self.affine[0].inputs
 
     @property
     def widest_output(self) -> int:
-        """The most numbers that a layer makes of an example."""
+        """The largest number of outputs of a linear layer."""
         return max(layer.outputs for layer in self.affine)
 
     def lengths(self, inputs: Tensor) -> Tensor:
-        """What an example's gradient in the first layer is longer by than the gradient of that layer's outputs.
+        """For inputs [..., d], the norm of the first layer's gradient over the norm of its output gradient [...].
 
-        Of inputs [..., d] the lengths [...]: what `add` is told, so that nobody has to find them twice.
+        `add` takes these lengths as an argument, so that they are computed once for all steps.
         """
         exact: Tensor = torch.linalg.vector_norm(inputs, dim=-1, dtype=torch.float64)
         return self._with_bias(self.affine[0], exact.to(inputs.dtype))
@@ -110,76 +110,77 @@ class Stack:
         total: Tensor,
         weights: Tensor,
         examples: Examples,
-        there: Tensor | None,
+        mask: Tensor | None,
         transform: GradientTransform,
     ) -> None:
         """Adds each run's sum of transformed gradients to its row of `total` [K, P] in float64, for weights [K, P].
 
-        Of the examples a run has those of which `there` [K, n] says so, or all. The law of
-        `dpsweep.trainers.methods.transforms` holds for each example and run; one whose gradient is not finite adds
+        `mask` [K, n] is 1 for the examples in a run's batch, else 0; None means all. The guarantee of
+        `dpsweep.trainers.methods.transforms` holds for each example and run; an example with a non-finite gradient adds
         exactly nothing.
         """
-        entered, left = self._pass(weights, examples.inputs, examples.targets)
+        layer_inputs, gradients = self._pass(weights, examples.inputs, examples.targets)
         if len(self.layers) == 1 and self.affine[0].outputs == 1:
-            along = transform.along(left[0].squeeze(1).mul_(examples.lengths))
-            bounded = along if there is None else along.mul_(there)
+            lengths = transform.along(gradients[0].squeeze(1).mul_(examples.lengths))
+            bounded = lengths if mask is None else lengths.mul_(mask)
             total += _products(bounded[:, None].double(), examples.lines[:, : total.shape[1]]).squeeze(1)
             return
-        norms = self._norms(entered, left, examples.lengths)
+        norms = self._norms(layer_inputs, gradients, examples.lengths)
         factors = transform.factors(norms)
-        if there is not None:
-            factors = factors * there
+        if mask is not None:
+            factors = factors * mask
         if norms.numel() and not norms.amax().isfinite():
-            broken = ~norms.isfinite()
-            entered, left = ([_without(one, broken) for one in ones] for ones in (entered, left))
-        for layer, before, gradient in zip(self.affine, entered, left, strict=True):
+            non_finite = ~norms.isfinite()
+            layer_inputs = [_without(tensor, non_finite) for tensor in layer_inputs]
+            gradients = [_without(tensor, non_finite) for tensor in gradients]
+        for layer, inputs, gradient in zip(self.affine, layer_inputs, gradients, strict=True):
             bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
             wide = bounded.double()
-            total[:, layer.weight] += _products(wide, before.double()).flatten(1)
+            total[:, layer.weight] += _products(wide, inputs.double()).flatten(1)
             if layer.bias is not None:
                 total[:, layer.bias] += wide.sum(dim=2)
 
     def _pass(self, weights: Tensor, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """What entered each linear layer, and the gradients [K, outputs, n] of what left it."""
-        entered, left = [], []
-        now = inputs if inputs.ndim == 2 else inputs.transpose(1, 2)
+        """The inputs of each linear layer, and the gradients [K, outputs, n] by its outputs."""
+        layer_inputs, layer_outputs = [], []
+        values = inputs if inputs.ndim == 2 else inputs.transpose(1, 2)
         with torch.enable_grad():
             for layer in self.layers:
                 if isinstance(layer, Affine):
-                    entered.append(now.detach())
-                    now = _affine(layer, weights, now)
-                    left.append(now if now.requires_grad else now.requires_grad_())
+                    layer_inputs.append(values.detach())
+                    values = _affine(layer, weights, values)
+                    layer_outputs.append(values if values.requires_grad else values.requires_grad_())
                 else:
-                    now = layer(now)
-        last = self.loss.gradient(now.detach(), targets)
-        inner = torch.autograd.grad(now, left[:-1], last) if len(left) > 1 else ()
-        return entered, [*inner, last]
+                    values = layer(values)
+        last = self.loss.gradient(values.detach(), targets)
+        inner = torch.autograd.grad(values, layer_outputs[:-1], last) if len(layer_outputs) > 1 else ()
+        return layer_inputs, [*inner, last]
 
-    def _norms(self, entered: Sequence[Tensor], left: Sequence[Tensor], first: Tensor) -> Tensor:
-        """The norms [K, n] of the examples' gradients: those of outer products, which are never formed.
+    def _norms(self, layer_inputs: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor) -> Tensor:
+        """The norms [K, n] of the per-example gradients, from outer products that are never formed.
 
-        Each layer's part is two factors and their product, short of the truth by three roundings at most, as transforms
-        allow for; what else is rounded, `_with_bias` has made up for.
+        A layer's norm is the product of two factors. It is too small by at most three roundings, which transforms allow
+        for; `_with_bias` compensates for all other rounding.
         """
-        pairs = zip(self.affine[1:], entered[1:], strict=True)
-        rest = (self._with_bias(layer, norms_along(before, 1)) for layer, before in pairs)
-        parts = [norms_along(gradient, 1) * length for gradient, length in zip(left, (first, *rest), strict=True)]
+        pairs = zip(self.affine[1:], layer_inputs[1:], strict=True)
+        rest = (self._with_bias(layer, norms_along(inputs, 1)) for layer, inputs in pairs)
+        parts = [norms_along(gradient, 1) * length for gradient, length in zip(gradients, (first, *rest), strict=True)]
         norms = parts[0]
         for part in parts[1:]:
             norms = torch.hypot(norms, part)
         return norms
 
     def _with_bias(self, layer: Affine, lengths: Tensor) -> Tensor:
-        """These norms of what entered a layer, with the 1 that its bias is multiplied by.
+        """The norms of a layer's inputs, extended by the constant input 1 of its bias.
 
-        Made longer by as much as `hypot` may lose, here and once for each layer, an ulp at a time.
+        The result is enlarged by one ulp for each call of `hypot`, here and once per layer, to compensate for rounding.
         """
         margin = 1 + (len(self.affine) + 1) * torch.finfo(lengths.dtype).eps
         return (lengths if layer.bias is None else lengths.hypot(lengths.new_ones(()))) * margin
 
 
 def _layers(model: nn.Module) -> Iterator[Affine | nn.Module]:
-    """The layers in the order in which a chain calls them, with the places that their parameters have in a vector."""
+    """The layers in the order of their calls, with the positions of their parameters in the flat vector."""
     place = 0
     for name, module in _chain("", model):
         if module._forward_hooks or module._forward_pre_hooks or getattr(module, "inplace", False):
@@ -201,36 +202,36 @@ def _layers(model: nn.Module) -> Iterator[Affine | nn.Module]:
 
 
 def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that are called one after another, by their names."""
+    """The modules of a chain with their names, in the order of their calls."""
     if type(module) is not nn.Sequential:
         yield name or "model", module
         return
-    for key, inner in module._modules.items():  # named_children would name a layer that stands twice once
+    for key, inner in module._modules.items():  # named_children lists a repeated layer only once
         yield from _chain(f"{name}.{key}" if name else key, inner)
 
 
-def _affine(layer: Affine, weights: Tensor, entered: Tensor) -> Tensor:
+def _affine(layer: Affine, weights: Tensor, inputs: Tensor) -> Tensor:
     """The layer's outputs [K, outputs, n] for inputs [n, d] that all runs share, or inputs [K, d, n]."""
     runs, matrix = len(weights), weights[:, layer.weight].view(len(weights), layer.outputs, layer.inputs)
     bias = weights.new_zeros(runs, layer.outputs) if layer.bias is None else weights[:, layer.bias]
-    if entered.ndim == 2:
-        made = torch.addmm(bias.reshape(-1, 1), matrix.flatten(0, 1), entered.t())
-        return made.view(runs, layer.outputs, len(entered))
-    return torch.baddbmm(bias[:, :, None], matrix, entered)
+    if inputs.ndim == 2:
+        outputs = torch.addmm(bias.reshape(-1, 1), matrix.flatten(0, 1), inputs.t())
+        return outputs.view(runs, layer.outputs, len(inputs))
+    return torch.baddbmm(bias[:, :, None], matrix, inputs)
 
 
-def _products(bounded: Tensor, entered: Tensor) -> Tensor:
-    """Each run's sum [K, outputs, d] over its examples of outer products."""
-    if entered.ndim == 3:
-        return torch.bmm(bounded, entered.transpose(1, 2))
+def _products(bounded: Tensor, inputs: Tensor) -> Tensor:
+    """Each run's sum [K, outputs, d] of outer products over its examples."""
+    if inputs.ndim == 3:
+        return torch.bmm(bounded, inputs.transpose(1, 2))
     rows = bounded.flatten(0, 1)
-    narrow = entered.shape[1] < len(rows)  # the library is several times quicker with the longer side last
-    made = (entered.t() @ rows.t()).t() if narrow else rows @ entered
-    return made.reshape(*bounded.shape[:2], -1)
+    narrow = inputs.shape[1] < len(rows)  # the product is several times faster with the longer side last
+    sums = (inputs.t() @ rows.t()).t() if narrow else rows @ inputs
+    return sums.reshape(*bounded.shape[:2], -1)
 
 
-def _without(tensor: Tensor, broken: Tensor) -> Tensor:
-    """The same [K, features, n] or [n, d] with zero where an example is broken, or where it is itself no number."""
+def _without(tensor: Tensor, non_finite: Tensor) -> Tensor:
+    """The tensor [K, features, n] with zero for marked examples, or [n, d] with zero for rows that are not finite."""
     if tensor.ndim == 2:
         return tensor.where(tensor.isfinite().all(dim=1, keepdim=True), 0)
-    return tensor.masked_fill(broken[:, None], 0)
+    return tensor.masked_fill(non_finite[:, None], 0)

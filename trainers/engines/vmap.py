@@ -1,8 +1,8 @@
-"""Per-example gradients of any module that treats its examples apart: by torch.func.vmap, or one after another.
+"""The vmap engine: per-example gradients of any module without mixing, by torch.func.vmap or one after another.
 
-A pass has one example, so that no layer has to be known: whatever a module computes of it, by parameters of whatever
-kind, its gradient is that example's own. Where torch cannot vectorise such passes, they are made one after another;
-which way it is, is tried out on random inputs, never on data. Buffers and frozen parameters are as the model has them.
+Each pass has one example, so the gradient is this example's own for every kind of layer and parameter. If torch cannot
+vectorise these passes, the engine runs them one after another. It decides this on random inputs, never on data. Buffers
+and frozen parameters stay unchanged.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ log = logging.getLogger("dpsweep.engine")
 
 @dataclass(frozen=True, kw_only=True)
 class Vmap:
-    """The engine that differentiates the loss of single examples, and vectorises that where torch can.
+    """The engine that differentiates the loss of single examples, vectorised where torch can do so.
 
-    It takes any module whose examples do not mix, and units of several examples.
+    It supports every module that does not mix examples, and units of several examples.
     Source: torch.func's per-sample gradients (Horace He, Richard Zou 2021, functorch).
     """
 
     stacks: ClassVar[bool] = False
-    _ways: MutableMapping[nn.Module, dict[Hashable, PerExample]] = field(
+    _algorithms: MutableMapping[nn.Module, dict[Hashable, PerExample]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        """The sum [P] and the units' norms, from gradients that are held chunk by chunk."""
+        """The sum [P] and the units' norms, from per-example gradients in chunks."""
         require_exact_products()
         parameters = trainable(model)
         if len(batch) == 0:
@@ -53,19 +53,22 @@ class Vmap:
             return parameters[0].new_zeros(numbers, dtype=torch.float64), parameters[0].new_zeros(0)
         chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
         with _prepared(model):
-            way = self._way(model, batch.inputs, task)
-            return bounded_sum(parameters, batch, task, chunk, lambda x, y: way(model, parameters, x, y, task.loss))
+            gradients = self._algorithm(model, batch.inputs, task)
+            return bounded_sum(
+                parameters, batch, task, chunk, lambda x, y: gradients(model, parameters, x, y, task.loss)
+            )
 
-    def _way(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
-        """How this model's gradients are computed, for inputs of this shape and kind."""
-        ways = self._ways.setdefault(model, {})
+    def _algorithm(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
+        """The algorithm for this model's gradients, for inputs of this shape and dtype."""
+        algorithms = self._algorithms.setdefault(model, {})
         case = (task.loss, inputs.shape[1:], inputs.dtype, inputs.device, *map(id, trainable(model)))
-        if case not in ways:
-            ways[case] = _quickest(model, inputs, task.loss)
-        return ways[case]
+        if case not in algorithms:
+            algorithms[case] = _fastest(model, inputs, task.loss)
+        return algorithms[case]
 
 
-def _quickest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
+def _fastest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
+    """The vectorised algorithm if its gradients are correct on random inputs, else one example after another."""
     try:
         if agrees(copy.deepcopy(model), inputs, loss, rows_vectorised):
             return rows_vectorised
@@ -79,24 +82,24 @@ def _quickest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
 def rows_vectorised(
     model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
-    """The gradients [n, ...] by each parameter, as if each example were a batch of its own."""
+    """The gradients [n, ...] by each parameter, with each example as its own batch."""
     trained = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
 
-    def own(values: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
+    def example_loss(values: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
         return loss(functional_call(model, values, (example[None],)), target[None])
 
-    cells = inputs.is_cuda and _recurrent(model)  # cuDNN's recurrent layers have no rule for vmap
-    with warnings.catch_warnings(), torch.backends.cudnn.flags(enabled=False) if cells else nullcontext():
+    recurrent = inputs.is_cuda and _recurrent(model)  # cuDNN's recurrent layers have no rule for vmap
+    with warnings.catch_warnings(), torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        rows = vmap(grad(own), in_dims=(None, 0, 0))(trained, inputs, targets)
+        rows = vmap(grad(example_loss), in_dims=(None, 0, 0))(trained, inputs, targets)
     return [rows[name] for name in trained]
 
 
 @contextmanager
 def _prepared(model: nn.Module) -> Iterator[None]:
-    """The model in training mode, its recurrent layers told their first state; afterwards as it came."""
+    """The model in training mode, with explicit initial states of recurrent layers; restored at the end."""
     evaluating = [module for module in model.modules() if not module.training]
-    hooks = [layer.register_forward_pre_hook(_from_zero, with_kwargs=True) for layer in _recurrent(model)]
+    hooks = [layer.register_forward_pre_hook(_with_zero_state, with_kwargs=True) for layer in _recurrent(model)]
     try:
         for module in evaluating:
             module.training = True
@@ -112,10 +115,10 @@ def _recurrent(model: nn.Module) -> list[nn.RNNBase]:
     return [module for module in model.modules() if isinstance(module, nn.RNNBase)]
 
 
-def _from_zero(
+def _with_zero_state(
     layer: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The layer's own first state, zero, made of its inputs: torch's would be one for all examples of a vmap."""
+    """The inputs with a zero initial state per example; torch's default would be one state for all examples of vmap."""
     if not isinstance(layer, nn.RNNBase) or len(arguments) != 1 or options or not isinstance(arguments[0], Tensor):
         return None
     (inputs,) = arguments

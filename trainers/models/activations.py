@@ -1,4 +1,4 @@
-"""The activations that a model can be asked for by name."""
+"""Activation layers by name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _UNTEMPERED = MappingProxyType({"scale": 2.0, "temperature": 2.0, "offset": 1.0}
 def make_activation(name: str, tempering: Mapping[str, float] | None = None) -> nn.Module:
     """A new layer of this name; `tempering` holds the scale, temperature and offset of a tempered sigmoid.
 
-    Errors: ValueError for other names, and for a tempering that the activation would ignore: points of a grid that
-    differ in it would all be one.
+    Errors: ValueError for other names, and for a tempering that the activation ignores: grid points that differ only
+    in it would train the same model.
     """
     if not isinstance(name, str) or name not in _KINDS:
         raise ValueError(f"Expected activation={name} to be one of {', '.join(_KINDS)}.")

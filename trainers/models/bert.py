@@ -1,7 +1,7 @@
-"""A classifier of texts: BERT's or RoBERTa's encoder, of published weights, and a linear layer on the mean of it.
+"""Text classifiers: a BERT or RoBERTa encoder with published weights, mean pooling and a linear layer.
 
-Written out in layers that the fused engine knows, so that one pass has each example's gradient, by any part of it.
-Dropout is left out: it would draw from torch's global generator.
+The encoder consists of layers that the fused engine supports, so one backward pass gives per-example gradients for all
+parameters. Dropout is left out: it would draw from torch's global generator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = {
     "narrow": "output.dense",
     "last_norm": "output.LayerNorm",
 }
-"""What a layer's parts are called in published files."""
+"""The names of a layer's modules in published files, by their names here."""
 
 
 def bert(
@@ -45,11 +45,11 @@ def bert(
     eps: float = 1e-12,
     trained: str = "encoder",
 ) -> nn.Module:
-    """The encoder of a file of weights, and a linear layer from the mean over an example's words to the classes.
+    """An encoder with published weights, and a linear layer from the mean over an example's words to the classes.
 
-    Shapes: token numbers [n, length], whole numbers of any dtype; after a text's last word, `padding`. The file does
-    not tell its `heads`, the row of its table of places that is the first word's, and the `eps` of its normalizations.
-    `trained` says what training changes: all, the encoder and the head but no embeddings, or the head alone.
+    Shapes: token numbers [n, length], whole numbers of any dtype; `padding` follows a text's last word. Three settings
+    are not in the file of weights: `heads`, `first_place` (the row of the position table for the first word) and `eps`
+    of the normalizations. `trained` selects the trainable parameters: all; encoder and head; or head.
     Source: Devlin, Chang, Lee, Toutanova 2019 (BERT); Liu et al. 2019 (RoBERTa); Yang, Zhang, Chen, Liu 2022
     (embeddings frozen).
     """
@@ -68,7 +68,7 @@ def bert(
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What an encoder is, beside its weights; `middle` is the width between a layer's last two linear maps."""
+    """The architecture of an encoder; `middle` is the width between the last two linear maps of a layer."""
 
     words: int
     places: int
@@ -94,12 +94,12 @@ class Form:
 
     @property
     def longest(self) -> int:
-        """The most words of a text."""
+        """The largest number of words in a text."""
         return self.places - self.first_place
 
 
 class Encoder(nn.Module):
-    """BERT's encoder of single texts: token numbers [n, length] to the mean [n, width] over what is no padding."""
+    """BERT's encoder of single texts: token numbers [n, length] to the mean [n, width] over words without padding."""
 
     def __init__(self, form: Form, *, length: int, source: Published) -> None:
         super().__init__()
@@ -110,37 +110,37 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(BertLayer(form) for _ in range(form.layers))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The means; zero for a text of padding alone. Numbers of no word count as padding: no record may end a run."""
+        """The means; zero for a text of padding alone. Invalid token numbers count as padding: no record may raise."""
         tokens, padding = tokens.long(), self.form.padding
         tokens = tokens.where((tokens >= 0) & (tokens < self.form.words), padding)
-        there = tokens != padding
+        is_word = tokens != padding
         places = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
-        now = self.norm(self.words(tokens) + self.places(places))
+        values = self.norm(self.words(tokens) + self.places(places))
         for layer in self.layers:
-            now = layer(now, there)
-        counted = there[:, :, None].to(now.dtype)
-        mean: Tensor = (now * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
+            values = layer(values, is_word)
+        weights = is_word[:, :, None].to(values.dtype)
+        mean: Tensor = (values * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return mean
 
     def published(self) -> Mapping[str, Tensor]:
-        """The source's parameters by the names that they have here; every text is of the first type."""
-        found = load_file(self.source.path())
-        start = _start_of(found)
+        """The source's parameters by their names here; every text has token type 0."""
+        tensors = load_file(self.source.path())
+        prefix = _prefix_of(tensors)
         names = {"words.weight": _WORDS}
         for kind in ("weight", "bias"):
             names[f"norm.{kind}"] = f"embeddings.LayerNorm.{kind}"
             for layer in range(self.form.layers):
                 for ours, theirs in _NAMES.items():
                     names[f"layers.{layer}.{ours}.{kind}"] = f"encoder.layer.{layer}.{theirs}.{kind}"
-        places = found[f"{start}embeddings.position_embeddings.weight"][self.form.first_place :]
-        places = places[: self.places.num_embeddings] + found[f"{start}embeddings.token_type_embeddings.weight"][0]
-        return {"places.weight": places} | {ours: found[start + theirs] for ours, theirs in names.items()}
+        places = tensors[f"{prefix}embeddings.position_embeddings.weight"][self.form.first_place :]
+        places = places[: self.places.num_embeddings] + tensors[f"{prefix}embeddings.token_type_embeddings.weight"][0]
+        return {"places.weight": places} | {ours: tensors[prefix + theirs] for ours, theirs in names.items()}
 
 
 class BertLayer(nn.Module):
-    """Attention among the words of a text, then two linear maps of each; sums with what came in, normalized.
+    """Self-attention over the words of a text, then two linear maps of each word; both with residuals and LayerNorm.
 
-    Shapes: [n, length, width] and which words are there [n, length] -> [n, length, width].
+    Shapes: values [n, length, width] and a mask of words [n, length] -> [n, length, width].
     """
 
     def __init__(self, form: Form) -> None:
@@ -151,37 +151,37 @@ class BertLayer(nn.Module):
         self.wide, self.narrow = nn.Linear(width, form.middle), nn.Linear(form.middle, width)
         self.norm, self.last_norm = (nn.LayerNorm(width, eps=form.eps) for _ in range(2))
 
-    def forward(self, now: Tensor, there: Tensor) -> Tensor:
-        """What enters the next layer."""
-        now = self.norm(now + self.mixed(self._attended(now, there)))
-        out: Tensor = self.last_norm(now + self.narrow(gelu(self.wide(now))))
+    def forward(self, values: Tensor, is_word: Tensor) -> Tensor:
+        """The input of the next layer."""
+        values = self.norm(values + self.mixed(self._attention(values, is_word)))
+        out: Tensor = self.last_norm(values + self.narrow(gelu(self.wide(values))))
         return out
 
-    def _attended(self, now: Tensor, there: Tensor) -> Tensor:
-        """Each head's means of values, weighed by how well keys fit a query; nobody looks at padding."""
+    def _attention(self, values: Tensor, is_word: Tensor) -> Tensor:
+        """Scaled dot-product attention of each head; padding gets no weight."""
         query, key, value = (
-            layer(now).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+            layer(values).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
-        fit = query @ key.transpose(2, 3) / math.sqrt(query.shape[3])
-        fit = fit.masked_fill(~there[:, None, None, :], torch.finfo(fit.dtype).min)
-        attended: Tensor = (fit.softmax(dim=3) @ value).transpose(1, 2).flatten(2)
-        return attended
+        scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[3])
+        scores = scores.masked_fill(~is_word[:, None, None, :], torch.finfo(scores.dtype).min)
+        outputs: Tensor = (scores.softmax(dim=3) @ value).transpose(1, 2).flatten(2)
+        return outputs
 
 
 def _sizes_of(source: Published) -> dict[str, int]:
-    """What the shapes of a file's tensors say."""
+    """The sizes of an encoder, from the shapes of a file's tensors."""
     with safe_open(source.path(), "pt") as tensors:
         names = list(tensors.keys())
-        start = _start_of(names)
-        words, width = tensors.get_slice(f"{start}{_WORDS}").get_shape()
-        places, _ = tensors.get_slice(f"{start}embeddings.position_embeddings.weight").get_shape()
-        middle, _ = tensors.get_slice(f"{start}encoder.layer.0.intermediate.dense.weight").get_shape()
+        prefix = _prefix_of(names)
+        words, width = tensors.get_slice(f"{prefix}{_WORDS}").get_shape()
+        places, _ = tensors.get_slice(f"{prefix}embeddings.position_embeddings.weight").get_shape()
+        middle, _ = tensors.get_slice(f"{prefix}encoder.layer.0.intermediate.dense.weight").get_shape()
     layers = sum(name.endswith(".intermediate.dense.weight") for name in names)
     return {"words": words, "places": places, "width": width, "middle": middle, "layers": layers}
 
 
-def _start_of(names: Iterable[str]) -> str:
-    """What stands before the names of an encoder that was published as part of something larger."""
+def _prefix_of(names: Iterable[str]) -> str:
+    """The common prefix of tensor names, for an encoder that was published as part of a larger model."""
     word_tables = [name for name in names if name.endswith(_WORDS)]
     if len(word_tables) != 1:
         raise ValueError(f"Expected one tensor of weights to be called {_WORDS}, found {len(word_tables)}.")

@@ -24,7 +24,7 @@ def cnn(
 
     Shapes: images (channels, height, width), at least 16 high and wide. 21840 parameters for 1x28x28 and 10
     classes.
-    Source: Yu, Zhang, Chen 2018, Section 3 (MNIST, rectified).
+    Source: Yu, Zhang, Chen 2018, Section 3 (MNIST, ReLU).
     """
     require_image(shape, _SMALLEST)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])

@@ -1,9 +1,9 @@
-"""Initial weights from a generator of the trial's own, never from torch's global one.
+"""Initial weights from a generator of the trial, never from torch's global generator.
 
-Our models are built on the meta device, where torch's own initialisation draws nothing and costs nothing; every
-parameter is then filled here. A model of the user's own is built as its constructor says, with the weights that this
-draws or loads, under global generators that are seeded for the trial and put back afterwards. Both are drawn on the
-CPU, so they are the same for every device.
+Our models are built on the meta device, where torch's own initialisation draws nothing and costs nothing; this module
+then fills every parameter. A user's model is built by its own constructor, which draws or loads its weights. During
+that call the global generators are seeded for the trial, and restored afterwards. Both kinds of weights are drawn on
+the CPU, so they are the same for every device.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from dpsweep.trainers.models.checks.modules import refuse_by_name, told
+from dpsweep.trainers.models.checks.modules import one_line, refuse_by_name
 from dpsweep.trainers.models.weights_file import tensors_of
 from dpsweep.trainers.pretrained_files import Pretrained
 
 
 def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """The model that `factory` makes, on the CPU, with weights that are published or depend on `seed` alone.
+    """The model from `factory`, on the CPU, with weights that are published or depend on `seed` alone.
 
     Errors: ValueError that names the first layer whose parameters or buffers this module cannot fill.
     """
@@ -45,11 +45,11 @@ def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Module:
-    """The model that the user's `factory` makes, with the weights that it drew or loaded itself, on the CPU.
+    """The model from the user's `factory`, on the CPU, with the weights that the factory drew or loaded.
 
-    Guarantee: what it draws from the global generators of torch's CPU, numpy and Python depends on `seed` alone, and
-    these are left as they were. Parts of ours that start from published weights have these.
-    Errors: ValueError, one sentence, for whatever the factory raises and for a model that cannot be trained or kept.
+    Guarantee: its draws from the global generators of torch's CPU, numpy and Python depend on `seed` alone, and these
+    generators are restored. Modules of ours that start from published weights have these weights.
+    Errors: ValueError, one sentence, for every error of the factory and for a model that cannot be trained or saved.
     """
     try:
         with _seeded(seed), torch.device("cpu"):
@@ -57,7 +57,7 @@ def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Modu
             if isinstance(model, nn.Module):
                 model = model.to("cpu")
     except Exception as error:  # the user's own code may raise anything
-        raise ValueError(f"Expected model={name} to take dataset.shape and classes: {told(error)}.") from error
+        raise ValueError(f"Expected model={name} to take dataset.shape and classes: {one_line(error)}.") from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"Expected model={name} to make a torch.nn.Module, got {type(model).__name__}.")
     refuse_by_name(model)
@@ -71,22 +71,22 @@ def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Modu
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seeds the global generators that a constructor may draw from, and puts them back as they were."""
-    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    """Seeds the global generators that a constructor may draw from, and restores their states afterwards."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
     try:
         yield
     finally:
-        torch.set_rng_state(kept[0])
-        np.random.set_state(kept[1])
-        random.setstate(kept[2])
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
 
 
 def _require_fillable(name: str, module: nn.Module) -> None:
-    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if own and not isinstance(module, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm, nn.Embedding)):
+    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if tensors and not isinstance(module, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm, nn.Embedding)):
         raise ValueError(
             f"Expected {name}={type(module).__name__} to be a linear or convolutional layer, GroupNorm, "
             "LayerNorm or Embedding: how to draw its initial weights is not known."
@@ -94,9 +94,9 @@ def _require_fillable(name: str, module: nn.Module) -> None:
 
 
 def _fill(module: nn.Module, generator: torch.Generator) -> None:
-    """Uniform within 1/sqrt(fan in), torch's own rule, for linear maps; the identity for normalizations and gains.
+    """Fill linear maps uniformly within 1/sqrt(fan in), as torch does; normalizations and gains with the identity.
 
-    Words get standard normal vectors, torch's own rule too.
+    Embeddings get standard normal vectors, as in torch.
     """
     if isinstance(module, (nn.Linear, _ConvNd)):
         limit = 1 / math.sqrt(module.weight[0].numel())

@@ -1,4 +1,4 @@
-"""Linear regression: a convex problem, of records to one number."""
+"""Linear regression from records to one number: a convex problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 def linear(shape: tuple[int, ...], classes: int) -> nn.Module:
     """One linear map from the flattened record to one number: d + 1 parameters.
 
-    Errors: ValueError for several classes, of which one number cannot tell.
+    Errors: ValueError for several classes, which one number cannot predict.
     """
     if classes > 1:
         raise ValueError(f"Expected classes={classes} <= 1 for model=linear; model=logistic tells classes apart.")

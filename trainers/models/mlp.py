@@ -1,4 +1,4 @@
-"""A network of hidden layers, each joined to all of the next."""
+"""Multilayer perceptrons: fully connected hidden layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mlp(
     activation: str = "relu",
     tempering: Mapping[str, float] | None = None,
 ) -> nn.Module:
-    """Flattened record, one layer of units for each width, classes.
+    """Flattened record, one hidden layer for each entry of `widths`, classes.
 
     Source: Yu, Zhang, Chen 2018, appendix (covertype: two hidden layers of 100, tanh).
     """

@@ -1,4 +1,4 @@
-"""ResNet-20 for small images, with GroupNorm in place of BatchNorm, which mixes examples."""
+"""ResNet-20 for small images, with GroupNorm instead of BatchNorm, because BatchNorm mixes examples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resnet20(shape: tuple[int, ...], classes: int, *, groups: int = 16) -> nn.Mo
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; where the width grows, the image is halved.
+    """Two 3x3 convolutions with a shortcut; if the number of channels grows, height and width are halved.
 
     Shapes: [n, before, h, w] -> [n, width, h', w'].
     """
@@ -58,7 +58,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The rectified sum of branch and shortcut; new channels of the shortcut are zero."""
+        """ReLU of the sum of residual branch and shortcut; new channels of the shortcut are zero."""
         shortcut = images[:, :, :: self.stride, :: self.stride]
         shortcut = pad(shortcut, (0, 0, 0, 0, self.new_channels // 2, self.new_channels - self.new_channels // 2))
         return relu(self.residual(images) + shortcut)

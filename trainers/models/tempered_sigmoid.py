@@ -1,4 +1,4 @@
-"""An activation that is bounded from both sides, so that gradients explode less and clipping loses less of them."""
+"""Tempered sigmoids: bounded activations, which keep gradients smaller so that clipping removes less of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsweep.accounting.numbers import number, positive
 
 
 class TemperedSigmoid(nn.Module):
-    """scale * sigmoid(temperature * x) - offset of each number by itself; as it stands by default, tanh.
+    """scale * sigmoid(temperature * x) - offset, elementwise; the defaults give tanh.
 
     Source: Papernot, Thakurta, Song, Chien, Erlingsson 2021, Tempered Sigmoid Activations for Deep Learning with
     Differential Privacy, Section 3.

@@ -1,4 +1,4 @@
-"""Whether a model reads what a data set gives: numbers of words of the same vocabulary, or quantities."""
+"""The check that a model fits the inputs of a data set: token numbers of the same vocabulary, or quantities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
-    """Raises ValueError for a model of words without their numbers, the reverse, and for too few or other numbers."""
+    """Raises ValueError if only one of model and data set uses tokens, or if vocabulary size or padding do not fit."""
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
     if vocabulary is None:
         if tables and not takes_quantities(model, shape):

@@ -1,4 +1,4 @@
-"""Convolutions whose weights are standardized, which stand in for the statistics of a batch that privacy forbids."""
+"""Convolutions with standardized weights, a replacement for batch statistics, which privacy forbids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEAST = 1e-4
 
 
 class WeightStandardConv2d(nn.Conv2d):
-    """A convolution with the weight of each output channel moved to mean 0 and norm 1, then multiplied by its gain.
+    """A convolution whose weight is standardized per output channel to mean 0 and norm 1, then multiplied by a gain.
 
     Shapes: those of Conv2d; `gain` [out].
     Source: Qiao, Wang, Liu, Shen, Yuille 2019 (weight standardization); Brock, De, Smith 2021 (divided by the fan in,
@@ -24,21 +24,21 @@ class WeightStandardConv2d(nn.Conv2d):
 
     def forward(self, images: Tensor) -> Tensor:
         """The convolution with the standardized weight."""
-        found: Tensor = self._conv_forward(images, standardized(self.weight, self.gain), self.bias)
-        return found
+        outputs: Tensor = self._conv_forward(images, standardized(self.weight, self.gain), self.bias)
+        return outputs
 
 
 def standardized(weight: Tensor, gain: Tensor) -> Tensor:
-    """Each weight[o] less its mean, divided by its norm then (by 0.01 if that is shorter), times gain[o]."""
+    """Each weight[o] minus its mean, divided by the norm of this difference (at least 0.01), times gain[o]."""
     unit, _, _ = _units(weight)
     return (unit * gain[:, None]).view_as(weight)
 
 
 def pulled_back(weight: Tensor, gain: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients [n, *weight] and [n, out] by weight and gain, of `rows` [n, *weight] by the standardized weight.
+    """Gradients [n, *weight] and [n, out] by weight and gain, from gradients `rows` by the standardized weight.
 
-    The map is linear and the same for all rows: less the mean and what lies along the weight, which its norm takes out.
-    The rows are overwritten, since copies of millions of numbers cost more than the map.
+    The map is linear and the same for all rows: it subtracts the mean and the component along the weight, which the
+    norm removes. `rows` [n, *weight] is overwritten, because copying millions of numbers costs more than the map.
     """
     unit, inverse, varies = _units(weight)
     flat = rows.flatten(2)
@@ -49,7 +49,7 @@ def pulled_back(weight: Tensor, gain: Tensor, rows: Tensor) -> tuple[Tensor, Ten
 
 
 def _units(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The weights [out, rest] less their means, over their norms; one over those; and whether they vary [out, 1]."""
+    """The centred weights [out, rest] over their norms, the inverse norms, and whether norms exceed 0.01 [out, 1]."""
     centred = weight.flatten(1) - weight.flatten(1).mean(dim=1, keepdim=True)
     squares = centred.square().sum(dim=1, keepdim=True)
     inverse = squares.clamp(min=_LEAST).rsqrt()

@@ -1,6 +1,7 @@
-"""A trained model as a file: named tensors and nothing else, the same bytes for the same weights.
+"""Files of trained models: named tensors and nothing else, the same bytes for the same weights.
 
-The weights are what training was paid for; where a rule hides losers, only the winner's may leave.
+The weights are the charged output of training. If the selection rule hides losers, only the winner's file may be
+released.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def save_model(model: nn.Module, folder: Path) -> str:
-    """Puts the model's parameters and buffers into a folder, for its owner alone, in one rename.
+    """Writes the model's parameters and buffers into a folder, readable by the owner alone, by one atomic rename.
 
     Returns the SHA-256 of the file.
     """
@@ -36,9 +37,9 @@ def save_model(model: nn.Module, folder: Path) -> str:
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """All that a model's file holds; a tensor that has several names is there once for each.
+    """The named tensors of a model's file; a tensor with several names is stored once per name.
 
-    Errors: ValueError that names what is no tensor: it would be found out when training was paid for.
+    Errors: ValueError that names an entry other than a tensor; without it, saving would fail after the charge.
     """
     tensors: dict[str, Tensor] = {}
     places = set[tuple[int, tuple[int, ...]]]()
@@ -53,6 +54,6 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_model(model: nn.Module, folder: Path) -> nn.Module:
-    """The same model with the weights that `save_model` put there; raises RuntimeError where they do not fit it."""
+    """The same model with the weights that `save_model` wrote; raises RuntimeError if they do not fit the model."""
     model.load_state_dict(load_file(folder / MODEL_FILE))
     return model

@@ -1,4 +1,4 @@
-"""Wide residual networks for small images, made for privacy: GroupNorm, and convolutions that standardize weights."""
+"""Wide residual networks for private training on small images, with GroupNorm and weight standardization."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def wide_resnet(
 
 
 class WideBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution in the first block of a stage.
+    """Two 3x3 convolutions with a shortcut; in the first block of a stage the shortcut is a 1x1 convolution.
 
     Shapes: [n, before, h, w] -> [n, width, h / stride, w / stride], rounded up.
     """
 
     def __init__(self, before: int, width: int, groups: int, *, stride: int, new: bool) -> None:
         super().__init__()
-        self.shortcut = _activated(before, width, groups, kernel=1, stride=stride) if new else nn.Identity()
+        self.shortcut = _convolution(before, width, groups, kernel=1, stride=stride) if new else nn.Identity()
         self.residual = nn.Sequential(
-            _activated(before, width, groups, kernel=3, stride=stride),
-            _activated(width, width, groups, kernel=3, stride=1),
+            _convolution(before, width, groups, kernel=3, stride=stride),
+            _convolution(width, width, groups, kernel=3, stride=1),
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The sum of branch and shortcut."""
+        """The sum of residual branch and shortcut."""
         total: Tensor = self.residual(images) + self.shortcut(images)
         return total
 
 
-def _activated(before: int, after: int, groups: int, *, kernel: int, stride: int) -> nn.Sequential:
-    """Rectified, then normalized, then convolved: the order of the code that De et al. published."""
+def _convolution(before: int, after: int, groups: int, *, kernel: int, stride: int) -> nn.Sequential:
+    """ReLU, then GroupNorm, then the convolution, in the order of the code that De et al. published."""
     convolution = WeightStandardConv2d(before, after, kernel_size=kernel, stride=stride, padding=kernel // 2)
     return nn.Sequential(nn.ReLU(), nn.GroupNorm(groups, before), convolution)

@@ -1,15 +1,15 @@
-"""Checkpoints: a run's progress on disk, from which another session of the same attempt goes on.
+"""Checkpoints: a run's progress on disk, from which another job continues the same attempt.
 
-What always holds:
+Invariants:
 
-* No generator's state is in them, nor anything that a stream has drawn: noise that can be computed again is none. The
-  session that goes on has new streams, and the steps since the checkpoint, whose results are lost, count as run.
-* They are plain tensors, numbers and text, read without running any code, and for their owner alone.
-* The tensors lie on the disk under a name of their own before the header names them, and those before them are removed
-  after: at every instant there is one whole checkpoint or none. One that cannot be written leaves the one before it.
+* A checkpoint contains no generator state and no random numbers: noise that can be computed again protects nothing. The
+  job that continues has new streams, and the lost steps since the checkpoint count as run.
+* It consists of plain tensors, numbers and text, is read without running code, and is readable by its owner alone.
+* The tensors are on disk under a new name before the header names them, and the old tensors are removed afterwards: at
+  every instant there is one complete checkpoint or none. If writing fails, the previous checkpoint remains.
 
-A checkpoint reveals the weights after some step and the moments of the noisy gradients, which the steps' price covers,
-and the sizes of the batches drawn, which no price covers: it never leaves the curator's folder.
+A checkpoint reveals the weights after some step and the moments of the noisy gradients, which the price of the steps
+covers. It also reveals the sizes of the batches, which no price covers: it never leaves the curator's folder.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ log = logging.getLogger("dpsweep")
 
 @dataclass(kw_only=True)
 class TrialJournal:
-    """Marks before each stretch of a trial's attempt, and a checkpoint after it.
+    """Marks steps in the log before they run, and writes a checkpoint after every interval of steps.
 
-    A stretch has `every` steps, or all that are missing where it is None. `steps` is what the attempt has marked and
-    kept so far, in all of its sessions.
+    An interval has `every` steps, or all remaining steps if it is None. `steps` is the attempt's log of marked and
+    saved steps, in all of its jobs.
     """
 
     receipt: Receipt
@@ -55,13 +55,13 @@ class TrialJournal:
         _plain(self.run.trainer.update.start(torch.zeros(1)))
 
     def begin(self, missing: int) -> int:
-        """Marks the next stretch; raises `ContractBroken` where it was not priced or cannot be marked."""
-        stretch = missing if self.every is None else min(self.every, missing)
-        self.steps = self.steps.mark(stretch)
-        return stretch
+        """Marks the next interval; raises `ContractBroken` if it was not priced or cannot be marked."""
+        interval = missing if self.every is None else min(self.every, missing)
+        self.steps = self.steps.mark(interval)
+        return interval
 
     def keep(self, progress: Progress) -> None:
-        """Writes a checkpoint; where the disk takes none, the one before it stays and what was marked since counts."""
+        """Writes a checkpoint; if writing fails, the previous one stays and the steps marked since then count."""
         try:
             header = write_checkpoint(self.steps, self.receipt, self.run, progress)
         except OSError as cause:
@@ -75,7 +75,7 @@ class TrialJournal:
 
 
 def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:
-    """Puts a checkpoint in the place of the one before it, in one rename of its header."""
+    """Replaces the previous checkpoint, by one atomic rename of the header."""
     content = _content(progress)
     sha256 = hashlib.sha256(content).hexdigest()
     header = Header(
@@ -98,33 +98,33 @@ def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progr
 
 
 def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Progress:
-    """The progress that the attempt's checkpoint holds, with the steps lost since then among those that ran."""
+    """The progress in the attempt's checkpoint; the steps lost since then count among those that ran."""
     header = steps.header
     if header is None:
         raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place.files}.")
-    kept = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
-    ran = Counter(dict(flatten(from_json(json.loads(kept["ran"])))))
+    saved = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
+    ran = Counter(dict(flatten(from_json(json.loads(saved["ran"])))))
     ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
-    if not kept.get("rounded", False):
+    if not saved.get("rounded", False):
         log.warning(
-            "an earlier version began this run with float32 noise: its page says so, and no seed repeats the run"
+            "an earlier version began this run with float32 noise: the page states this, and a seed cannot repeat the run"
         )
     return Progress(
-        weights=kept["weights"],
-        average=kept.get("average"),
-        fixed=tuple(kept["fixed"]),
-        state=_restored(run.trainer.update.start(kept["weights"]), kept["state"]),
+        weights=saved["weights"],
+        average=saved.get("average"),
+        fixed=tuple(saved["fixed"]),
+        state=_restored(run.trainer.update.start(saved["weights"]), saved["state"]),
         step=header.step,
         ran=ran,
-        drawn=Drawn(**kept["drawn"]),
-        seconds=kept["seconds"],
-        curve=tuple(json.loads(kept["curve"])),
-        rounded=kept.get("rounded", False),
+        drawn=Drawn(**saved["drawn"]),
+        seconds=saved["seconds"],
+        curve=tuple(json.loads(saved["curve"])),
+        rounded=saved.get("rounded", False),
     )
 
 
 def _content(progress: Progress) -> bytes:
-    """Everything but the step, which the header says."""
+    """The bytes of everything but the step number, which is in the header."""
     ran = compose(repeat(event, count) for event, count in progress.ran.items())
     buffer = io.BytesIO()
     torch.save(
@@ -145,24 +145,24 @@ def _content(progress: Progress) -> bytes:
 
 
 def _plain(state: Any) -> dict[str, Tensor | float] | None:
-    """An update's state by its fields."""
+    """An update's state as a dict of its fields; None without a state."""
     if state is None:
         return None
     if not is_dataclass(state):
         raise TypeError(f"Expected state={type(state).__name__} to be None or a dataclass of tensors and numbers.")
-    found = {field.name: getattr(state, field.name) for field in fields(state)}
-    for name, value in found.items():
+    values = {field.name: getattr(state, field.name) for field in fields(state)}
+    for name, value in values.items():
         if not isinstance(value, (Tensor, int, float)):
             raise TypeError(f"Expected state.{name}={value!r} to be a tensor or a number.")
-    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in found.items()}
+    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
-def _restored(fresh: Any, kept: Mapping[str, Tensor | float] | None) -> Any:
-    return fresh if kept is None else replace(fresh, **kept)
+def _restored(initial: Any, saved: Mapping[str, Tensor | float] | None) -> Any:
+    return initial if saved is None else replace(initial, **saved)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """A file for its owner alone that is on the disk, whole, when it has its name."""
+    """Writes a file for its owner alone; the file gets its name when it is complete and on disk."""
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:

@@ -1,4 +1,4 @@
-"""Fitting a strongly convex model in float64, to a certified distance from its minimum, and adding noise to it."""
+"""Output perturbation: fits a strongly convex model to a certified distance from its minimum, then adds noise."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ _ROUNDS, _SEARCH = 20, "strong_wolfe"
 
 
 def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal: Journal, device: str) -> Outcome:
-    """Leaves `model` with what output perturbation releases; what its run did is one access, marked beforehand."""
+    """Trains `model` in place by output perturbation: one access to the records, marked in the journal beforehand."""
     method, started = run.trainer, perf_counter()
     if not isinstance(method, OutputPerturbation) or records.units is not None:
-        raise ValueError("Expected output perturbation of records that are units of their own.")
+        raise ValueError("Expected output perturbation with units of one record each.")
     layer = _only_layer(model.to(device))
     journal.begin(run.steps)
-    everybody = slice(0, len(records))
-    features = bounded(records.inputs(everybody, device).flatten(1).double(), method.feature_norm)
-    exact = minimised(
-        features, records.targets(everybody, device), layer.out_features, method, records=run.train_records
-    )
+    index = slice(0, len(records))
+    features = bounded(records.inputs(index, device).flatten(1).double(), method.feature_norm)
+    exact = minimised(features, records.targets(index, device), layer.out_features, method, records=run.train_records)
     std = run.noise_multiplier * method.moved_by(run.train_records)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(add_noise(exact.cpu().numpy(), std, streams.noise)))
@@ -45,41 +43,41 @@ def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal:
 
 
 def bounded(features: Tensor, norm: float) -> Tensor:
-    """Rows [n, d] made no longer than `norm`, and zero where they are not finite: those say nothing then."""
+    """Rows [n, d] clipped to norm `norm`; rows that are not finite become zero."""
     lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True)
-    shorter = features * (norm / lengths).clamp(max=1)
-    return torch.where(lengths.isfinite(), shorter, torch.zeros_like(shorter)).nan_to_num(nan=0.0)
+    clipped = features * (norm / lengths).clamp(max=1)
+    return torch.where(lengths.isfinite(), clipped, torch.zeros_like(clipped)).nan_to_num(nan=0.0)
 
 
 def minimised(features: Tensor, targets: Tensor, classes: int, method: OutputPerturbation, *, records: int) -> Tensor:
-    """The weights [classes, d] that are certified to be within INEXACT * moved_by of the minimum.
+    """Weights [classes, d] within a certified distance of INEXACT * moved_by from the minimum.
 
-    The distance is at most the gradient's norm over l2. L-BFGS gets there, quickly, or else gradient descent, whose
-    steps of 1 / smoothness always do.
+    The distance is at most the gradient's norm over l2. L-BFGS usually reaches it fast; otherwise gradient descent with
+    step size 1 / smoothness always does.
     """
     weights = features.new_zeros(classes, features.shape[1]).requires_grad_()
-    enough = method.l2 * INEXACT * method.moved_by(records)
-
-    def slope() -> Tensor:
-        return torch.autograd.grad(objective(), weights)[0]
+    tolerance = method.l2 * INEXACT * method.moved_by(records)
 
     def objective() -> Tensor:
         total = cross_entropy(features @ weights.t(), targets, reduction="sum")
         return total / records + method.l2 / 2 * weights.square().sum()
 
-    def evaluated() -> Tensor:
-        weights.grad = slope()
+    def gradient() -> Tensor:
+        return torch.autograd.grad(objective(), weights)[0]
+
+    def closure() -> Tensor:
+        weights.grad = gradient()
         return objective()
 
     solver = torch.optim.LBFGS([weights], max_iter=100, tolerance_grad=0, tolerance_change=0, line_search_fn=_SEARCH)
     for _ in range(_ROUNDS):
-        if float(slope().norm()) <= enough:
+        if float(gradient().norm()) <= tolerance:
             return weights.detach()
-        solver.step(evaluated)  # type: ignore[no-untyped-call]
+        solver.step(closure)  # type: ignore[no-untyped-call]
     smoothness = len(features) / records * method.feature_norm**2 / 2 + method.l2
-    while float((gradient := slope()).norm()) > enough:
+    while float((slope := gradient()).norm()) > tolerance:
         with torch.no_grad():
-            weights -= gradient / smoothness
+            weights -= slope / smoothness
     return weights.detach()
 
 

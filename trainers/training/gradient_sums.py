@@ -1,4 +1,4 @@
-"""Sums of bounded gradients for runs that take their steps together: one model by any engine, or several stacked."""
+"""Sums of bounded gradients for runs that are trained together: by an engine for each model, or for stacked models."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.units import Index
 
 _FLOATS = 2**18
-"""Numbers that a stack has in work at a time for each layer: they should stay in a core's cache."""
+"""Floats that a stack computes at a time for each layer, so that they fit the cache of a core."""
 
 _GATHERED = 2**24
-"""Numbers of a batch that all runs have which are gathered at a time."""
+"""Floats of a common batch that are gathered at a time."""
 
-_PATIENCE = 16
-"""Numbers that are made of records that nobody asked for, in the time that it takes to gather one record."""
+_GATHER_COST = 16
+"""Floats of unneeded forward compute that cost as much as gathering one record."""
 
-_PIECES = 4
-"""Passes that all records are looked at in where most are left out, if there are as many as were declared."""
+_PASSES = 4
+"""Passes over all records when the mask leaves most of them out, for the declared number of records."""
 
-_GLANCE = 4096
-"""Records that are looked at together to find their lengths."""
+_LENGTH_CHUNK = 4096
+"""Records at a time whose lengths are computed."""
 
 
 class Sum(Protocol):
-    """Sums of a step, for some of the models and their transforms."""
+    """Computes the sums of a step, for some of the models and their transforms."""
 
     def __call__(self, weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
         """The sums [K, P] in float64 at weights [K, P], of gradients transformed to `shrink` times their bounds."""
@@ -50,26 +50,26 @@ class Sum(Protocol):
 
 
 class Sums(Protocol):
-    """Knows the records, and sums what K models say of them.
+    """Holds the records and sums the bounded gradients of K models on them.
 
-    *Guarantee*: each unit of a run's batch contributes to that run's sum as an engine would have it, and to no other.
-    The shapes that are computed with depend on declared numbers alone; only how many passes there are is drawn.
+    *Guarantee*: each unit of a run's batch contributes to that run's sum as the `Engine` interface states, and to no
+    other sum. Tensor shapes depend on declared numbers alone; only the number of passes depends on the draw.
     """
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
-        """A function of weights [K, P] and a batch that gives the sums [K, P], each row by its own transform.
+        """A function from weights [K, P] and a batch to the sums [K, P], each row with its own transform.
 
-        `rows` are the models that the weights are those of, by their places.
+        `rows` are the indices of the models that the rows of weights belong to.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineSums:
-    """The sums of any models by an engine, one model after another.
+    """The sums for any models, computed by an engine, one model after another.
 
-    With an augmentation, a unit's gradient is the mean over all copies of all of its examples; `draws` has a generator
-    for each model.
+    With an augmentation, a unit's gradient is the mean over all copies of its examples; `draws` has one random
+    generator per model.
     """
 
     models: Sequence[nn.Module]
@@ -82,10 +82,10 @@ class EngineSums:
     draws: Sequence[np.random.Generator] = ()
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
-        """The engine's weighted sums; from the first on, the models' parameters are views of the weights."""
+        """The engine's weighted sums; the first call turns the models' parameters into views of the weights."""
 
         def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
-            found, last = [], 0
+            sums, last = [], 0
             for row, vector, size, transform in zip(rows, weights, batch.sizes, transforms, strict=True):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
                 vector_to_parameters(vector, trainable(self.models[row]))
@@ -95,15 +95,15 @@ class EngineSums:
                 total, _ = self.engine.weighted_sum(
                     self.models[row], self._examples(batch.ordered(slice(first, last)), row), task
                 )
-                found.append(total)
-            return torch.stack(found)
+                sums.append(total)
+            return torch.stack(sums)
 
         return total
 
     def _examples(self, units: NDArray[np.int64], row: int) -> Minibatch:
-        """The examples of these units, or their copies: by size, as engines pack them.
+        """The examples of these units, or their copies, sorted by unit size as engines process them.
 
-        A unit that joins changes the places of units of its own size alone: of one other, as orders are random.
+        An added unit changes only the positions of units of its own size: of at most one, because orders are random.
         """
         index, sizes = self.records.members(self.records.by_size(units))
         inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
@@ -120,10 +120,10 @@ class EngineSums:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StackedSums:
-    """The sums of models of one architecture, by products of matrices that have one more dimension.
+    """The sums for models of one architecture, by batched matrix products.
 
-    *Guarantee*: the same sums as those of an engine, up to rounding. Every record is a unit of its own. Of a batch that
-    all runs have, at most `chunk` examples are in work at a time.
+    *Guarantee*: the same sums as an engine's, up to rounding. Every record is its own unit. At most `chunk` examples of
+    a common batch are processed at a time.
     """
 
     stack: Stack
@@ -137,77 +137,77 @@ class StackedSums:
 
     @cached_property
     def _lengths(self) -> Tensor:
-        """What is to be known of every record's inputs [N], once for all steps."""
-        starts = range(0, len(self.records), _GLANCE)
-        found = [self.stack.lengths(self._inputs(slice(first, first + _GLANCE))) for first in starts]
-        return torch.cat([torch.zeros(0, device=self.device), *found])
+        """The `Stack.lengths` of every record's inputs [N], computed once for all steps."""
+        starts = range(0, len(self.records), _LENGTH_CHUNK)
+        lengths = [self.stack.lengths(self._inputs(slice(first, first + _LENGTH_CHUNK))) for first in starts]
+        return torch.cat([torch.zeros(0, device=self.device), *lengths])
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
-        """Few enough runs at a time that what is in work stays in the cache."""
+        """The sums for groups of runs that are small enough for the cache."""
         require_exact_products()
         slices: list[slice] = []
-        everybody: list[NDArray[np.int64]] = []
-        joined: dict[float, list[GradientTransform]] = {}
+        all_units: list[NDArray[np.int64]] = []
+        combined: dict[float, list[GradientTransform]] = {}
 
         def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             if not slices:
-                slices.extend(_parts(len(weights), self._at_once(batch)))
-            if shrink not in joined:
-                shrunk = [one.shrunk(shrink) for one in transforms]
-                joined.clear()
-                joined[shrink] = [side_by_side(shrunk[part], weights) for part in slices]
-            parts = [*zip(slices, joined[shrink], strict=True)]
+                slices.extend(_parts(len(weights), self._runs_at_once(batch)))
+            if shrink not in combined:
+                shrunk = [transform.shrunk(shrink) for transform in transforms]
+                combined.clear()
+                combined[shrink] = [side_by_side(shrunk[part], weights) for part in slices]
+            parts = [*zip(slices, combined[shrink], strict=True)]
             sums = torch.zeros_like(weights, dtype=torch.float64)
             if not len(batch.units):
                 return sums
-            if batch.common or self._crowded(batch):
-                if not batch.common and not everybody:
-                    everybody.append(batch.everybody(len(self.records)))
-                units = batch.ordered(slice(None)) if batch.common else everybody[0]
-                size, chosen = self._pass(batch), None if batch.common else self._chosen(batch, everybody[0], weights)
+            if batch.common or self._masked(batch):
+                if not batch.common and not all_units:
+                    all_units.append(batch.all_units(len(self.records)))
+                units = batch.ordered(slice(None)) if batch.common else all_units[0]
+                size, run_mask = self._pass(batch), None if batch.common else self._mask(batch, all_units[0], weights)
                 for first in range(0, len(units), size):
-                    examples, filled = self._filled(units[first : first + size], size, weights)
+                    examples, padding_mask = self._filled(units[first : first + size], size, weights)
                     for part, transform in parts:
-                        there = filled if chosen is None else chosen[part, first : first + size]
-                        self.stack.add(sums[part], weights[part], examples, there, transform)
+                        mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
+                        self.stack.add(sums[part], weights[part], examples, mask, transform)
                 return sums
             last = 0
             for part, transform in parts:
                 first, last = last, last + int(batch.sizes[part].sum())
-                for examples, there in self._padded(batch, slice(first, last), batch.sizes[part], weights):
-                    self.stack.add(sums[part], weights[part], examples, there, transform)
+                for examples, mask in self._padded(batch, slice(first, last), batch.sizes[part], weights):
+                    self.stack.add(sums[part], weights[part], examples, mask, transform)
             return sums
 
         return total
 
-    def _crowded(self, batch: Batch) -> bool:
-        """Whether to look at all records and leave most out takes less than to gather those of each run."""
-        few = batch.nominal * self.stack.widest_output <= _PATIENCE * batch.block
-        return few and batch.nominal * self.stack.inputs <= _GATHERED and not batch.common
+    def _masked(self, batch: Batch) -> bool:
+        """Whether passing over all records with a mask is cheaper than gathering each run's batch."""
+        cheap = batch.nominal * self.stack.widest_output <= _GATHER_COST * batch.block
+        return cheap and batch.nominal * self.stack.inputs <= _GATHERED and not batch.common
 
     def _pass(self, batch: Batch) -> int:
-        """How many examples of a run are in work at a time: a block, or the least equal parts of what there is."""
-        if self._crowded(batch):
-            return -(-batch.nominal // _PIECES)
+        """The number of examples of a run in one pass: a block, or one of the fewest equal parts."""
+        if self._masked(batch):
+            return -(-batch.nominal // _PASSES)
         most = self.chunk or max(1, _GATHERED // self.stack.inputs)
         return -(-batch.block // -(-batch.block // most))
 
-    def _at_once(self, batch: Batch) -> int:
-        """How many runs, from what one of them needs in such a batch."""
-        gathered = 0 if self._crowded(batch) or batch.common else self.stack.inputs
+    def _runs_at_once(self, batch: Batch) -> int:
+        """The number of runs at a time, from the memory of one run."""
+        gathered = 0 if self._masked(batch) or batch.common else self.stack.inputs
         return _FLOATS // (max(gathered, self.stack.widest_output) * self._pass(batch))
 
     def _inputs(self, index: Index) -> Tensor:
         return self.records.inputs(index, self.device).flatten(1)
 
     def _gathered(self, units: NDArray[np.int64], like: Tensor) -> Examples:
-        """These records."""
+        """The examples of these records."""
         lengths = self._lengths.index_select(0, torch.from_numpy(units).to(self._lengths.device)).to(like.dtype)
         targets = self.records.targets(units, self.device)
         return Examples(inputs=self._inputs(units).to(like.dtype), targets=targets, lengths=lengths)
 
     def _filled(self, units: NDArray[np.int64], size: int, like: Tensor) -> tuple[Examples, Tensor | None]:
-        """So many examples, which begin with these; and which of them those are [size], None where all are."""
+        """The examples of `units`, padded to `size`, and a mask of the true ones [size]; None without padding."""
         missing = size - len(units)
         examples = self._gathered(np.pad(units, (0, missing), mode="edge"), like)
         return examples, (torch.arange(size) < len(units)).to(like) if missing else None
@@ -215,30 +215,30 @@ class StackedSums:
     def _padded(
         self, batch: Batch, units: slice, sizes: NDArray[np.int64], like: Tensor
     ) -> Iterator[tuple[Examples, Tensor]]:
-        """Each run's own batch, so many examples at a time, and who is there [k, size]: some runs have fewer."""
+        """Each run's own batch, one pass at a time, with a mask [k, size] of the true examples."""
         size = self._pass(batch)
-        there = np.arange(-(-sizes.max() // size) * size) < sizes[:, None]
-        index = np.zeros(there.shape, dtype=np.int64)
-        index[there] = batch.units[units]
-        index = batch.reordered(index, there)
-        for first in range(0, there.shape[1], size):
+        mask = np.arange(-(-sizes.max() // size) * size) < sizes[:, None]
+        index = np.zeros(mask.shape, dtype=np.int64)
+        index[mask] = batch.units[units]
+        index = batch.ordered_rows(index, mask)
+        for first in range(0, mask.shape[1], size):
             part = index[:, first : first + size]
             flat, shape = self._gathered(part.reshape(-1), like), part.shape
             inputs = flat.inputs.view(*shape, self.stack.inputs)
-            own = Examples(inputs=inputs, targets=flat.targets.view(shape), lengths=flat.lengths.view(shape))
-            yield own, torch.from_numpy(there[:, first : first + size]).to(inputs.device)
+            examples = Examples(inputs=inputs, targets=flat.targets.view(shape), lengths=flat.lengths.view(shape))
+            yield examples, torch.from_numpy(mask[:, first : first + size]).to(inputs.device)
 
-    def _chosen(self, batch: Batch, everybody: NDArray[np.int64], like: Tensor) -> Tensor:
-        """Who of all records, in this order and whole passes, is in each run's batch, as ones and zeros [K, n]."""
+    def _mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
+        """A mask [K, n] of all records, in the order of `all_units`: 1 if a record is in the run's batch, else 0."""
         size = self._pass(batch)
-        chosen = like.new_zeros(len(batch.sizes), -(-len(self.records) // size) * size)
+        mask = like.new_zeros(len(batch.sizes), -(-len(self.records) // size) * size)
         runs = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
-        places = np.argsort(everybody)[batch.units] + chosen.shape[1] * runs
-        chosen.view(-1)[torch.from_numpy(places).to(chosen.device)] = 1
-        return chosen
+        places = np.argsort(all_units)[batch.units] + mask.shape[1] * runs
+        mask.view(-1)[torch.from_numpy(places).to(mask.device)] = 1
+        return mask
 
 
 def _parts(rows: int, at_once: int) -> list[slice]:
-    """All rows in their order, at most so many at a time, and at least one."""
+    """All rows in their order, in slices of at most `at_once` rows, and at least one."""
     step = max(1, at_once)
     return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]

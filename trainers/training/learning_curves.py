@@ -1,6 +1,6 @@
-"""Learning curves: a look at a model every so many steps of its training, by public records alone, so free of charge.
+"""Learning curves: scores of a model at regular steps of its training, on public records alone, hence free.
 
-What is looked at is the weights that the noisy steps led to, each of which is paid for as if it were published.
+A curve point reads the weights after a noisy step. The price of the step assumes that these weights are published.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from dpsweep.trainers.methods.transforms import GradientTransform
 
 MOST = 10_000
-"""Records of a kind that are looked at, the first ones: a curve should not take longer than the training."""
+"""The number of test or training records that are scored, the first ones: a curve should cost less than training."""
 
 FEW = 256
-"""Training records whose gradients are looked at."""
+"""The number of training records whose gradients are measured."""
 
 _CHUNK = 1024
 _ROUNDING = 1e-5
-"""By how much transforms shorten for the sake of rounding alone, and a little more."""
+"""A little more than the relative amount by which transforms shorten gradients because of rounding alone."""
 
 CurvePoint = Mapping[str, float | None]
-"""Means by name, None where one is not finite."""
+"""Means by name; None if a mean is not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveRecorder:
-    """Looks every so many steps, and after the last one, at a model and what bounds its gradients there."""
+    """Measures a curve point every `every` steps and after the last one, from the model and its gradient transform."""
 
     every: int
     look: Callable[[nn.Module, GradientTransform], CurvePoint]
 
     def ahead(self, step: int) -> int:
-        """How many steps there are from here to the next look."""
+        """The number of steps from `step` to the next curve point."""
         return self.every - step % self.every
 
     def due(self, step: int, steps: int) -> bool:
-        """Whether to look after so many of all steps."""
+        """Whether a curve point is due after `step` of all `steps`."""
         return step % self.every == 0 or step == steps
 
 
@@ -62,16 +62,16 @@ def look(
     device: torch.device | str,
     loss: Loss = CROSS_ENTROPY,
 ) -> CurvePoint:
-    """Accuracy and mean loss on the public test records, and on those trained on where they were declared `public`.
+    """Accuracy and mean loss on the public test records, and on the training records if they were declared `public`.
 
-    Of these also what the transform does to their gradients, record by record: `mean_factor`, and `shortened`, the
-    share of them that it makes shorter.
+    For public training records it adds statistics of the transform: `mean_factor`, the mean factor on per-example
+    gradients, and `shortened`, the share of gradients that become shorter.
     """
-    found: dict[str, float | None] = {}
+    point: dict[str, float | None] = {}
     for name, records in _public_parts(data, public=public):
         quality, mean = _means(model, records, device, loss)
-        found |= {f"{name}_accuracy": quality, f"{name}_loss": mean}
-    return found | (
+        point |= {f"{name}_accuracy": quality, f"{name}_loss": mean}
+    return point | (
         _bounding(model, data.train, engine, Task(transform=transform, loss=loss), device) if public else {}
     )
 
@@ -86,7 +86,7 @@ def _public_parts(data: Split, *, public: bool) -> Iterator[tuple[str, Records]]
 def _bounding(
     model: nn.Module, records: Records, engine: Engine, task: Task, device: torch.device | str
 ) -> dict[str, float | None]:
-    """What becomes of the gradients of the first records."""
+    """Statistics of the gradient transform on the first records."""
     part = slice(0, min(FEW, len(records)))
     _, norms = engine.weighted_sum(model, Minibatch(records.inputs(part, device), records.targets(part, device)), task)
     factors = task.transform.factors(norms)
@@ -100,15 +100,15 @@ def _means(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss
 ) -> tuple[float | None, float | None]:
     """The mean quality and the mean loss of the first records."""
-    many, training = min(MOST, len(records)), model.training
+    count, training = min(MOST, len(records)), model.training
     totals = torch.zeros(2, dtype=torch.float64)
     model.eval()
     with torch.no_grad():
-        for start in range(0, many, _CHUNK):
-            part = slice(start, min(start + _CHUNK, many))
+        for start in range(0, count, _CHUNK):
+            part = slice(start, min(start + _CHUNK, count))
             outputs, targets = model(records.inputs(part, device)), records.targets(part, device)
             sums = loss.quality(outputs, targets).sum(), loss(outputs, targets)
-            totals += torch.stack([one.double().cpu() for one in sums])
+            totals += torch.stack([value.double().cpu() for value in sums])
     model.train(training)
-    quality, mean = (value if math.isfinite(value) else None for value in (totals / many).tolist())
+    quality, mean = (value if math.isfinite(value) else None for value in (totals / count).tolist())
     return quality, mean

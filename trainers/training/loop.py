@@ -1,12 +1,12 @@
-"""The training loop of every method: draw, bound, add noise, step; for one run, or for several at once.
+"""The training loop of every method: sample a batch, bound gradients, add noise, update; for one run or several.
 
-What it returns as `Outcome.event` is what it did, tallied step by step where batches are drawn and noise is added; the
-caller compares it with `Run.event`, which was declared and charged beforehand. Sums are divided by the sampler's
-declared batch size, never by the number of units drawn, and an empty batch is a step like any other. Drawn and bounded
-are units: single records, or patients with all of their records.
+`Outcome.event` is the realised event, counted step by step where batches are drawn and noise is added. The caller
+compares it with `Run.event`, which was declared and charged beforehand. Sums are divided by the sampler's declared
+batch size, never by the number of units drawn, and an empty batch is a normal step. Sampling and bounding apply to
+units: single records, or patients with all of their records.
 
-Runs that are trained together take each step at the same time and are otherwise as if each were alone: batches and
-noise are independent, unless they are told to share their batches.
+Runs that are trained together take each step at the same time and are otherwise independent, in batches and in noise,
+unless `share` gives them the same batches.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def train(
     since: Progress | None = None,
     watch: CurveRecorder | None = None,
 ) -> Outcome:
-    """Trains `model` in place on `device`, calling `on_step` with the number of steps done after each.
+    """Trains `model` in place on `device`, and calls `on_step` after each step with the number of steps done.
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2), and a projection where the method has one; `run.bounds` says which noise multiplier and bound it has. The
-    noisy sum is rounded to the lattice of `dpsweep.trainers.noise` before anything reads it.
-    Where the run wants an average, it is what `model` ends with. A run whose parameters cease to be finite stops there
-    and is flagged, not raised. `should_stop` is asked after each step, or epoch; what was reached is kept then. `since`
-    is where an earlier session left off: `streams` must be new.
+    bound)^2), then a projection if the method has one; `run.bounds` gives the noise multiplier and bound of the step.
+    The noisy sum is rounded to the lattice of `dpsweep.trainers.noise` before any other code reads it.
+    If the run declares an average, `model` ends with the average. A run with non-finite parameters stops, and its
+    outcome is flagged without an exception. `should_stop` is called after each step, or epoch; a stop saves the
+    progress. `since` is the progress of an earlier job: then `streams` must be new.
     """
     sums = EngineSums(models=[model], engine=engine, records=records.to(device), device=device, chunk=chunk)
     (outcome,) = train_together(
@@ -95,39 +95,40 @@ def train_together(
     since: Sequence[Progress | None] | None = None,
     watch: CurveRecorder | None = None,
 ) -> tuple[Outcome, ...]:
-    """Trains models of one architecture in place, step by step together; `train` says what a step is.
+    """Trains models of one architecture in place, step by step together; for a step see `train`.
 
-    The runs must be at the same step and have sampler, schedules and steps in common. Each has its own streams; runs in
-    a row that are given the same ones draw from them side by side. With `share` all have the batches that the first
-    draws. A run that diverges leaves; the others go on. `watch` looks at each model now and then.
+    The runs must be at the same step and have the same sampler, schedules and number of steps. Each has its own
+    streams; adjacent runs with the same streams draw different numbers from them. With `share`, all use the batches of
+    the first run. A run that diverges leaves the group; the others continue. `watch` records the learning curves.
     """
     refuse_mixing(models[0], tuple(records.features.shape[1:]))
     earlier = since or [None] * len(runs)
-    places = [
-        _begin(run, model.to(device)) if last is None else _go_on(last, model.to(device))
+    progresses = [
+        _begin(run, model.to(device)) if last is None else _resume(last, model.to(device))
         for run, model, last in zip(runs, models, earlier, strict=True)
     ]
-    written = journals or [Unrecorded()] * len(runs)
-    rows = [_Row(*row) for row in zip(range(len(runs)), runs, streams, written, places, strict=True)]
-    _require_alike(rows)
-    session = _Session(sums=sums, available=records.available, share=share, on_step=on_step, should_stop=should_stop)
-    while (going := [row for row in rows if row.goes_on]) and not session.stopping:
-        left = _begin_stretch(going)
-        while going and left and not session.stopping:
-            left -= session.advance(going, left if watch is None else min(left, watch.ahead(going[0].progress.step)))
+    run_journals = journals or [Unrecorded()] * len(runs)
+    members = [_Member(*parts) for parts in zip(range(len(runs)), runs, streams, run_journals, progresses, strict=True)]
+    _require_same(members)
+    group = _Group(sums=sums, available=records.available, share=share, on_step=on_step, should_stop=should_stop)
+    while (active := [member for member in members if member.active]) and not group.stopping:
+        remaining = _begin_interval(active)
+        while active and remaining and not group.stopping:
+            ahead = remaining if watch is None else min(remaining, watch.ahead(active[0].progress.step))
+            remaining -= group.advance(active, ahead)
             if watch is not None:
-                _look(watch, going, models)
-            going = [row for row in going if row.goes_on]
-        for row in going:
-            row.journal.keep(row.progress)
-    for row, model in zip(rows, models, strict=True):
-        row.hand_over(model)
-    return tuple(row.outcome(company=len(rows) if share else 1) for row in rows)
+                _record_curves(watch, active, models)
+            active = [member for member in active if member.active]
+        for member in active:
+            member.journal.keep(member.progress)
+    for member, model in zip(members, models, strict=True):
+        member.finish(model)
+    return tuple(member.outcome(company=len(members) if share else 1) for member in members)
 
 
 @dataclass(frozen=True, eq=False)
-class _Row:
-    """One of the runs, with all that is its own."""
+class _Member:
+    """One run of a group, with its streams, journal and progress."""
 
     place: int
     run: Run
@@ -136,32 +137,32 @@ class _Row:
     progress: Progress
 
     @property
-    def goes_on(self) -> bool:
+    def active(self) -> bool:
         return self.progress.step < self.run.steps and not self.progress.diverged
 
-    def hand_over(self, model: nn.Module) -> None:
-        """Leaves a finished run's model with what is to be scored and kept."""
+    def finish(self, model: nn.Module) -> None:
+        """Sets a finished run's model to the average of the weights, if the run declares one."""
         if self.progress.average is not None and self.progress.step == self.run.steps:
             vector_to_parameters(self.progress.average, trainable(model))
 
     def outcome(self, company: int) -> Outcome:
-        here = self.progress
+        progress = self.progress
         return Outcome(
-            event=compose(repeat(event, count) for event, count in here.ran.items()),
-            steps=here.step,
-            diverged=here.diverged,
-            stopped=self.goes_on,
-            seconds=here.seconds,
-            batch_sizes=here.drawn.batch_sizes,
+            event=compose(repeat(event, count) for event, count in progress.ran.items()),
+            steps=progress.step,
+            diverged=progress.diverged,
+            stopped=self.active,
+            seconds=progress.seconds,
+            batch_sizes=progress.drawn.batch_sizes,
             company=company,
-            curve=here.curve,
-            rounded=here.rounded,
+            curve=progress.curve,
+            rounded=progress.rounded,
         )
 
 
 @dataclass(kw_only=True, eq=False)
-class _Session:
-    """What the runs have in common while they are trained."""
+class _Group:
+    """The runs that are trained together: their common settings, and whether a stop was requested."""
 
     sums: Sums
     available: int
@@ -170,20 +171,21 @@ class _Session:
     should_stop: Callable[[], bool] | None
     stopping: bool = False
 
-    def advance(self, rows: Sequence[_Row], steps: int) -> int:
-        """Takes so many steps, fewer where one of the runs diverges or a stop is asked for; how many it took."""
-        run, places, started = rows[0].run, [row.progress for row in rows], perf_counter()
-        check_epochs(run.sampler, run.train_records, stretch=steps)
-        weights = _stacked([here.weights for here in places])
-        chance = BatchAndNoise.of([row.streams for row in rows], run, self.available, share=self.share)
-        sums = self.sums.over([row.place for row in rows], [row.run.trainer.transform for row in rows])
-        deviations, rate = [row.run.noise_std for row in rows], _column([row.run.trainer.lr for row in rows], weights)
+    def advance(self, members: Sequence[_Member], steps: int) -> int:
+        """Takes `steps` steps, or fewer if a run diverges or a stop is requested; returns the number taken."""
+        started, runs = perf_counter(), [member.run for member in members]
+        run, progresses = runs[0], [member.progress for member in members]
+        check_epochs(run.sampler, run.train_records, interval=steps)
+        weights = _stacked([progress.weights for progress in progresses])
+        source = BatchAndNoise.of([member.streams for member in members], run, self.available, share=self.share)
+        sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
+        deviations, rate = [run.noise_std for run in runs], _column([run.trainer.lr for run in runs], weights)
         lattices, scale = Lattices.of(deviations, weights.device), 1.0
-        directions = Directions([row.run.trainer.update for row in rows], [here.state for here in places])
-        project = Projection([row.run.trainer for row in rows], weights)
-        averages = Averages(run.ema, [here.average for here in places])
-        first, tally, factors = places[0].step, Tally(len(rows)), Counter[float]()
-        for step, batch in zip(range(first, first + steps), chance.batches(), strict=False):
+        directions = Directions([run.trainer.update for run in runs], [progress.state for progress in progresses])
+        project = Projection([run.trainer for run in runs], weights)
+        averages = Averages(run.ema, [progress.average for progress in progresses])
+        first, tally, factors = progresses[0].step, Tally(len(runs)), Counter[float]()
+        for step, batch in zip(range(first, first + steps), source.batches(), strict=False):
             tally.add(batch.sizes)
             shrink, factor = run.bounds.factor(step, run.steps), noise_factor(run.bounds, step, run.steps)
             factors[factor] += 1
@@ -192,8 +194,8 @@ class _Session:
                 lattices = Lattices.of([std * scale for std in deviations], weights.device)
             noisy = sums(weights, batch, shrink)
             if any(deviations):
-                noisy = lattices.add(noisy, chance.noise(weights))
-            means = ((one / run.sampler.batch_size).to(weights.dtype) for one in (noisy, lattices.stds))
+                noisy = lattices.add(noisy, source.noise(weights))
+            means = ((values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, lattices.stds))
             direction = directions(*means)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)
@@ -205,60 +207,61 @@ class _Session:
             self.stopping = self.should_stop is not None and self.should_stop()
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
                 break
-        seconds = (perf_counter() - started) / len(rows)
-        ends = zip(rows, places, weights, averages, directions.states(), tally.drawn(), strict=True)
-        for row, here, vector, average, state, drawn in ends:
-            here.ran += row.run.ran(factors)
-            here.weights.copy_(vector)
-            here.average, here.state, here.step = average, state, first + tally.steps
-            here.drawn += drawn
-            here.seconds += seconds
+        seconds = (perf_counter() - started) / len(runs)
+        ends = zip(runs, progresses, weights, averages, directions.states(), tally.drawn(), strict=True)
+        for member_run, progress, vector, average, state, drawn in ends:
+            progress.ran += member_run.ran(factors)
+            progress.weights.copy_(vector)
+            progress.average, progress.state, progress.step = average, state, first + tally.steps
+            progress.drawn += drawn
+            progress.seconds += seconds
         return tally.steps
 
 
-def _look(watch: CurveRecorder, rows: Sequence[_Row], models: Sequence[nn.Module]) -> None:
-    """Adds to the curves of runs that are at a step where that is due."""
-    for row in rows:
-        here = row.progress
-        if watch.due(here.step, row.run.steps) and not here.diverged:
-            transform = row.run.trainer.transform.shrunk(row.run.bounds.factor(here.step - 1, row.run.steps))
-            with _averaged(here):
-                here.curve += ({"step": here.step, **watch.look(models[row.place], transform)},)
+def _record_curves(watch: CurveRecorder, members: Sequence[_Member], models: Sequence[nn.Module]) -> None:
+    """Adds a point to the curve of each run at a step where one is due."""
+    for member in members:
+        run, progress = member.run, member.progress
+        if watch.due(progress.step, run.steps) and not progress.diverged:
+            transform = run.trainer.transform.shrunk(run.bounds.factor(progress.step - 1, run.steps))
+            with _averaged(progress):
+                progress.curve += ({"step": progress.step, **watch.look(models[member.place], transform)},)
 
 
 @contextmanager
-def _averaged(here: Progress) -> Iterator[None]:
-    """The model as it would be handed over now: with the average of its weights, where there is one."""
-    if here.average is None:
+def _averaged(progress: Progress) -> Iterator[None]:
+    """The model with the average of its weights, if the run has one; restores the weights at the end."""
+    if progress.average is None:
         yield
         return
-    current = here.weights.clone()
-    here.weights.copy_(here.average)
+    current = progress.weights.clone()
+    progress.weights.copy_(progress.average)
     try:
         yield
     finally:
-        here.weights.copy_(current)
+        progress.weights.copy_(current)
 
 
-def _begin_stretch(rows: Sequence[_Row]) -> int:
-    """How many steps the next stretch has, once every run's journal has it."""
-    missing = rows[0].run.steps - rows[0].progress.step
-    lengths = {row.journal.begin(missing) for row in rows}
+def _begin_interval(members: Sequence[_Member]) -> int:
+    """The number of steps in the next interval, after every run's journal has recorded it."""
+    missing = members[0].run.steps - members[0].progress.step
+    lengths = {member.journal.begin(missing) for member in members}
     if len(lengths) != 1:
-        raise ValueError(f"Expected stretches={sorted(lengths)} of runs that are trained together to be alike.")
+        raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()
 
 
-def _require_alike(rows: Sequence[_Row]) -> None:
-    """Raises ValueError where runs cannot take their steps together."""
+def _require_same(members: Sequence[_Member]) -> None:
+    """Raises ValueError if the runs cannot be trained together."""
+    runs = [member.run for member in members]
     for name, values in (
-        ("sampler", [row.run.sampler for row in rows]),
-        ("schedule", [row.run.schedule for row in rows]),
-        ("bounds", [row.run.bounds for row in rows]),
-        ("steps", [row.run.steps for row in rows]),
-        ("ema", [row.run.ema for row in rows]),
-        ("train_records", [row.run.train_records for row in rows]),
-        ("step", [row.progress.step for row in rows]),
+        ("sampler", [run.sampler for run in runs]),
+        ("schedule", [run.schedule for run in runs]),
+        ("bounds", [run.bounds for run in runs]),
+        ("steps", [run.steps for run in runs]),
+        ("ema", [run.ema for run in runs]),
+        ("train_records", [run.train_records for run in runs]),
+        ("step", [member.progress.step for member in members]),
     ):
         if any(value != values[0] for value in values):
             raise ValueError(f"Expected {name} of runs that are trained together to be alike.")
@@ -270,22 +273,22 @@ def _begin(run: Run, model: nn.Module) -> Progress:
     return Progress(weights=weights, fixed=_fixed(model), state=run.trainer.update.start(weights), average=average)
 
 
-def _go_on(since: Progress, model: nn.Module) -> Progress:
-    """The earlier session's progress with this model for its own, whose initial weights it overwrites."""
+def _resume(since: Progress, model: nn.Module) -> Progress:
+    """The earlier job's progress with this model, whose initial weights are overwritten."""
     weights, fixed = _as_one_vector(model), _fixed(model)
-    for mine, kept in zip((weights, *fixed), (since.weights, *since.fixed), strict=True):
-        mine.copy_(kept)
+    for tensor, saved in zip((weights, *fixed), (since.weights, *since.fixed), strict=True):
+        tensor.copy_(saved)
     return replace(since, weights=weights, fixed=fixed, ran=since.ran.copy())
 
 
 def _fixed(model: nn.Module) -> tuple[Tensor, ...]:
-    """The tensors that training leaves alone: they too may have been drawn where the model was made."""
+    """The tensors that training does not change; checkpoints need them, because they may have random initial values."""
     frozen = (parameter.detach() for parameter in model.parameters() if not parameter.requires_grad)
     return *frozen, *model.buffers()
 
 
 def _as_one_vector(model: nn.Module) -> Tensor:
-    """The trainable parameters as one vector [P], of which they become views that it moves."""
+    """The trainable parameters as one vector [P]; the parameters become views of it."""
     parameters = trainable(model)
     vector = parameters_to_vector(parameters).detach()
     vector_to_parameters(vector, parameters)
@@ -293,7 +296,7 @@ def _as_one_vector(model: nn.Module) -> Tensor:
 
 
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:
-    """The vectors as the rows of a matrix [K, P]; a lone one as a view, so that its model moves along."""
+    """The vectors as the rows of a matrix [K, P]; a single vector as a view, so that its model changes with it."""
     return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
 
 

@@ -1,4 +1,4 @@
-"""What a training run is declared to be, how far it has come, and how it ended."""
+"""A training run: its declaration, its progress, its journal and its outcome."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training run as it is declared; `train_records` is the nominal number of training units.
+    """The declaration of one training run; `train_records` is the nominal number of training units.
 
-    `public` says that these were declared to be nobody's secret.
-    `ema` is the most that the past weighs in the average of the weights that the run ends with, None for no average.
+    `public` is true if the training records were declared public. `ema` is the largest weight of the past in the final
+    exponential moving average of the weights, None for no average.
     """
 
     trainer: Trainer
@@ -45,9 +45,7 @@ class Run:
         positive_int("steps", self.steps)
         positive_int("train_records", self.train_records)
         if not math.isfinite(self.noise_std):
-            raise ValueError(
-                f"Expected noise_multiplier={self.noise_multiplier} to be 0 with gradients that nothing bounds."
-            )
+            raise ValueError(f"Expected noise_multiplier={self.noise_multiplier} to be 0 with unbounded gradients.")
         if self.ema is not None:
             fraction("ema", self.ema)
         check_epochs(self.sampler, self.train_records, steps=self.steps)
@@ -55,28 +53,28 @@ class Run:
 
     @property
     def period(self) -> int:
-        """How many steps are drawn, charged and ended together."""
+        """The number of steps that are drawn, charged and ended together."""
         return self.sampler.period(self.train_records)
 
     @property
     def noise_std(self) -> float:
-        """The standard deviation of the noise in each number of a sum: 0 without noise, also where no bound is."""
+        """The standard deviation of the noise in each coordinate of a sum: 0 without noise, even without a bound."""
         return self.noise_multiplier * self.trainer.transform.bound if self.noise_multiplier else 0.0
 
     @property
     def step_event(self) -> DpEvent:
-        """What a period's steps at the whole bound are declared to do to the training records."""
+        """The declared event of one period's steps on the training records, at the full bound."""
         (event,) = self.ran({1.0: self.period})
         return event
 
     @property
     def event(self) -> DpEvent:
-        """What the run is declared to do to the training records."""
+        """The declared event of the whole run on the training records."""
         ran = self.ran(noise_factors(self.bounds, self.steps))
         return compose(repeat(event, count) for event, count in ran.items())
 
     def ran(self, noise_factors: Mapping[float, int]) -> Counter[DpEvent]:
-        """What steps do to the training records, so many of each factor on the noise multiplier."""
+        """The number of times that each event occurs, for steps by their factor on the noise multiplier."""
         return step_events(
             self.sampler,
             noise_factors,
@@ -88,7 +86,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizes:
-    """How many units the steps drew: private, for the curator's eyes only."""
+    """The numbers of units that the steps drew: private, for the curator only."""
 
     smallest: int
     mean: float
@@ -97,7 +95,7 @@ class BatchSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """The sizes of the batches of so many steps, summed up."""
+    """Statistics of the batch sizes of `steps` steps."""
 
     steps: int = 0
     units: int = 0
@@ -105,29 +103,29 @@ class Drawn:
     largest: int = 0
 
     def __add__(self, more: Drawn) -> Drawn:
-        known = [one.smallest for one in (self, more) if one.smallest is not None]
+        smallest = [part.smallest for part in (self, more) if part.smallest is not None]
         return Drawn(
             steps=self.steps + more.steps,
             units=self.units + more.units,
-            smallest=min(known, default=None),
+            smallest=min(smallest, default=None),
             largest=max(self.largest, more.largest),
         )
 
     @property
     def batch_sizes(self) -> BatchSizes:
-        """The sizes in three numbers; there must have been a step."""
+        """The smallest, mean and largest size; at least one step is required."""
         return BatchSizes(smallest=self.smallest or 0, mean=self.units / self.steps, largest=self.largest)
 
 
 @dataclass(kw_only=True, eq=False)
 class Progress:
-    """How far a run has come: all that its other steps depend on, and what it did so far.
+    """The state of a run after some steps: everything that later steps depend on, and a record of the past steps.
 
-    `weights` is the model itself as one vector and has `step` steps behind it, `average` that of the weights so far
-    where the run wants one, `fixed` are the tensors that training leaves alone, `state` is the update rule's. `ran`
-    counts every step or epoch that touched the records, lost ones too; `drawn`, the batches, `seconds` and
-    `curve`, the looks by public records, are those of the steps that are not lost. `rounded` says whether all noise
-    was that of `dpsweep.trainers.noise`: False where an earlier version began the run.
+    `weights` is the model as one vector after `step` steps, `average` the running average of the weights if the run
+    declares one, `fixed` the tensors that training does not change, and `state` the state of the update rule. `ran`
+    counts every step or epoch that touched the records, including lost ones. `drawn` (batch sizes), `seconds` and
+    `curve` (scores on public records) cover only the steps that are not lost. `rounded` is true if all noise was that
+    of `dpsweep.trainers.noise`, and False if an earlier version began the run.
     """
 
     weights: Tensor
@@ -143,44 +141,45 @@ class Progress:
 
     @property
     def diverged(self) -> bool:
-        """Whether the weights, or their average, have ceased to be finite, after which nothing is to be learned."""
-        found = [self.weights] if self.average is None else [self.weights, self.average]
-        return not all(bool(tensor.isfinite().all()) for tensor in found)
+        """Whether the weights or their average are no longer finite; then training cannot continue."""
+        tensors = [self.weights] if self.average is None else [self.weights, self.average]
+        return not all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 class Journal(Protocol):
-    """What is written down about a run that another session may have to go on with.
+    """The record of a run that another job may have to continue.
 
-    *Guarantee*: how long a stretch is stands on record before its first step, whatever dies afterwards.
+    *Guarantee*: the length of an interval of steps is recorded before its first step, even if the process dies later.
     """
 
     def begin(self, missing: int) -> int:
-        """How many of the missing steps the next stretch has, at least one; raises where none may run."""
+        """The number of steps in the next interval, from 1 to `missing`; raises if no step may run."""
         ...
 
     def keep(self, progress: Progress) -> None:
-        """Keeps what was reached, also in the middle of a stretch; the run itself goes on changing it."""
+        """Saves the progress, also within an interval; the run continues to change the object."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unrecorded:
-    """The journal of a run that nobody will go on with: one stretch, and nothing kept."""
+    """The journal of a run that no other job continues: one interval, and nothing is saved."""
 
     def begin(self, missing: int) -> int:
-        """All of them."""
+        """All missing steps."""
         return missing
 
     def keep(self, progress: Progress) -> None:
-        """Keeps nothing."""
+        """Saves nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run did in all of its sessions: the event it realised, and how it ended; `stopped` is before its end.
+    """The result of a run over all of its jobs: the event that it realised, and how it ended.
 
-    `company` is how many runs, itself included, had the same batches: they are one mechanism together, and `event` is
-    this run's part in it. `curve` are the looks by public records, each with its `step`; `rounded` is as in `Progress`.
+    `stopped` is true if it ended before its last step. `company` is the number of runs, itself included, with the same
+    batches: together they are one mechanism, and `event` is this run's part. `curve` holds the scores on public
+    records, each with its `step`; `rounded` is as in `Progress`.
     """
 
     event: DpEvent

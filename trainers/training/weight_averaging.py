@@ -1,4 +1,4 @@
-"""Averages of the weights over the steps, which are what is scored and kept: post-processing, free of charge."""
+"""Exponential moving averages of the weights, which are scored and saved: post-processing, free of charge."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 class Averages:
-    """The averages [K, P] of K runs side by side, or none where the runs want none.
+    """The averages [K, P] of K runs, or none if the runs declare no average.
 
-    A step makes each d * average + (1 - d) * weights, d = min(ema, (1 + t) / (10 + t)) after t earlier steps: early
-    weights, which have hardly left their start, soon count for nothing. A mean of points of a convex set lies in it.
+    A step sets each to d * average + (1 - d) * weights, with d = min(ema, (1 + t) / (10 + t)) after t earlier steps. So
+    early weights, which are near the initial ones, soon lose their influence. The average of points in a convex set
+    stays in the set.
     Source: De, Berrada, Hayes, Smith, Balle 2022, Section 3 (parameter averaging).
     """
 
@@ -21,15 +22,15 @@ class Averages:
         import torch
 
         self._ema = ema
-        self._kept = averages
-        wanted = [average for average in averages if average is not None]
-        self._rows = torch.stack(wanted) if wanted else None
+        self._initial = averages
+        rows = [average for average in averages if average is not None]
+        self._rows = torch.stack(rows) if rows else None
 
     def add(self, weights: Tensor, step: int) -> None:
-        """Counts these weights [K, P], which have `step` steps behind them but for the last."""
+        """Adds the weights [K, P] after the step with number `step`, counted from 0."""
         if self._ema is not None and self._rows is not None:
             self._rows.lerp_(weights, 1 - min(self._ema, (1 + step) / (10 + step)))
 
     def __iter__(self) -> Iterator[Tensor | None]:
-        """Each run's own, as it stands."""
-        return iter(self._kept if self._rows is None else self._rows)
+        """The current average of each run."""
+        return iter(self._initial if self._rows is None else self._rows)

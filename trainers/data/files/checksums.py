@@ -1,4 +1,4 @@
-"""The verified bytes of files, plain, gzipped or in an archive."""
+"""Reading of files with verified checksums: plain, gzipped or in an archive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> dic
 def verify_contents(
     paths: tuple[Path, ...], md5: Mapping[str, str | None], private: Collection[str]
 ) -> tuple[Content, ...]:
-    """What each of the `private` files holds, read once and not kept.
+    """The content of each of the `private` files, read once and not kept.
 
     Guarantee: every file named in `md5`, private or not, has its checksum, where one is known; nothing has been parsed.
     Errors: `BadInput`, one sentence that names the file.
@@ -42,7 +42,7 @@ def verify_contents(
 
 
 def _verified(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterator[tuple[str, bytes]]:
-    """The names and contents, file after file; whoever takes them all has met every file named in `md5`."""
+    """The names and contents, file after file; raises at the end if a file named in `md5` is missing."""
     missing = dict.fromkeys(md5)
     for path in paths:
         try:
@@ -59,7 +59,7 @@ def _verified(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterato
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The names and contents that a file holds: those of an archive's members, or its own."""
+    """The names and contents in a file: an archive's members, or the decompressed file itself."""
     if path.name.endswith(".tar.gz"):
         with tarfile.open(path) as tape:
             for entry in tape:
@@ -76,10 +76,10 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _verify(content: bytes, expected: str, name: str, path: Path) -> None:
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != expected:
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != expected:
         within = "" if path.name.removesuffix(".gz") == name else f" in {path}"
         raise BadInput(
-            f"Expected md5={expected} of the contents of {name if within else path}{within}, got {found}: "
+            f"Expected md5={expected} of the contents of {name if within else path}{within}, got {digest}: "
             f"this is not the official file."
         )

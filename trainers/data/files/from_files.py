@@ -1,7 +1,7 @@
-"""Data sets of official files: where they lie, what is checked of them before a charge, and what they hold.
+"""The common part of data sets that read official files: finding, checking and parsing the files.
 
-A data set file says which of its files are private and how their bytes are parsed. Finding and checking them is the
-same for all, and is written here once.
+Each derived class states which of its files are private and how their bytes are parsed. This module finds and checks
+the files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FromFiles(Declared, ABC):
-    """A data set whose records lie in official files, some of them, or all, private."""
+    """A data set that reads its records from official files; some or all files are private."""
 
     files: Official
 
@@ -38,7 +38,7 @@ class FromFiles(Declared, ABC):
         self.files.locate(self.name, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check the files against their official checksums, or all that is in them where one is not known."""
+        """Check the files against their official checksums, or parse all of them if a checksum is not known."""
         if not self.files.known:
             for _ in self._parts(self.files.read(self.name, folder)):
                 pass
@@ -61,14 +61,13 @@ class FromFiles(Declared, ABC):
 
     @property
     def _scaling(self) -> Scaling:
-        """What makes stored features into inputs; nothing where they are stored as inputs."""
+        """The scaling from stored features to inputs; the identity if features are stored as inputs."""
         return Scaling()
 
     @abstractmethod
     def _parts(self, contents: dict[str, bytes]) -> Iterable[Arrays]:
         """The features and labels of the private part, then of the public one where there is one.
 
-        `contents` are the files' own, each with its checksum where one is known; they may be taken out as they are
-        parsed.
-        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        `contents` maps file names to bytes, verified where a checksum is known; the method may remove parsed entries.
+        Errors: `BadInput`, one sentence that names the file and its defect.
         """

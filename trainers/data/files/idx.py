@@ -1,4 +1,4 @@
-"""Images in the idx format: MNIST, Fashion-MNIST and their kin."""
+"""Images in the idx format: MNIST, Fashion-MNIST and similar data sets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class IdxImages(FromFiles):
     std: float
 
     def _check(self) -> None:
-        """Refuse constants that make no scaling."""
+        """Refuse invalid scaling constants."""
         _ = self._scaling
 
     @property
@@ -69,17 +69,17 @@ def _files(part: str) -> tuple[str, str]:
 
 
 def parse_idx(content: bytes, file: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The array uint8 [n, *shape] that an idx file holds.
+    """The array uint8 [n, *shape] in an idx file.
 
-    Errors: `BadInput`, one sentence, for another type, another shape, or a file that is cut off.
+    Errors: `BadInput`, one sentence, for another type, another shape, or a truncated file.
     """
     magic = 0x0800 + 1 + len(shape)
     start = 4 * (2 + len(shape))
     if len(content) < start:
         raise BadInput(f"Expected a header of {start} bytes in {file}, got {len(content)} bytes.")
-    found, count, *sizes = (int(word) for word in np.frombuffer(content[:start], dtype=">u4"))
-    if found != magic:
-        raise BadInput(f"Expected magic number {magic} in {file}, got {found}.")
+    number, count, *sizes = (int(word) for word in np.frombuffer(content[:start], dtype=">u4"))
+    if number != magic:
+        raise BadInput(f"Expected magic number {magic} in {file}, got {number}.")
     if tuple(sizes) != shape:
         raise BadInput(f"Expected images of {'x'.join(map(str, shape))} in {file}, got {'x'.join(map(str, sizes))}.")
     expected = count * math.prod(shape)

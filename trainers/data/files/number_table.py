@@ -1,4 +1,4 @@
-"""Text files of whole numbers, one record a line: read quickly, refused with the line and column of what is wrong."""
+"""Fast parser for text files of whole numbers, one record per line; errors name the line and column."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ANY = 2.0**53
-"""A limit for columns whose format sets none: up to it, whole numbers are exact in every type."""
+"""The limit for columns without one in their format: whole numbers up to it are exact in every type."""
 _ROWS = 512
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberFile:
-    """A text file of one record a line, each of as many whole numbers, after `texts` columns that are not read.
+    """A text file with one record per line: `texts` columns that are skipped, then whole numbers.
 
-    `columns` are the names of all columns, for sentences; `limits` says between which two numbers each of the read
-    ones lies by the file's format. `first` is the line that the records begin in.
+    `columns` are the names of all columns, for error messages; `limits` are the lowest and highest number that the
+    file's format allows in each column that is read. `first` is the line number of the first record.
     """
 
     file: str
@@ -39,7 +39,7 @@ class NumberFile:
     first: int = 1
 
     def read(self, content: bytes, records: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Some records after others, and their numbers [k, columns]: never do all of them lie in memory so wide.
+        """Blocks of records: a slice of positions, and their numbers [k, columns]; one block at a time saves memory.
 
         Errors: `BadInput`, one sentence with file, line and column, for anything but `records` lines of numbers
         within the limits.
@@ -54,13 +54,13 @@ class NumberFile:
     def _block(self, lines: Sequence[bytes], first: int) -> NDArray[np.int64]:
         mark = self.separator.encode()
         for place, line in enumerate(lines, start=first):
-            if (found := line.count(mark) + 1) != len(self.columns):
-                raise BadInput(f"Expected {len(self.columns)} values in line {place} of {self.file}, got {found}.")
-        read = mark.join(line.split(mark, self.texts)[-1] for line in lines)
+            if (cells := line.count(mark) + 1) != len(self.columns):
+                raise BadInput(f"Expected {len(self.columns)} values in line {place} of {self.file}, got {cells}.")
+        text = mark.join(line.split(mark, self.texts)[-1] for line in lines)
         try:
             with warnings.catch_warnings(action="error"):
-                numbers = np.fromstring(read, dtype=np.int64, sep=self.separator)
-        except (ValueError, DeprecationWarning) as error:  # older numpy warns of what newer refuses
+                numbers = np.fromstring(text, dtype=np.int64, sep=self.separator)
+        except (ValueError, DeprecationWarning) as error:  # older numpy warns where newer numpy raises
             raise self._refusal(lines, first) from error
         if numbers.size != len(lines) * len(self.limits):
             raise self._refusal(lines, first)
@@ -71,7 +71,7 @@ class NumberFile:
         return table
 
     def _refusal(self, lines: Sequence[bytes], first: int) -> BadInput:
-        """What is wrong with the first cell that is; slow, since only one sentence is wanted of it."""
+        """The error for the first wrong cell; it may be slow, because it runs once."""
         for place, line in enumerate(lines, start=first):
             cells = line.decode("utf-8", "replace").split(self.separator)[self.texts :]
             for cell, name, (low, high) in zip(cells, self.columns[self.texts :], self.limits, strict=True):
@@ -86,7 +86,7 @@ class NumberFile:
 
 
 def _within(low: float, high: float) -> str:
-    """The limits in words; none where there are none."""
+    """The limits in words; an empty text if there are none."""
     if high < ANY:
         return f" in {low:.0f}..{high:.0f}"
     return f" >= {low:.0f}" if low > -ANY else ""

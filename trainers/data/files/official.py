@@ -1,4 +1,4 @@
-"""The official files of a data set: where users keep them, where they are published, and their checksums."""
+"""The official files of a data set: folders where users keep them, the URL that publishes them, and checksums."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Official:
     """The official files of one data set.
 
-    `contents` maps the name of each decompressed file to its md5, `downloads` that of each file published
-    below `url` to its own; null where no checksum is known. Such a file is never downloaded, and what it holds is
-    for the data set to look at. `folders` are the places where tools put them: below the user's, or absolute.
+    `contents` maps the name of each decompressed file to its md5; `downloads` maps each file published below `url` to
+    its md5. A checksum is null if it is not known: the file is then never downloaded, and the data set checks its
+    content. `folders` are the places where common tools store the files: below the user's folder, or absolute.
     """
 
     url: str
@@ -39,21 +39,21 @@ class Official:
 
     @property
     def known(self) -> bool:
-        """Whether every file has a checksum, so that a damaged one is found without being read as records."""
+        """Whether every file has a checksum, so that damage is detected without parsing records."""
         return None not in self.contents.values()
 
     def locate(self, name: str, folder: Path | None) -> tuple[Path, ...]:
-        """The files of data set `name`: the user's, else those kept from a download, else downloaded now.
+        """The files of data set `name`: the user's, else those of an earlier download, else downloaded now.
 
-        Guarantee: no file is opened but a download, whose checksum holds.
-        Errors: `BadInput`, one sentence that says which file to put where.
+        Guarantee: opens only downloads, whose checksums it verifies.
+        Errors: `BadInput`, one sentence that names the missing file and the folder for it.
         """
         if folder is not None and not folder.is_dir():
             raise BadInput(f"Expected data={folder} to be an existing folder.")
         for place in self._places(folder):
             if paths := self._complete(place):
                 return paths
-        if paths := self._gathered(folder):
+        if paths := self._collected(folder):
             return paths
         sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
         if len(sums) < len(self.downloads):
@@ -67,21 +67,21 @@ class Official:
             raise BadInput(self._advice(name, folder, f"is out of reach ({type(error).__name__})")) from error
 
     def verify(self, name: str, folder: Path | None, private: Collection[str]) -> tuple[Content, ...]:
-        """What each of the `private` files of data set `name` holds, after all files met their known checksums.
+        """The content of each of the `private` files of data set `name`, after a check of all known checksums.
 
-        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        Errors: `BadInput`, one sentence that names the file and its defect.
         """
         return verify_contents(self.locate(name, folder), self.contents, private)
 
     def read(self, name: str, folder: Path | None) -> dict[str, bytes]:
-        """The decompressed contents of every file of data set `name`, each with its checksum, where one is known.
+        """The decompressed contents of every file of data set `name`, verified where a checksum is known.
 
-        Errors: `BadInput`, one sentence that names the file and what is wrong with it.
+        Errors: `BadInput`, one sentence that names the file and its defect.
         """
         return read_contents(self.locate(name, folder), self.contents)
 
     def _places(self, folder: Path | None) -> Iterator[Path]:
-        """The folders that may hold the files, the data set's own before the user's folder itself."""
+        """The folders that may contain the files: the data set's folders first, then the user's folder itself."""
         for below in map(Path, self.folders):
             if folder is not None or below.is_absolute():
                 yield below if folder is None else folder / below
@@ -89,29 +89,29 @@ class Official:
             yield folder
 
     def _complete(self, place: Path) -> tuple[Path, ...]:
-        """The data set's files in `place`, decompressed or as published; none where one is missing."""
-        own = [path for file in self.contents if (path := _plain_or_gzip(place / file))]
-        if len(own) == len(self.contents):
-            return tuple(own)
+        """The data set's files in `place`, decompressed or as published; empty if one is missing."""
+        paths = [path for file in self.contents if (path := _plain_or_gzip(place / file))]
+        if len(paths) == len(self.contents):
+            return tuple(paths)
         published = tuple(place / file for file in self.downloads)
         return published if all(path.is_file() for path in published) else ()
 
-    def _gathered(self, folder: Path | None) -> tuple[Path, ...]:
-        """The data set's files from several places, as some are published; none where one is in no place."""
+    def _collected(self, folder: Path | None) -> tuple[Path, ...]:
+        """The data set's files collected from several places; empty if one is in none of them."""
         places = tuple(self._places(folder))
-        own = [next(filter(None, (_plain_or_gzip(place / file) for place in places)), None) for file in self.contents]
-        return tuple(path for path in own if path) if None not in own else ()
+        paths = [next(filter(None, (_plain_or_gzip(place / file) for place in places)), None) for file in self.contents]
+        return tuple(path for path in paths if path) if None not in paths else ()
 
     def _missing(self, place: Path) -> list[str]:
         return [file for file in self.contents if _plain_or_gzip(place / file) is None]
 
     def _advice(self, name: str, folder: Path | None, why: str) -> str:
-        """What is missing, why it could not be had, and what to do: one sentence."""
-        begun = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
-        if begun:
+        """One sentence: the missing files, the reason, and the remedy."""
+        incomplete = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
+        if incomplete:
             return (
-                f"{name} is incomplete in {begun[0]} and {self.url} {why}: "
-                f"put {', '.join(self._missing(begun[0]))} (or as .gz) there too."
+                f"{name} is incomplete in {incomplete[0]} and {self.url} {why}: "
+                f"put {', '.join(self._missing(incomplete[0]))} (or as .gz) there too."
             )
         target = (folder or Path("<folder>")) / self.folders[0]
         return (
@@ -122,6 +122,6 @@ class Official:
 
 
 def _plain_or_gzip(path: Path) -> Path | None:
-    """The file decompressed or gzipped, whichever is there."""
+    """The path of the decompressed or the gzipped file, whichever exists."""
     zipped = path.with_name(f"{path.name}.gz")
     return path if path.is_file() else zipped if zipped.is_file() else None

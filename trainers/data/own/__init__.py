@@ -1,1 +1,1 @@
-"""Data sets of the user's own."""
+"""Data sets that the user provides: arrays, tables and torch datasets."""

@@ -1,6 +1,6 @@
-"""Arrays of the user's own, made into records by public constants alone: clamped to bounds, scaled to [0, 1].
+"""Arrays of the user, turned into records by public constants alone: clamped to bounds, scaled to [0, 1].
 
-What is wrong with them is said with the index of the first record that it is wrong with.
+An error message names the index of the first record that is wrong.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_labels(labels: NDArray[np.generic], records: int, classes: int, where:
 
 
 def content_of(features: NDArray[np.generic]) -> Content:
-    """What a data set is recognised by: its features alone, since other labels for them are about the same people."""
+    """The content that identifies a data set: its features alone, since other labels are about the same people."""
     stored = features.dtype.newbyteorder("<")
     rows = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
     kind = f"{stored.str} {features.shape}".encode()
@@ -58,7 +58,7 @@ def content_of(features: NDArray[np.generic]) -> Content:
 def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], bounds: Bounds) -> Records:
     """Checked features, clamped to public `bounds` and scaled to [0, 1], and their labels.
 
-    Bytes whose bounds are at least as wide as theirs are stored as they are, in a quarter of the memory.
+    Bytes are stored unchanged, in a quarter of the memory, if the bounds include 0 and 255.
     """
     import torch
 

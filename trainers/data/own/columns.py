@@ -1,7 +1,7 @@
-"""The columns of a text file, made into inputs by public constants alone.
+"""The columns of a text file, turned into inputs by public constants alone.
 
-Numbers are clamped to public bounds and scaled to [0, 1], categories and labels are looked up in public lists. Neither
-is ever taken from the records: a maximum or a vocabulary found in private data is an unpaid query.
+Numbers are clamped to public bounds and scaled to [0, 1]; categories and labels are looked up in public lists. Bounds
+and lists never come from the records: a maximum or a vocabulary computed from private data is an uncharged query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a file: its cells by the lines that they stand in.
+    """One column of a file: its cells by line number.
 
     Errors: `BadInput`, one sentence that names file, line and column.
     """
@@ -40,7 +40,7 @@ class Column:
         return (np.clip(self._numbers(), low, high) - low) / (high - low)
 
     def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
-        """Where each cell stands in the public list [n]."""
+        """The position of each cell in the public list [n]."""
         place = {value: position for position, value in enumerate(listed)}
         for line, cell in self.cells.items():
             if cell not in place:
@@ -53,7 +53,7 @@ class Column:
 
 
 def finite(cell: str, where: str) -> float:
-    """The number that a cell holds, or `BadInput` with the words for where it stands."""
+    """The finite number in a cell, or `BadInput` that names the cell by `where`."""
     try:
         number = float(cell)
     except ValueError:
@@ -64,7 +64,7 @@ def finite(cell: str, where: str) -> float:
 
 
 def public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:
-    """The bounds of a data set's YAML as numbers, or a ValueError."""
+    """The bounds from a data set's YAML as numbers, or a ValueError."""
     return {key: public_pair(f"dataset.bounds.{key}", pair) for key, pair in bounds.items()}
 
 

@@ -1,6 +1,6 @@
-"""Arrays of the user's own in numpy's .npz format.
+"""Arrays of the user in numpy's .npz format.
 
-What makes them into inputs is the declaration's alone: the bounds are public and typed in, not found in the file.
+Their preprocessing depends on the declaration alone: the user types in the public bounds; none come from the file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Npz(Declared):
     """The records of an .npz file, one array of features and one of labels; all of them are private.
 
-    `path` lies in the user's data folder, or is absolute; `features` and `labels` name the arrays in it; `bounds` is
-    the public range of every number. Nothing is unpickled.
+    `path` is relative to the user's data folder, or absolute; `features` and `labels` name the arrays in it; `bounds`
+    is the public range of every number. Nothing is unpickled.
     Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
     """
 
@@ -55,7 +55,7 @@ class Npz(Declared):
 
     @property
     def file(self) -> str:
-        """The user's file, as other data sets call it: whoever has one is never sent to a download."""
+        """The path of the user's file; a data set with this attribute is never downloaded."""
         return self.path
 
     @property
@@ -69,15 +69,15 @@ class Npz(Declared):
             raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check both arrays, all of them, since there is no checksum.
+        """Check both arrays completely, since there is no checksum.
 
-        It is recognised by its features, however they are compressed.
+        The features identify the data set, for every compression of the file.
         """
         features, _ = self._read(folder)
         return (content_of(features),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All of the arrays as private records; there are no public ones."""
+        """All rows of the arrays as private records; there are no public records."""
         low, high = self.bounds
         return bounded_records(*self._read(folder), (low, high)), None
 
@@ -90,18 +90,18 @@ class Npz(Declared):
         return features, labels
 
     def _arrays(self, path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        wanted = (self.features, self.labels)
+        names = (self.features, self.labels)
         try:
             with path.open("rb") as stream:
                 archive = np.load(stream, allow_pickle=False)
                 listed = archive.files if isinstance(archive, np.lib.npyio.NpzFile) else []
-                found = {name: archive[name] for name in wanted if name in listed}
+                arrays = {name: archive[name] for name in names if name in listed}
         except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
             raise BadInput(f"Expected {self.path} to be a whole .npz file of numbers, got: {error}.") from error
-        for name in wanted:
-            if name not in found:
+        for name in names:
+            if name not in arrays:
                 raise BadInput(f"Expected {name} among the arrays of {self.path}, got {', '.join(listed) or 'none'}.")
-        return found[self.features], found[self.labels]
+        return arrays[self.features], arrays[self.labels]
 
     def _path(self, folder: Path | None) -> Path:
         return (folder or Path()) / Path(self.path).expanduser()

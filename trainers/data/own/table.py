@@ -1,7 +1,7 @@
-"""A table of the user's own: a CSV file with a header, numbers as features, one column as label.
+"""Tables of the user: a CSV file with a header, numbers as features, one column as label.
 
-What makes its records into inputs is the declaration's alone: bounds and labels are public and typed in, not found in
-the file. Where one unit, a patient say, has several rows, `unit_column` says whose row each is.
+The preprocessing depends on the declaration alone: the user types in public bounds and labels; none come from the file.
+If one unit, for example a patient, has several rows, `unit_column` identifies the unit of each row.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _CHUNK = 1 << 20
 class Table:
     """The rows of a CSV file; all of them are private.
 
-    `file` lies in the user's data folder, or is absolute. `label` is the column to be learnt, `labels` its public
-    list; `bounds` gives each feature's public range. Where there is a `unit_column`, equal values in it are one unit,
-    of whom there are nominally `units`, and each keeps at most `contribution_cap` of its rows.
+    `file` is relative to the user's data folder, or absolute. `label` is the column to predict, `labels` the public
+    list of its values; `bounds` gives each feature's public range. If there is a `unit_column`, rows with equal values
+    in it are one unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows.
     Shapes: features float32 [n, features] in [0, 1], in the alphabetical order of their columns.
     """
 
@@ -77,7 +77,7 @@ class Table:
 
     @property
     def test_records(self) -> int:
-        """None: a table has no public part."""
+        """0: a table has no public part."""
         return 0
 
     @property
@@ -101,7 +101,7 @@ class Table:
             raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All rows as private records, each unit's capped; there are no public ones."""
+        """All rows as private records, capped per unit; there are no public records."""
         import torch
 
         features, labels, units = self._parse(folder)
@@ -111,7 +111,7 @@ class Table:
         return by_unit(records, units, self.contribution_cap), None
 
     def _parse(self, folder: Path | None) -> tuple[NDArray[np.float32], NDArray[np.int64], list[bytes] | None]:
-        """The scaled features, the labels, and the units' identifiers where there is a `unit_column`."""
+        """The scaled features, the labels, and the units' identifiers if there is a `unit_column`."""
         columns = self._read(folder)
         features = np.column_stack([columns[name].scaled(bounds) for name, bounds in self.bounds.items()])
         labels = columns[self.label].positions(self.labels)
@@ -121,8 +121,8 @@ class Table:
     @property
     def _columns(self) -> tuple[str, ...]:
         """The columns that are used."""
-        whose = () if self.unit_column is None else (self.unit_column,)
-        return (self.label, *whose, *self.bounds)
+        unit_columns = () if self.unit_column is None else (self.unit_column,)
+        return (self.label, *unit_columns, *self.bounds)
 
     def _check_header(self, header: Sequence[str]) -> None:
         for column in self._columns:
@@ -132,7 +132,7 @@ class Table:
                 )
 
     def _read(self, folder: Path | None) -> dict[str, Column]:
-        """The columns that are used, each row by the line that it ends in."""
+        """The columns that are used; a cell's line number is the line in which its row ends."""
         with self._open(folder) as (header, rows):
             self._check_header(header)
             cells: dict[str, dict[int, str]] = {column: {} for column in self._columns}
@@ -146,7 +146,7 @@ class Table:
 
     @contextmanager
     def _open(self, folder: Path | None) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
-        """The header and, not yet read, the numbered rows; bytes that are no UTF-8 are kept as they are."""
+        """The header and an iterator over the numbered rows; bytes that are not UTF-8 are kept unchanged."""
         self.locate(folder)
         try:
             with self._path(folder).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
@@ -161,7 +161,7 @@ class Table:
 
 
 def _check_names(table: Table) -> None:
-    """Unquoted, YAML reads yes, no, on and off as truth values: a column or label of that name would never be met."""
+    """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
     for name in ("file", "label"):
         if not isinstance(getattr(table, name), str) or not getattr(table, name):
             raise ValueError(f"Expected dataset.{name}={getattr(table, name)!r} to be a text.")
@@ -174,7 +174,7 @@ def _check_names(table: Table) -> None:
 
 
 def _identifiers(column: Column) -> list[bytes]:
-    """The units' identifiers as the file's bytes, one a record; none may be missing."""
+    """The units' identifiers as the file's bytes, one per record; none may be missing."""
     for line, cell in column.cells.items():
         if not cell:
             raise BadInput(f"Expected {column.name} in line {line} of {column.file} to say whose record it is.")

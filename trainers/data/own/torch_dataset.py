@@ -1,4 +1,4 @@
-"""Any map-style dataset of torch, a class of the user's or of torchvision: read once, from index 0 on."""
+"""Map-style torch datasets, from the user or from torchvision, read once from index 0."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchDataset(Declared):
-    """The pairs of input and label that a dataset gives at indices 0, 1, ...; all of them are private.
+    """The pairs of input and label that a dataset returns at indices 0, 1, ...; all of them are private.
 
-    `source` names its class by `_target_`, which must be importable, beside its arguments; `bounds` is the public range
-    of every number. Nothing is imported before a sweep needs the records.
-    Guarantee: inputs are clamped to `bounds` and scaled to [0, 1], and the same when they are read twice. That each is
-    a function of its own record alone, and the same in every process, is for the class to keep: no random transforms,
-    no statistics of the other records.
+    `source` names an importable class by `_target_` and gives its arguments; `bounds` is the public range of every
+    number. Nothing is imported before a sweep needs the records.
+    Guarantee: inputs are clamped to `bounds` and scaled to [0, 1], and are equal when read twice. The user's class must
+    ensure that each input is a function of its own record alone and the same in every process: no random transforms,
+    no statistics of other records.
     Shapes: features [n, *shape] in [0, 1], uint8 or float32.
     """
 
@@ -55,48 +55,49 @@ class TorchDataset(Declared):
 
     @property
     def preprocessing(self) -> Form:
-        """What the user's class gives, clamped and scaled."""
+        """The inputs of the user's class, clamped and scaled."""
         return of_bounded_array(self.shape, self.bounds)
 
     def locate(self, folder: Path | None) -> None:
-        """Nothing: where its files lie, the class knows."""
+        """Do nothing: the user's class finds its own files."""
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Check every record, since there is no checksum; it is recognised by its features."""
+        """Check every record, since there is no checksum; the features identify the data set."""
         return (content_of(self._read()[0]),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All of it as private records; there are no public ones."""
+        """All records as private records; there are no public records."""
         low, high = self.bounds
         return bounded_records(*self._read(), (low, high)), None
 
     def _read(self) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
         """The checked features and labels."""
-        source, size = self._made()
+        source, size = self._dataset()
         labels = np.zeros(size, dtype=np.int64)
         features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
         for index in range(size):
-            one, labels[index] = self._pair(source, index)
-            again, label = self._pair(source, index)
-            if label != labels[index] or not np.array_equal(one, again, equal_nan=one.dtype.kind == "f"):
+            record, labels[index] = self._pair(source, index)
+            second, second_label = self._pair(source, index)
+            nan_allowed = record.dtype.kind == "f"
+            if second_label != labels[index] or not np.array_equal(record, second, equal_nan=nan_allowed):
                 raise BadInput(
-                    f"Expected {self._target} to give the same at index {index} whenever it is asked: what is held out "
-                    "would be trained on elsewhere. Random transforms have no place here."
+                    f"Expected {self._target} to give the same at index {index} whenever it is asked: otherwise a "
+                    "held-out record could be trained on in another process. Remove random transforms."
                 )
             if index == 0:
-                features = np.empty((size, *self.shape), dtype=one.dtype)
-            if (one.shape, one.dtype) != (self.shape, features.dtype):
+                features = np.empty((size, *self.shape), dtype=record.dtype)
+            if (record.shape, record.dtype) != (self.shape, features.dtype):
                 raise BadInput(
                     f"Expected {self._target} to give {features.dtype} of shape {list(self.shape)} at index {index}, "
-                    f"got {one.dtype} of {list(one.shape)}."
+                    f"got {record.dtype} of {list(record.shape)}."
                 )
-            features[index] = one
+            features[index] = record
         check_features(features, self.shape, f"the inputs of {self._target}")
         check_labels(labels, size, self.classes, f"the labels of {self._target}")
         return features, labels
 
-    def _made(self) -> tuple[Any, int]:
-        """The dataset and how many records it has."""
+    def _dataset(self) -> tuple[Any, int]:
+        """The dataset and its number of records."""
         module, _, name = self._target.rpartition(".")
         try:
             kind = getattr(import_module(module), name)
@@ -104,20 +105,21 @@ class TorchDataset(Declared):
             return source, len(source)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
-                f"Expected dataset.source._target_={self._target} to make a dataset with a length, got {_said(error)}."
+                f"Expected dataset.source._target_={self._target} to make a dataset with a length, "
+                f"got {_one_line(error)}."
             ) from error
 
     def _pair(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
         try:
-            one, label = source[index]
-            return np.asarray(one), operator.index(label)
+            features, label = source[index]
+            return np.asarray(features), operator.index(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
                 f"Expected {self._target} to give an input and a whole number as label at index {index}, "
-                f"got {_said(error)}."
+                f"got {_one_line(error)}."
             ) from error
 
 
-def _said(error: Exception) -> str:
-    """An error of the user's code in one line."""
+def _one_line(error: Exception) -> str:
+    """An error from the user's code as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

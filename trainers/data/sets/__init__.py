@@ -1,1 +1,1 @@
-"""Data sets of the papers."""
+"""Data sets that the papers use."""

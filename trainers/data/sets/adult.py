@@ -2,7 +2,7 @@
 
 Every input is a function of its own record and of public constants: numbers are clamped to the bounds of the
 data set's YAML and scaled to [0, 1], categories are one-hot over the lists that the data's documentation
-publishes. Rows with a missing value ('?') are left out, a decision on each row alone.
+publishes. Rows with a missing value ('?') are left out; this depends on each row alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Adult(FromFiles):
 
     `bounds` gives each number's public range.
     Shapes: features float32 [n, 105] in [0, 1], in the file's column order.
-    Source: Kohavi, Scaling Up the Accuracy of Naive-Bayes Classifiers, KDD 1996; the lists are adult.names'.
+    Source: Kohavi, Scaling Up the Accuracy of Naive-Bayes Classifiers, KDD 1996; the lists are from adult.names.
     """
 
     bounds: Mapping[str, tuple[float, float]]
@@ -105,7 +105,7 @@ class Adult(FromFiles):
 
 
 def complete_rows(content: bytes, file: str) -> dict[int, list[str]]:
-    """The rows without a missing value by their lines, 14 attributes and the income; no comments, no blank lines."""
+    """The complete rows by line number: 14 attributes and the income; comments and blank lines are skipped."""
     rows = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
         if line.strip() and not line.startswith("|"):

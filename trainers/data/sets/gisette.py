@@ -1,4 +1,4 @@
-"""Gisette: the handwritten digits 4 and 9 as 5000 features, of which half are distractors."""
+"""Gisette: the handwritten digits 4 and 9 as 5000 features; half of the features are distractors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.preprocessing import Form
 
 LARGEST = 999
-"""Features are whole numbers from 0 to this, by the format."""
+"""The largest feature value: the format has whole numbers from 0 to it."""
 PRIVATE, PUBLIC = "gisette_train", "gisette_valid"
 
 
@@ -30,7 +30,7 @@ PRIVATE, PUBLIC = "gisette_train", "gisette_valid"
 class Gisette(FromFiles):
     """The training records, which are private, and the validation records, which are public.
 
-    Shapes: features float32 [n, features], scaled to x / 999 in [0, 1]; label -1 is 0 here, and 1 is 1.
+    Shapes: features float32 [n, features], scaled to x / 999 in [0, 1]; the file's labels -1 and 1 become 0 and 1.
     Source: Guyon, Gunn, Ben-Hur, Dror, Result Analysis of the NIPS 2003 Feature Selection Challenge, NIPS 2004.
     """
 
@@ -42,7 +42,7 @@ class Gisette(FromFiles):
 
     @property
     def preprocessing(self) -> Form:
-        """The features over the largest one that the format has."""
+        """The features divided by the largest value that the format allows."""
         return of_array(self.shape, self._scaling, labels=("-1", "1"))
 
     @property
@@ -68,7 +68,7 @@ class Gisette(FromFiles):
 
 
 def _labels(content: bytes, file: str, records: int) -> NDArray[np.int64]:
-    """Labels -1 and 1 as 0 and 1."""
+    """The labels: -1 and 1 of the file become 0 and 1."""
     labels = np.empty(records, dtype=np.int64)
     for rows, block in NumberFile(file=file, columns=("label",), limits=[(-1, 1)]).read(content, records):
         labels[rows] = block[:, 0]

@@ -1,7 +1,8 @@
-"""SST-2: whether a phrase of a film review speaks well of it, as a bag of hashed words or as numbers of words.
+"""SST-2: the sentiment of phrases from film reviews, as a bag of hashed words or as token numbers.
 
-The training records are phrases, many of them parts of one sentence: a guarantee for a record protects one phrase,
-and neither the sentence that it stands in nor whoever wrote the review. The file does not say which belong together.
+The training records are phrases, and many phrases are parts of the same sentence. A guarantee for a record protects one
+phrase; it protects neither its sentence nor the author of the review. The file does not say which phrases belong
+together.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ SHORTEST = 3
 class Phrases(FromFiles):
     """The phrases of train.tsv, which are private, and the sentences of dev.tsv, which are public.
 
-    A record is one phrase, and that alone is protected: other phrases of its sentence are other records. What follows
-    says what texts become; label 1 is praise.
+    A record is one phrase, and the guarantee protects it alone: other phrases of its sentence are other records.
+    Derived classes turn texts into features; label 1 is positive.
     Source: Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank, EMNLP 2013, as
     GLUE publishes it.
     """
@@ -65,20 +66,20 @@ class Phrases(FromFiles):
     @property
     @abstractmethod
     def _width(self) -> str:
-        """What the one size of `shape` counts."""
+        """The quantity that the only size of `shape` counts."""
 
     @abstractmethod
     def _check_texts(self) -> None:
-        """Refuse a declaration by which texts become nothing that makes sense."""
+        """Refuse a declaration with invalid settings for texts."""
 
     @abstractmethod
     def _features(self, texts: Sequence[str]) -> NDArray[np.generic]:
-        """What texts become [n, width], each by itself and by public constants alone."""
+        """The features [n, width] of texts; each row is a function of its own text and of public constants alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sst2(Phrases):
-    """Phrases as counts of hashed words; a count above `most` is taken for `most`.
+    """Phrases as counts of hashed words, clamped to `most`.
 
     Shapes: features uint8 [n, buckets], scaled to x / most in [0, 1].
     Source: Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009, without signs.
@@ -96,7 +97,7 @@ class Sst2(Phrases):
 
     @property
     def preprocessing(self) -> Form:
-        """A phrase's words, counted."""
+        """The word counts of a phrase."""
         return of_words(self.shape[0], self.most, LABELS, "utf-8")
 
     def _features(self, texts: Sequence[str]) -> NDArray[np.uint8]:
@@ -105,9 +106,9 @@ class Sst2(Phrases):
 
 @dataclass(frozen=True, kw_only=True)
 class Sst2Tokens(Phrases):
-    """Phrases as the numbers of their words in a published vocabulary, for a model of those words.
+    """Phrases as token numbers in a published vocabulary, for a model with the same vocabulary.
 
-    Shapes: features float32 [n, length], whole numbers below `vocabulary.words`, `vocabulary.padding` behind a text.
+    Shapes: features float32 [n, length], whole numbers below `vocabulary.words`; `vocabulary.padding` fills the row.
     """
 
     vocabulary: Vocabulary
@@ -124,7 +125,7 @@ class Sst2Tokens(Phrases):
 
     @property
     def preprocessing(self) -> Form:
-        """The numbers of a phrase's words."""
+        """The token numbers of a phrase."""
         return of_tokens(self.vocabulary, self.shape[0], LABELS)
 
     def _features(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -132,7 +133,7 @@ class Sst2Tokens(Phrases):
 
 
 def labelled_texts(content: bytes, file: str) -> dict[int, tuple[str, str]]:
-    """The texts and labels by their lines, without the header; a quote is a character like any other."""
+    """The texts and labels by line number, without the header; quotes have no special meaning."""
     header, *lines = content.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
     if tuple(header.rstrip("\r").split("\t")) != HEADER:
         raise BadInput(f"Expected {' and '.join(HEADER)} in line 1 of {file}, got {header!r:.60}.")

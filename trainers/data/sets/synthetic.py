@@ -1,6 +1,6 @@
-"""Records that are made up from a public seed: linear regression, whose best answer everybody knows.
+"""Synthetic linear regression from a public seed, with known true weights.
 
-They are charged like any other, so that what is tried out here is what real records would meet.
+Its records are treated as private and charged like real ones, so that a trial here runs as it would on real records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class LinearRegression(Declared):
     """Features x and weights w of standard normal numbers, and labels <x, w> with normal noise of `noise_std`.
 
-    The first `records` are private, `test_records` more are public.
+    The first `records` are private, the next `test_records` are public.
     Shapes: features float32 [n, d], labels float32 [n].
-    Source: the simulations of Mohapatra et al. 2022, section 5; their distribution as far as the text has it.
+    Source: the simulations of Mohapatra et al. 2022, section 5; the distribution as far as the text states it.
     """
 
     noise_std: float
@@ -45,29 +45,29 @@ class LinearRegression(Declared):
 
     @property
     def preprocessing(self) -> Form:
-        """Nothing: features are inputs."""
+        """No change: features are inputs."""
         return of_array(self.shape)
 
     def locate(self, folder: Path | None) -> None:
-        """Nothing is to be found."""
+        """Do nothing: there are no files."""
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """What the private records are."""
-        features, labels = self._made()
+        """The content of the private records."""
+        features, labels = self._generate()
         return (Content.of((features[: self.records].tobytes(), labels[: self.records].tobytes())),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The records, made anew, alike on every machine."""
+        """The records, generated again; the same on every machine."""
         import torch
 
-        features, labels = map(torch.from_numpy, self._made())
+        features, labels = map(torch.from_numpy, self._generate())
         private, test = (
             Records(features=features[part], labels=labels[part])
             for part in (slice(self.records), slice(self.records, None))
         )
         return private, test if len(test) else None
 
-    def _made(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _generate(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         rng = np.random.Generator(np.random.PCG64(self.seed))
         weights = rng.standard_normal(self.shape[0])
         features = rng.standard_normal((self.records + self.test_records, self.shape[0]))

@@ -1,4 +1,4 @@
-"""RoBERTa's vocabulary: bytes, and pairs of them that were merged in the order of their frequency."""
+"""RoBERTa's byte-pair vocabulary: bytes, merged into longer pieces in the order of pair frequency."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SPACE = r"[ \t-\r]"
 _WORD = re.compile(
     rf"'(?:[stmd]|re|ve|ll)| ?[a-zA-Z]+| ?[0-9]+| ?(?:(?!{_SPACE})[^a-zA-Z0-9])+|{_SPACE}+(?=\Z|{_SPACE})|{_SPACE}+"
 )
-"""An ending, letters, digits or other marks, with the space before them; the last of several spaces goes with these."""
+"""A suffix ('s), letters, digits or other characters, with one preceding space; further spaces are a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BytePairs:
-    """A `tokenizer.json` that holds a vocabulary and its merges; `words` is how many numbers there are.
+    """A `tokenizer.json` with a vocabulary and its merges; `words` is the number of entries.
 
     Source: Sennrich, Haddow, Birch, Neural Machine Translation of Rare Words with Subword Units, ACL 2016, over the
     bytes of a text (Radford et al. 2019, GPT-2), in the form of Liu et al. 2019 (RoBERTa).
@@ -52,20 +52,20 @@ class BytePairs:
 
     def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
-        known: dict[str, list[int]] = {}  # saves time alone
-        return padded((self._row(text, length, known) for text in texts), length, self.padding)
+        cache: dict[str, list[int]] = {}  # it saves time and does not change the result
+        return padded((self._row(text, length, cache) for text in texts), length, self.padding)
 
-    def _row(self, text: str, length: int, known: dict[str, list[int]]) -> list[int]:
+    def _row(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
         places, _ = self._tables
         row = [places[BEGIN]]
         for word in split(text):
-            if word not in known:
-                known[word] = self._pieces(word)
-            row += known[word]
+            if word not in cache:
+                cache[word] = self._pieces(word)
+            row += cache[word]
         return [*row[: length - 1], places[END]]
 
     def _pieces(self, word: str) -> list[int]:
-        """The numbers of what is left of a word's bytes after all merges, the earliest first."""
+        """The numbers of a word's pieces after all merges; merges of lowest rank come first."""
         places, ranks = self._tables
         parts = [LETTERS[byte] for byte in word.encode("utf-8", "surrogateescape")]
         while len(parts) > 1 and (pair := min(pairwise(parts), key=lambda two: ranks.get(two, len(ranks)))) in ranks:
@@ -76,9 +76,9 @@ class BytePairs:
     def _tables(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
         """The number of every piece, and the rank of every merge."""
         try:
-            held = json.loads(Published(package=self.package, file=self.file, sha256=self.sha256).content())
-            places = {str(piece): int(number) for piece, number in held["model"]["vocab"].items()}
-            pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in held["model"]["merges"]]
+            content = json.loads(Published(package=self.package, file=self.file, sha256=self.sha256).content())
+            places = {str(piece): int(number) for piece, number in content["model"]["vocab"].items()}
+            pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in content["model"]["merges"]]
             ranks = {(str(left), str(right)): rank for rank, (left, right) in enumerate(pairs)}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(f"dataset.vocabulary: {error}") from error
@@ -93,16 +93,16 @@ class BytePairs:
 
 
 def split(text: str) -> list[str]:
-    """The words of a text, each with the space before it; nothing is left out.
+    """The words of a text, each with the space before it; every character is in one word.
 
     >>> split("it's 2 good ,  indeed")
     ['it', "'s", ' 2', ' good', ' ,', ' ', ' indeed']
     """
-    return [text[found.start() : found.end()] for found in _WORD.finditer(text.translate(_KINDS))]
+    return [text[match.start() : match.end()] for match in _WORD.finditer(text.translate(_KINDS))]
 
 
 def _kind(letter: str) -> str:
-    """The letter if it is ASCII, else one that is treated alike."""
+    """The letter itself if it is ASCII, else an ASCII letter of the same class."""
     if letter.isascii():
         return letter
     return "\t" if letter.isspace() else {"L": "a", "N": "0"}.get(unicodedata.category(letter)[0], "!")
@@ -112,7 +112,7 @@ _KINDS = Letters(_kind)
 
 
 def _merged(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
-    """The parts, with this pair put together wherever it stands, from the left."""
+    """The parts after merging every occurrence of this pair, from the left."""
     place = 0
     while place < len(parts):
         both = tuple(parts[place : place + 2]) == pair
@@ -121,10 +121,10 @@ def _merged(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
 
 
 def _letters() -> tuple[str, ...]:
-    """The printable letter by which published files call each byte: itself where it has one, else one above 255."""
-    own = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
+    """The printable letter that stands for each byte in published files; unprintable bytes get letters above 255."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
     others = iter(range(256, 512))
-    return tuple(chr(byte if byte in own else next(others)) for byte in range(256))
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
 LETTERS = _letters()

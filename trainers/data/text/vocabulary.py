@@ -1,6 +1,7 @@
-"""Texts as numbers of words from a published vocabulary, so that none is taken from the records.
+"""The interface of published vocabularies, which turn texts into token numbers.
 
-A vocabulary is named by its checksum, which is part of a trial's configuration: other numbers would be other inputs.
+A published vocabulary needs no statistics of the records. Its checksum is part of a trial's configuration, because
+another vocabulary would give other inputs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Vocabulary(Protocol):
-    """What turns a text into numbers, each from 0 to `words` - 1; `padding` stands for no word."""
+    """A map from texts to token numbers, each from 0 to `words` - 1; `padding` stands for no word."""
 
     @property
     def words(self) -> int:
@@ -27,17 +28,17 @@ class Vocabulary(Protocol):
 
     @property
     def padding(self) -> int:
-        """The declared number after a text's last word."""
+        """The declared token number after a text's last word."""
         ...
 
     def check(self) -> None:
         """Read the vocabulary's file, and nothing else.
 
-        Errors: `BadInput`, one sentence, where it is missing, another one, or not what is declared.
+        Errors: `BadInput`, one sentence, if the file is missing, has another checksum, or contradicts the declaration.
         """
 
     def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
-        """The numbers of each text [n, length]: its first words between the marks of begin and end, then padding.
+        """The token numbers of each text [n, length]: its first words between the begin and end marks, then padding.
 
         Guarantee: a row is a function of its own text and of the vocabulary alone.
         """
@@ -45,25 +46,25 @@ class Vocabulary(Protocol):
 
 
 def vocabulary_of(dataset: DataSet) -> Vocabulary | None:
-    """The vocabulary whose numbers are the data set's inputs; None where its inputs are quantities."""
+    """The vocabulary of a data set with token numbers as inputs; None if its inputs are quantities."""
     return getattr(dataset, "vocabulary", None)
 
 
 def padded(rows: Iterable[list[int]], length: int, padding: int) -> NDArray[np.float32]:
-    """The rows as one array [n, length], each at most so long, with `padding` behind them.
+    """The rows, each of at most `length` numbers, as one array [n, length], filled up with `padding`.
 
     >>> padded([[2, 7, 3], []], 4, 0).tolist()
     [[2.0, 7.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
-    kept = list(rows)
-    numbers = np.full((len(kept), length), padding, dtype=np.float32)
-    for place, row in enumerate(kept):
+    all_rows = list(rows)
+    numbers = np.full((len(all_rows), length), padding, dtype=np.float32)
+    for place, row in enumerate(all_rows):
         numbers[place, : len(row)] = row
     return numbers
 
 
 class Letters(dict[int, str]):
-    """A table for `str.translate`, whose entries are made as they are asked for."""
+    """A table for `str.translate` that computes its entries on demand."""
 
     def __init__(self, entry: Callable[[str], str]) -> None:
         self._entry = entry

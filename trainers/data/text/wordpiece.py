@@ -1,4 +1,4 @@
-"""BERT's lower-case vocabularies: the longest pieces of each word, from the left."""
+"""BERT's lower-case WordPiece vocabularies: each word is split into its longest pieces, from the left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAD, UNKNOWN, BEGIN, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _WITHIN = "##"
 _LONGEST = 100
-"""Letters; a longer word is unknown as a whole."""
+"""The largest number of letters in a word; a longer word becomes the unknown token."""
 _IDEOGRAPHS = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
     *((0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
@@ -30,10 +30,10 @@ _IDEOGRAPHS = (
 
 @dataclass(frozen=True, kw_only=True)
 class WordPiece:
-    """A file of one piece a line, the first of which has the number 0; `words` is how many there are.
+    """A file with one piece per line, numbered from 0; `words` is the number of pieces.
 
     Source: Wu et al., Google's Neural Machine Translation System, 2016, in the form of Devlin, Chang, Lee, Toutanova
-    2019 (BERT, uncased): accents are taken off, and every mark of punctuation is a word.
+    2019 (BERT, uncased): accents are removed, and every punctuation mark is a word.
     """
 
     package: str | None
@@ -51,28 +51,28 @@ class WordPiece:
 
     def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
-        known: dict[str, list[int]] = {}  # saves time alone
-        return padded((self._row(text, length, known) for text in texts), length, self.padding)
+        cache: dict[str, list[int]] = {}  # it saves time and does not change the result
+        return padded((self._row(text, length, cache) for text in texts), length, self.padding)
 
-    def _row(self, text: str, length: int, known: dict[str, list[int]]) -> list[int]:
+    def _row(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
         row = [self._places[BEGIN]]
         for word in split(text):
-            if word not in known:
-                known[word] = self._pieces(word)
-            row += known[word]
+            if word not in cache:
+                cache[word] = self._pieces(word)
+            row += cache[word]
         return [*row[: length - 1], self._places[END]]
 
     def _pieces(self, word: str) -> list[int]:
-        """The numbers of a word's pieces, or of the unknown word where it has none."""
-        found, start = [], 0
+        """The numbers of a word's pieces, or the unknown token if the word cannot be split into pieces."""
+        numbers, start = [], 0
         while start < len(word) <= _LONGEST:
             mark = _WITHIN if start else ""
             ends = (end for end in range(len(word), start, -1) if mark + word[start:end] in self._places)
             if (end := next(ends, None)) is None:
                 break
-            found.append(self._places[mark + word[start:end]])
+            numbers.append(self._places[mark + word[start:end]])
             start = end
-        return found if start == len(word) else [self._places[UNKNOWN]]
+        return numbers if start == len(word) else [self._places[UNKNOWN]]
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -93,7 +93,7 @@ class WordPiece:
 
 
 def split(text: str) -> list[str]:
-    """The words of a text, lower-case and without accents; marks of punctuation and ideographs are words.
+    """The words of a text, lower-case and without accents; each punctuation mark and each ideograph is a word.
 
     >>> split("It's a CAF\u00c9 \u4e2d")
     ['it', "'", 's', 'a', 'cafe', '\u4e2d']
@@ -102,7 +102,7 @@ def split(text: str) -> list[str]:
 
 
 def _spaced(letter: str) -> str:
-    """Nothing for control characters, ideographs apart."""
+    """The letter, with spaces around an ideograph; a control character becomes an empty text."""
     if letter in "\t\n\r":
         return " "
     if letter in "\0\ufffd" or unicodedata.category(letter)[0] == "C":
@@ -111,7 +111,7 @@ def _spaced(letter: str) -> str:
 
 
 def _apart(letter: str) -> str:
-    """Nothing for accents, marks of punctuation apart."""
+    """The letter, with spaces around a punctuation mark; an accent becomes an empty text."""
     kind = unicodedata.category(letter)
     symbol = letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != " "
     return "" if kind == "Mn" else f" {letter} " if symbol or kind[0] == "P" else letter

@@ -1,8 +1,8 @@
-"""One forward and backward pass in which each supported layer's examples' gradients are taken down on the way.
+"""Hooks that record per-example gradients of all supported layers in one forward and backward pass.
 
-Parameters need no gradient meanwhile, so that the backward pass forms none of theirs; the layers' outputs do, and as
-soon as the gradient of one is there, a hook turns it into what is held. What the hooks cannot account for is refused: a
-layer called twice or never, rows that are no examples, inputs that were overwritten.
+During the pass parameters need no gradient, so the backward pass does not form their summed gradients. The layers'
+outputs need one; when it is ready, a hook turns it into the layer's per-example gradients. The hooks refuse cases that
+they cannot handle: a layer called twice or never, rows that are not examples, overwritten inputs.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class Tape:
-    """What the hooks took down in the pass of one chunk."""
+    """The per-example gradients that the hooks recorded in the pass of one chunk."""
 
     model: nn.Module
     layers: Mapping[nn.Module, Layer]
     examples: int = 0
     leaves: list[Tensor] = field(default_factory=list)
     called: set[nn.Module] = field(default_factory=set)
-    held: dict[nn.Parameter, LayerGradient] = field(default_factory=dict)
+    gradients: dict[nn.Parameter, LayerGradient] = field(default_factory=dict)
 
     def play(self, inputs: Tensor, targets: Tensor, loss: Loss) -> dict[nn.Parameter, LayerGradient]:
-        """What is held of each trainable parameter, for these examples."""
-        self.examples, self.leaves, self.called, self.held = len(inputs), [], set(), {}
+        """The per-example gradients of each trainable parameter, for these examples."""
+        self.examples, self.leaves, self.called, self.gradients = len(inputs), [], set(), {}
         with torch.enable_grad():
             total = loss(self.model(inputs), targets)
         if total.requires_grad:
             torch.autograd.grad(total, self.leaves, allow_unused=True)
         self.leaves.clear()
         for layer in self.layers.values():
-            if any(parameter not in self.held for parameter in layer.trained.values()):
+            if any(parameter not in self.gradients for parameter in layer.trained.values()):
                 raise Unsupported(layer.name, layer.module, "to be called once in a pass, and the loss to depend on it")
-        return self.held
+        return self.gradients
 
     def record(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
         """The forward hook of every layer."""
@@ -64,24 +64,24 @@ class Tape:
 
     def _consume(self, layer: Layer, inputs: Tensor, version: int, gradient: Tensor) -> None:
         if inputs._version != version:
-            raise Unsupported(layer.name, layer.module, "to have inputs that nobody overwrites")
-        found = LAYERS[type(layer.module)](layer.module, layer.trained, inputs, gradient)
-        self.held.update((layer.trained[name], held) for name, held in found.items())
+            raise Unsupported(layer.name, layer.module, "to have inputs that are not overwritten")
+        by_name = LAYERS[type(layer.module)](layer.module, layer.trained, inputs, gradient)
+        self.gradients.update((layer.trained[name], layer_gradient) for name, layer_gradient in by_name.items())
 
 
 @contextmanager
 def recording(model: nn.Module, layers: Collection[Layer], layout: torch.memory_format) -> Iterator[Tape]:
-    """A tape of the model in training mode, its images in this layout; afterwards the model is as it came."""
+    """A tape of the model in training mode, with images in this layout; all changes are undone at the end."""
     tape = Tape(model=model, layers={layer.module: layer for layer in layers})
     trained = [parameter for layer in layers for parameter in layer.trained.values()]
     convolutions = [layer.module for layer in layers if isinstance(layer.module, nn.Conv2d)]
-    kept = [(module.weight, module.weight.data) for module in convolutions]
+    weights = [(module.weight, module.weight.data) for module in convolutions]
     evaluating = [module for module in model.modules() if not module.training]
     hooks = [layer.module.register_forward_hook(tape.record) for layer in layers]
     try:
         for parameter in trained:
             parameter.requires_grad_(False)
-        for weight, data in kept:
+        for weight, data in weights:
             weight.data = data.to(memory_format=layout)
         for module in evaluating:
             module.training = True
@@ -89,7 +89,7 @@ def recording(model: nn.Module, layers: Collection[Layer], layout: torch.memory_
     finally:
         for hook in hooks:
             hook.remove()
-        for weight, data in kept:
+        for weight, data in weights:
             weight.data = data
         for parameter in trained:
             parameter.requires_grad_(True)

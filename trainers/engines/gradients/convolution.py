@@ -1,7 +1,7 @@
-"""Per-example gradients of a convolution's weight, by whichever of three ways suits its size.
+"""Per-example gradients of a convolution's weight, by the fastest of three algorithms for its shape.
 
-The way is decided by the layer's shape alone, not by a stopwatch: the ways differ in rounding, and a run with a seed
-should give the same numbers twice.
+The choice depends on the layer's shape alone, not on measured times: the algorithms differ in rounding, and a run with
+a seed should give the same numbers twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MANY_CHANNELS = 16
 
 
 def suits_channels_last(model: nn.Module) -> bool:
-    """Whether images are better laid out with the channels of a pixel side by side.
+    """Whether the layout with channels last is faster for this model.
 
-    On a CPU torch pools those several times faster, and normalizes groups of their channels slower.
+    On a CPU, torch's pooling is several times faster in this layout, and its GroupNorm is slower.
     """
     kinds = {type(module) for module in model.modules()}
     on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
@@ -27,21 +27,21 @@ def suits_channels_last(model: nn.Module) -> bool:
 
 
 def weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
-    """The gradients [n, out, in, height, width], in pieces of examples that stay in the cache.
+    """The gradients [n, out, in, height, width], computed for groups of examples that fit the cache.
 
-    Many channels: one grouped convolution, which on a CPU is quick in float32 only. Few: windows laid out as columns,
-    with positions or channels innermost.
+    Many channels: one grouped convolution, which on a CPU is fast in float32 only. Few channels: windows unfolded to
+    columns, with positions or channels innermost.
     """
     if layer.in_channels >= _MANY_CHANNELS and (inputs.is_cuda or inputs.dtype == torch.float32):
-        way = _grouped
+        algorithm = _grouped
     else:
-        way = _by_channels if layer.in_channels >= _FEW_CHANNELS else _by_positions
+        algorithm = _by_channels if layer.in_channels >= _FEW_CHANNELS else _by_positions
     parts = zip(torch.split(inputs, _PIECE), torch.split(gradient, _PIECE), strict=True)
-    return torch.cat([way(layer, *part) for part in parts])
+    return torch.cat([algorithm(layer, *part) for part in parts])
 
 
 def _grouped(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
-    """All examples side by side as the groups of one convolution."""
+    """One convolution in which each example is a group."""
     examples = len(inputs)
     shape = (examples * layer.out_channels, layer.in_channels, *layer.kernel_size)
     rows: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ def _by_channels(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _padding(layer: nn.Conv2d) -> tuple[int, int]:
-    """How many zeros are put above and below, and to the left and right."""
+    """The zero padding above and below, and left and right."""
     if isinstance(layer.padding, str):
         raise TypeError(f"Expected padding={layer.padding} to be numbers.")
     high, wide = layer.padding

@@ -1,4 +1,4 @@
-"""What one backward pass leaves behind of each parameter: enough for the examples' norms and their weighted sum."""
+"""Per-example gradients of one parameter in several forms, with their norms and their weighted sum."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch.nn.functional import hardshrink
 from dpsweep.trainers.engines.gradients.safe_norms import row_norms
 
 _WIDENED = 2**16
-"""Numbers that are made float64 at a time."""
+"""The number of entries converted to float64 at a time."""
 
 
 class LayerGradient(Protocol):
-    """The gradients of one parameter by each of n examples, in whatever form is cheapest.
+    """The per-example gradients of one parameter for n examples, in the cheapest form.
 
-    *Guarantee*: `norms` are never shorter than what `add_to` sums, and not finite where any number that enters it is
-    not.
+    *Guarantee*: `norms` are never smaller than the norms of the gradients that `add_to` sums. The norm of a gradient
+    with a non-finite number is not finite.
     """
 
     def norms(self) -> Tensor:
@@ -28,20 +28,20 @@ class LayerGradient(Protocol):
         ...
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """Adds sum_i factors_i * gradient_i to `total`, which has the parameter's shape and is float64, as the sum is.
+        """Adds sum_i factors_i * gradient_i to `total`, in float64; `total` has the parameter's shape.
 
-        What an example adds is a function of its own numbers: only the float64 sum rounds as others let it.
+        The summand of an example is a function of its own numbers; only the float64 sum depends on other examples.
         """
         ...
 
-    def without(self, broken: Tensor) -> LayerGradient:
-        """The same with zero for the examples that are marked in `broken` [n]."""
+    def without(self, non_finite: Tensor) -> LayerGradient:
+        """The same gradients with zero for the examples that are marked in `non_finite` [n]."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DenseGradient:
-    """Gradients as they are, one row [n, *shape] for each example."""
+    """Explicit gradients, one row [n, *shape] for each example."""
 
     rows: Tensor
 
@@ -50,20 +50,20 @@ class DenseGradient:
         return row_norms(self.rows)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """Products of a matrix and a vector, of few examples at a time so that what is widened stays in the cache."""
+        """Adds matrix-vector products, a few examples at a time so that their float64 copies fit the cache."""
         rows, flat, wide = self.rows.flatten(1), total.view(-1), factors.double()
         few = max(1, _WIDENED // max(1, rows.shape[1]))
-        for part, own in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
-            flat.addmv_(part.double().t(), own)
+        for part, part_factors in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
+            flat.addmv_(part.double().t(), part_factors)
 
-    def without(self, broken: Tensor) -> DenseGradient:
-        """The other examples' rows."""
-        return DenseGradient(rows=_zeroed(self.rows, broken))
+    def without(self, non_finite: Tensor) -> DenseGradient:
+        """The rows, with zero for marked examples."""
+        return DenseGradient(rows=_zeroed(self.rows, non_finite))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OuterProductGradient:
-    """Gradients that are outer products of vectors `left` [n, a] and `right` [n, b], and are never formed.
+    """Gradients that are outer products of vectors `left` [n, a] and `right` [n, b]; the products are never formed.
 
     Source: Goodfellow 2015, Efficient Per-Example Gradient Computations.
     """
@@ -76,24 +76,25 @@ class OuterProductGradient:
         return row_norms(self.left) * row_norms(self.right)
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """One product of two matrices, as in a step without privacy.
+        """Adds one matrix product, as in a step without privacy.
 
-        A factor times a subnormal number may round up to twice what it is, and a huge right vector would make that
-        break the bound: such products are lowered to zero.
+        A factor times a subnormal number may be rounded up to twice its value, and a huge right vector would turn this
+        error into a violation of the bound. So subnormal products are set to zero.
         """
         scaled = hardshrink(factors[:, None] * self.left, torch.finfo(self.left.dtype).tiny)
         total.addmm_(scaled.double().t(), self.right.double())
 
-    def without(self, broken: Tensor) -> OuterProductGradient:
-        """The other examples' vectors."""
-        return OuterProductGradient(left=_zeroed(self.left, broken), right=_zeroed(self.right, broken))
+    def without(self, non_finite: Tensor) -> OuterProductGradient:
+        """The vectors, with zero for marked examples."""
+        return OuterProductGradient(left=_zeroed(self.left, non_finite), right=_zeroed(self.right, non_finite))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseGradient:
-    """Gradients that are zero but for some rows of a table: `values` [k, *rest], the table's rows and their owners [k].
+    """Gradients of a table with few nonzero rows: `values` [k, *rest], their row numbers [k] and their examples [k].
 
-    An example owns each row of the table at most once, so that its norm is that of its values.
+    `owners` are the examples. Each pair of example and row occurs at most once, so an example's norm is the norm of its
+    values.
     """
 
     values: Tensor
@@ -102,25 +103,26 @@ class SparseGradient:
     examples: int
 
     def norms(self) -> Tensor:
-        """The norms of each example's values together."""
+        """The norm of all values of each example."""
         squares = row_norms(self.values).square()
         return squares.new_zeros(self.examples).index_add_(0, self.owners, squares).sqrt()
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
-        """Every value goes to its row."""
+        """Adds every value to its row."""
         total.index_add_(0, self.rows, (self.values * factors[self.owners, None]).double())
 
-    def without(self, broken: Tensor) -> SparseGradient:
-        """The other examples' values."""
-        values = _zeroed(self.values, broken[self.owners])
+    def without(self, non_finite: Tensor) -> SparseGradient:
+        """The values, with zero for marked examples."""
+        values = _zeroed(self.values, non_finite[self.owners])
         return SparseGradient(values=values, rows=self.rows, owners=self.owners, examples=self.examples)
 
 
-def joint_norms(held: Iterable[LayerGradient]) -> Tensor:
-    """The norms [n] in float64 of the examples' gradients by all of these parameters together."""
-    norms: Tensor = torch.linalg.vector_norm(torch.stack([each.norms() for each in held], dim=1), dim=1)
+def joint_norms(gradients: Iterable[LayerGradient]) -> Tensor:
+    """The norms [n] in float64 of the per-example gradients by all of these parameters together."""
+    by_parameter = torch.stack([gradient.norms() for gradient in gradients], dim=1)
+    norms: Tensor = torch.linalg.vector_norm(by_parameter, dim=1)
     return norms
 
 
-def _zeroed(rows: Tensor, broken: Tensor) -> Tensor:
-    return rows.masked_fill(broken.view(-1, *[1] * (rows.ndim - 1)), 0)
+def _zeroed(rows: Tensor, mask: Tensor) -> Tensor:
+    return rows.masked_fill(mask.view(-1, *[1] * (rows.ndim - 1)), 0)

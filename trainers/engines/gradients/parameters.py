@@ -1,4 +1,4 @@
-"""Per-example gradients, whatever engine computed them: for which parameters, and how long they are."""
+"""Trainable parameters, their positions in a flat vector, and the norms of their per-example gradients."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import torch
 from torch import Tensor, nn
 
 _PIECE = 4096
-_KINDS = frozenset({torch.float32, torch.float64})
+_DTYPES = frozenset({torch.float32, torch.float64})
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that training changes, in the order in which they are flattened.
+    """The trainable parameters, in the order in which they are flattened.
 
-    Errors: ValueError if there are none, or if they are not all float32 or all float64: what rounding may do to a bound
-    is known for these.
+    Errors: ValueError if there are none, or if they are not all float32 or all float64: only for these dtypes is the
+    effect of rounding on a bound known.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise ValueError(f"Expected model={type(model).__name__} to have trainable parameters.")
-    kinds = {parameter.dtype for parameter in parameters}
-    if len(kinds) > 1 or not kinds <= _KINDS:
-        found = ", ".join(sorted(map(str, kinds)))
+    dtypes = {parameter.dtype for parameter in parameters}
+    if len(dtypes) > 1 or not dtypes <= _DTYPES:
+        names = ", ".join(sorted(map(str, dtypes)))
         raise ValueError(
-            f"Expected model={type(model).__name__} to be all torch.float32 or torch.float64, got {found}."
+            f"Expected model={type(model).__name__} to be all torch.float32 or torch.float64, got {names}."
         )
     return parameters
 
 
 def require_exact_products() -> None:
-    """Raises ValueError where torch may shorten the factors of float32 products: sums could exceed their bound."""
+    """Raises ValueError if torch may truncate the factors of float32 products: sums could then exceed their bound."""
     if (precision := torch.get_float32_matmul_precision()) != "highest":
         raise ValueError(f"Expected float32_matmul_precision={precision} to be highest.")
 
 
 def in_places(parameters: Sequence[nn.Parameter], flat: Tensor) -> dict[nn.Parameter, Tensor]:
-    """Where in a flat vector [P] each parameter's share stands, as views of the parameters' shapes."""
+    """The part of a flat vector [P] for each parameter, as a view with the parameter's shape."""
     parts = flat.split_with_sizes([parameter.numel() for parameter in parameters])
     return {parameter: part.view(parameter.shape) for parameter, part in zip(parameters, parts, strict=True)}
 
@@ -44,8 +44,8 @@ def in_places(parameters: Sequence[nn.Parameter], flat: Tensor) -> dict[nn.Param
 def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     """The norms [n] of per-example gradients, given as one tensor [n, ...] for each parameter.
 
-    Squares are summed in float64: a float32 sum of a million can be wrong in the fourth digit, and on the
-    unsafe side. They are summed in pieces that stay in the cache while they are widened.
+    Squares are summed in float64: a float32 sum of a million terms can be wrong in the fourth digit, and too small,
+    which is unsafe. They are summed in pieces whose float64 copies fit the cache.
     """
     pieces = [piece for gradient in gradients for piece in torch.split(as_rows(gradient), _PIECE, dim=1)]
     norms = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
@@ -54,5 +54,5 @@ def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def as_rows(gradient: Tensor) -> Tensor:
-    """The gradients [n, numbers] of a parameter of any shape, also of a single number."""
+    """The gradients of a parameter of any shape as rows [n, numbers]; a scalar parameter has rows of one number."""
     return gradient.flatten(1) if gradient.ndim > 1 else gradient[:, None]

@@ -1,10 +1,10 @@
-"""Whether what is held of a model's layers are its gradients, example by example: tried out, not believed.
+"""A self-check of the fused engine: compares its per-example gradients of a model with torch's own.
 
-A look at the layers cannot tell that examples are rows in the same order everywhere in the model, nor that no parameter
-is used past the layer that owns it. So three random examples, never data, are sent through a copy in float64, and each
-one's gradient is compared with torch's own for this example alone, parameter by parameter. The copy's weights are moved
-off where they are, and the targets are the least likely ones: where weights start at zero, or the loss is flat, a wrong
-gradient would not show.
+The list of layers does not show whether examples are rows in the same order everywhere in the model, nor whether a
+parameter is used outside its layer. So three random examples, never data, pass through a float64 copy of the model, and
+each per-example gradient is compared with torch's own gradient of this example alone, parameter by parameter. The
+copy's weights are perturbed and the targets are the least likely ones: with zero weights or a flat loss, a wrong
+gradient could go unnoticed.
 """
 
 from __future__ import annotations
@@ -32,39 +32,38 @@ _NOISE = 1e-12
 def prove(
     model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format, loss: Loss = CROSS_ENTROPY
 ) -> int:
-    """Raises Unsupported unless examples' gradients are held as they are, for inputs of this shape and kind.
+    """Raises Unsupported unless the recorded per-example gradients are correct, for inputs of this shape and dtype.
 
-    Says how many numbers are held of each example because they cannot be left as factors: what memory goes to.
+    Returns the number of gradient entries stored per example, which determines the memory; factored gradients are free.
     """
     generator = torch.Generator().manual_seed(_SEED)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so little work in float64 waits for other threads longer than it takes
+    torch.set_num_threads(1)  # for so small a computation, waiting for threads takes longer than the work
     try:
-        twin = moved(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
+        twin = perturb(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
         parameters = trainable(twin)
         kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
         probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
         with torch.no_grad():
             targets = loss.unlikely(twin(probes))
         with recording(twin, supported_layers(twin), layout) as tape:
-            held = tape.play(probes, targets, loss)
-        for ours, norm, theirs in _gradients(twin, parameters, held, probes, targets, loss):
+            recorded = tape.play(probes, targets, loss)
+        for ours, norm, theirs in _gradients(twin, parameters, recorded, probes, targets, loss):
             if not _same(parameters, ours, norm, theirs):
                 raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
-        return sum(
-            each.rows[0].numel() for each in held.values() if isinstance(each, DenseGradient) and each.rows.ndim > 2
-        )
+        dense = [gradient.rows for gradient in recorded.values() if isinstance(gradient, DenseGradient)]
+        return sum(rows[0].numel() for rows in dense if rows.ndim > 2)
     except Unsupported:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:
-        told = (str(cause).splitlines() or [type(cause).__name__])[0]
-        raise Unsupported("", model, f"to run on random examples and under hooks ({told})") from cause
+        reason = (str(cause).splitlines() or [type(cause).__name__])[0]
+        raise Unsupported("", model, f"to run on random examples and under hooks ({reason})") from cause
     finally:
         torch.set_num_threads(threads)
 
 
-def moved(model: nn.Module, generator: torch.Generator) -> nn.Module:
-    """The model with other weights, by as much as torch would draw them from."""
+def perturb(model: nn.Module, generator: torch.Generator) -> nn.Module:
+    """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
     with torch.no_grad():
         for parameter in trainable(model):
             limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
@@ -75,27 +74,27 @@ def moved(model: nn.Module, generator: torch.Generator) -> nn.Module:
 def _gradients(
     model: nn.Module,
     parameters: Sequence[nn.Parameter],
-    held: Mapping[nn.Parameter, LayerGradient],
+    recorded: Mapping[nn.Parameter, LayerGradient],
     probes: Tensor,
     targets: Tensor,
     loss: Loss,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Each example's gradient [P] from what is held of all, the norm said of it, and its gradient on its own."""
-    norms = joint_norms(held.values())
+    """Each example's recorded gradient [P], its recorded norm, and torch's gradient of this example alone [P]."""
+    norms = joint_norms(recorded.values())
     for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
         flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
         places = in_places(parameters, flat)
-        for parameter, each in held.items():
-            each.add_to(places[parameter], factors)
-        own = loss(model(probes[row : row + 1]), targets[row : row + 1])
-        alone = torch.autograd.grad(own, list(parameters), materialize_grads=True)
-        yield flat, norms[row], torch.cat([gradient.flatten() for gradient in alone])
+        for parameter, gradient in recorded.items():
+            gradient.add_to(places[parameter], factors)
+        example_loss = loss(model(probes[row : row + 1]), targets[row : row + 1])
+        gradients = torch.autograd.grad(example_loss, list(parameters), materialize_grads=True)
+        yield flat, norms[row], torch.cat([gradient.flatten() for gradient in gradients])
 
 
 def _same(parameters: Sequence[nn.Parameter], ours: Tensor, norm: Tensor, theirs: Tensor) -> bool:
-    """Whether gradients agree for every parameter, up to rounding: its own, and noise from those of the others."""
+    """Whether two gradients agree for every parameter, up to a relative error and rounding of the whole gradient."""
     exact = theirs.norm()
     pairs = zip(in_places(parameters, ours).values(), in_places(parameters, theirs).values(), strict=True)
     noise = _NOISE * (1 + exact)
-    agree = all((mine - alone).norm() <= _CLOSE * alone.norm() + noise for mine, alone in pairs)
+    agree = all((part - expected).norm() <= _CLOSE * expected.norm() + noise for part, expected in pairs)
     return agree and bool((norm - exact).abs() <= _CLOSE * exact + noise)

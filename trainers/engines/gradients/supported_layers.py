@@ -1,4 +1,4 @@
-"""Which models the fused engine takes: those of which it is sure to know every use of every parameter."""
+"""The layers that the fused engine supports: it must know every use of every parameter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARAMETERS = {"weight", "bias", "gain"}
 
 
 class Unsupported(ValueError):
-    """An engine cannot take this model; others may, and `engine=vmap` takes what any of them takes."""
+    """The engine does not support this model; another may, and `engine=vmap` supports all models that others do."""
 
     def __init__(self, name: str, module: nn.Module, condition: str) -> None:
         kind = type(module).__name__
@@ -22,7 +22,7 @@ class Unsupported(ValueError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layer:
-    """A layer with trainable parameters of its own, by their names there."""
+    """A layer and its own trainable parameters by name."""
 
     name: str
     module: nn.Module
@@ -30,27 +30,27 @@ class Layer:
 
 
 def supported_layers(model: nn.Module) -> list[Layer]:
-    """The layers that have trainable parameters; raises Unsupported for what a look at the model already rules out."""
+    """The layers with trainable parameters; raises Unsupported for a model that is visibly not supported."""
     layers, seen = [], set[nn.Parameter]()
     for name, module in model.named_modules(remove_duplicate=False):
         if getattr(module, "inplace", False):
             raise Unsupported(name, module, "to overwrite nothing: inplace=False")
-        own = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
-        trained = {key: parameter for key, parameter in own.items() if parameter.requires_grad}
+        parameters = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
+        trained = {key: parameter for key, parameter in parameters.items() if parameter.requires_grad}
         if not trained:
             continue
         if seen & set(trained.values()):
             raise Unsupported(name, module, "to share no parameter with another layer")
         seen.update(trained.values())
-        _refuse_layer(name, module, own)
+        _refuse_layer(name, module, parameters)
         layers.append(Layer(name=name, module=module, trained=trained))
     return layers
 
 
-def _refuse_layer(name: str, module: nn.Module, own: Mapping[str, nn.Parameter]) -> None:
-    known = ", ".join(kind.__name__ for kind in LAYERS)
-    if type(module) not in LAYERS or not own.keys() <= _PARAMETERS:
-        raise Unsupported(name, module, f"to be one of {known}, since it has parameters")
+def _refuse_layer(name: str, module: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
+    supported = ", ".join(kind.__name__ for kind in LAYERS)
+    if type(module) not in LAYERS or not parameters.keys() <= _PARAMETERS:
+        raise Unsupported(name, module, f"to be one of {supported}, since it has parameters")
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         raise Unsupported(name, module, "to have no hooks")
     if isinstance(module, nn.Conv2d):

@@ -1,11 +1,10 @@
-"""Refuses models in which per-example gradients do not exist, or which would use randomness that is not the
-trial's.
+"""Checks that a model treats each example separately and uses no randomness outside the trial's generators.
 
-Clipping bounds a record's influence only if example i's loss depends on example i alone. Layers known to
-break that are refused by name. Everything else is probed with random inputs, never with data: changing or
-differentiating by one example must leave the others' outputs as they are, and a pass, in training or in
-evaluation, must change neither the model's parameters and buffers nor torch's global generator. Words cannot be
-differentiated by; they are changed alone.
+Clipping bounds a record's influence only if example i's loss depends on example i alone. Layers that are known to
+violate this are refused by name. All other models are probed with random inputs, never with data. The output of one
+example must not depend on the other examples, by comparison and by differentiation. A pass, in training or in
+evaluation mode, must change neither the model's parameters and buffers nor torch's global generator. Token numbers
+cannot be differentiated by; for them the check only compares.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 _PROBES = 3
-_COMPANY_SCALES = (1.0, 10.0, 100.0)
+_SCALES = (1.0, 10.0, 100.0)
 _SEED = 20160701
 _TOLERANCE = 1e-9
 _ALONE = "to treat every example on its own"
@@ -32,7 +31,7 @@ _ALONE = "to treat every example on its own"
 def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     """Raises ValueError unless `model` treats each example of a batch on its own, in training and in evaluation.
 
-    The model and torch's global generator are left as they were.
+    The model and torch's global generator stay unchanged.
     """
     refuse_by_name(model)
     twin = _twin(model)
@@ -49,7 +48,7 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
 
 
 def _copies(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers as they are now, also those that no state_dict holds."""
+    """Copies of the parameters and buffers, including those that are not in the state_dict."""
     named = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach().clone() for name, tensor in named}
 
@@ -73,7 +72,7 @@ def _refuse_layer(name: str, module: nn.Module) -> None:
 
 
 def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
-    """Each example must neither influence nor notice its company, whatever the company is."""
+    """Refuse a model in which an example's output depends on other examples of the batch."""
     generator = torch.Generator().manual_seed(_SEED)
     batch = draw_probes(model, generator, _PROBES, *shape)
     outputs = _outputs(model, batch.requires_grad_(batch.is_floating_point()))
@@ -83,10 +82,10 @@ def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
     for row in range(_PROBES) if batch.requires_grad else ():
         _require(_only(row, (outputs[row] * weights[row]).sum(), batch), model, _ALONE)
     with torch.no_grad():
-        for others in _companies(model, generator, _PROBES, *shape):
+        for others in _other_batches(model, generator, _PROBES, *shape):
             others[0] = batch[0]
-            alike = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
-            _require(alike, model, _ALONE)
+            equal = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
+            _require(equal, model, _ALONE)
 
 
 def _twin(model: nn.Module) -> nn.Module:
@@ -95,33 +94,33 @@ def _twin(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model).to("cpu", torch.float64).train()
     except Exception as error:  # the user's own code may raise anything
         kind = type(model).__name__
-        raise ValueError(f"Expected model={kind} to be one that copy.deepcopy takes: {told(error)}.") from error
+        raise ValueError(f"Expected model={kind} to be one that copy.deepcopy takes: {one_line(error)}.") from error
 
 
 def _outputs(model: nn.Module, batch: Tensor) -> Tensor:
-    """What the model says of a batch."""
+    """The model's outputs for a batch, checked to be a tensor."""
     try:
         outputs: Tensor = model(batch)
     except Exception as error:  # the user's own code may raise anything
         raise ValueError(
             f"Expected model={type(model).__name__} to take random float64 inputs of shape={list(batch.shape)}: "
-            f"{told(error)}."
+            f"{one_line(error)}."
         ) from error
     if not isinstance(outputs, Tensor):
         raise ValueError(f"Expected model={type(model).__name__} to give a tensor, got {type(outputs).__name__}.")
     return outputs
 
 
-def told(error: Exception) -> str:
-    """An error of the user's code in one line."""
+def one_line(error: Exception) -> str:
+    """An error from the user's code as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
-def _companies(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:
-    """Examples of several sizes and both signs; of words, which have neither, as many."""
-    for scale in _COMPANY_SCALES:
-        company = draw_probes(model, generator, *shape)
-        yield from (scale * company, -scale * company) if company.is_floating_point() else (company,)
+def _other_batches(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:
+    """Random batches of several scales and both signs; token numbers have neither, so one batch per scale."""
+    for scale in _SCALES:
+        batch = draw_probes(model, generator, *shape)
+        yield from (scale * batch, -scale * batch) if batch.is_floating_point() else (batch,)
 
 
 def _noise(generator: torch.Generator, *shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Random examples, never data, with which a model is tried out."""
+"""Random examples that probe a model instead of data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 def draw_probes(model: nn.Module, generator: torch.Generator, *shape: int, kind: torch.dtype = torch.float64) -> Tensor:
-    """Numbers in float64; words in int64 where `kind` is no floating-point one, or the model looks inputs up in tables.
+    """Random float64 inputs, or int64 token numbers if `kind` is an integer type or the model takes token numbers.
 
-    Every table of the model has them all.
+    The token numbers are valid for every embedding of the model.
     """
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
     if not kind.is_floating_point or (tables and not takes_quantities(model, shape[1:])):
@@ -18,12 +18,12 @@ def draw_probes(model: nn.Module, generator: torch.Generator, *shape: int, kind:
 
 
 def takes_quantities(model: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Whether the model's outputs can be differentiated by inputs of this shape: its tables are of something else."""
+    """Whether the model's outputs can be differentiated by inputs of this shape, so that inputs are not tokens."""
     like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
     inputs = torch.full((1, *shape), 0.5, dtype=like.dtype, device=like.device, requires_grad=True)
     try:
         with torch.enable_grad():
-            (reached,) = torch.autograd.grad(model(inputs).sum(), inputs, allow_unused=True)
-    except Exception:  # noqa: BLE001 - the user's own code may raise anything, a table for what is no whole number
+            (gradient,) = torch.autograd.grad(model(inputs).sum(), inputs, allow_unused=True)
+    except Exception:  # noqa: BLE001 - the user's own code may raise anything, and an embedding refuses fractions
         return False
-    return reached is not None
+    return gradient is not None
