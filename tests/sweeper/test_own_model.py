@@ -79,7 +79,7 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     }
     for words in ("The model's class is the user's own", "from my_model import Net", "count as public", "one patient"):
         assert words in card.read_text()
-    told = "The weights that Net starts from, frozen ones among them, are taken for public"
+    told = "The initial weights of Net, frozen ones included, are assumed to be public"
     assert told in (sweep / "curator" / "report.html").read_text()
     with (folder / "visits.csv").open() as stream:
         rows = list(csv.DictReader(stream))[::7]
