@@ -98,7 +98,7 @@ def test_a_finished_run_of_fewer_steps_than_charged_is_a_violation_too(sweep_of:
 
 
 def test_a_contract_broken_in_the_job_is_a_violation(sweep_of: SweepOf) -> None:
-    made = sweep_of(AXES, fates={1: "failed"}, error="ContractBroken: Something else ran than was charged.")
+    made = sweep_of(AXES, fates={1: "failed"}, error="ContractBroken: The run differs from its charge.")
     assert lines_of(made)["Sampling and noise"].standing is EvidenceLevel.VIOLATED
 
 
