@@ -219,7 +219,7 @@ def write(page: Page, folder: Path) -> Path:
     """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     drawings = [drawing for exhibit in page.exhibits for drawing in exhibit.drawings]
-    for name, png, svg in ((image.name, image.png, image.svg) for image in (*page.pictures, *drawings)):
+    for name, png, svg in ((one.name, one.png, one.svg) for group in (page.pictures, drawings) for one in group):
         store(folder / f"{name}.png", png)
         store(folder / f"{name}.svg", svg.encode())
     if page.records is not None:

@@ -198,7 +198,7 @@ def _covered(context: Context) -> Line:
         standing=EvidenceLevel.STATED,
         evidence=(
             "Runs that failed, diverged or were killed are charged like the others.",
-            "A crash reveals no more than was charged: steps that ran twice are charged twice, with new noise.",
+            "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
             *(
                 ("The number of tries, their points, and the scores of all but the winner are secret.",)
                 if context.drawn
