@@ -1,4 +1,4 @@
-"""Writes docs/accounting.md: its words are docs/accounting.template.md, its numbers are computed here.
+"""Writes docs/accounting.md from docs/accounting.template.md and the numbers that are computed here.
 
 python docs/build.py
 """
@@ -124,15 +124,17 @@ class Numbers:
         )
 
     def sandwich(self) -> str:
-        """Four voices about the same run."""
+        """Lower and upper bounds of several accountants for one run."""
         run = _run(2.0).training
-        said = {one.name: (one.lower(run, DELTA, ADD), one.epsilon(run, DELTA, ADD)) for one in (Prv(), Pld(), Rdp())}
-        return _table(("accountant", "at least", "at most"), ((name, *map(_two, both)) for name, both in said.items()))
+        bounds = {one.name: (one.lower(run, DELTA, ADD), one.epsilon(run, DELTA, ADD)) for one in (Prv(), Pld(), Rdp())}
+        return _table(
+            ("accountant", "at least", "at most"), ((name, *map(_two, both)) for name, both in bounds.items())
+        )
 
     def samplers(self) -> str:
         """One run with every sampler."""
         return _table(
-            ("what runs", "neighbours", "by", *(f"noise {noise}" for noise in NOISES)),
+            ("sampler", "neighbours", "accountant", *(f"noise {noise}" for noise in NOISES)),
             (
                 (
                     row.sampler,
@@ -152,7 +154,7 @@ class Numbers:
         )
 
     def crossings(self) -> str:
-        """Up to how many points composition is the cheaper rule."""
+        """The number of points up to which composition costs no more, for each other rule."""
         rivals = {name: rule for name, rule in RULES.items() if not isinstance(rule, Composition)}
         return _table(
             ("rule", *(f"noise {noise}" for noise in NOISES)),
@@ -160,7 +162,7 @@ class Numbers:
         )
 
     def luck(self) -> str:
-        """Equal mean, unequal luck: 35 points, 40 expected tries."""
+        """The probability to try a good point, by law of the number of tries: 35 points, 40 expected tries."""
         return _table(
             ("number of tries", "the best point", "one of the best tenth", "one of the best half"),
             (
@@ -170,18 +172,18 @@ class Numbers:
         )
 
     def equal_luck(self) -> str:
-        """What it takes, and costs, to have tried one of the best tenth with a given chance."""
+        """The expected tries, and their price, for a given probability to try one of the best tenth."""
         return _table(
             ("rule", "E[K] for .5", "price", "E[K] for .9", "price"),
             ((name, *self._bought(name, 0.5), *self._bought(name, 0.9)) for name in LAWS),
         )
 
     def ceiling(self) -> str:
-        """The chance at eta -.5 that no number of expected tries exceeds."""
+        """The limit of this probability at eta -.5 for many expected tries."""
         return _two(math.sqrt(BEST))
 
     def table_3(self) -> str:
-        """The paper's Table 3, ours beside the printed."""
+        """The paper's Table 3: our values with the printed ones."""
         rows = honest_tuning.table_3()
         optimizers = tuple(honest_tuning.OPTIMIZERS)
         return _table(
@@ -193,7 +195,7 @@ class Numbers:
         )
 
     def figure_9(self) -> str:
-        """Where composition stops being the cheaper rule, as the paper's Figure 9 has it."""
+        """The number of candidates up to which composition is cheaper, as in the paper's Figure 9."""
         small, large = (honest_tuning.crossing(honest_tuning.figure_9(records)) for records in (5000, 60_000))
         return f"{small} candidates at 5,000 records, {large} at 60,000"
 
@@ -207,7 +209,15 @@ class Numbers:
             strict=True,
         )
         return _table(
-            ("records", "one run", "LT, 1 try", "blow-up", "10 tries", "1000 tries", "MA affords for 1 try"),
+            (
+                "records",
+                "one run",
+                "LT, 1 try",
+                "ratio",
+                "10 tries",
+                "1000 tries",
+                "candidates by MA for the price of 1 try",
+            ),
             (
                 (
                     f"{up.records:,}",
@@ -219,7 +229,7 @@ class Numbers:
         )
 
     def shared(self) -> str:
-        """35 trials on one subsample, and each on its own, by the Moments Accountant."""
+        """Epsilon of 35 trials on one subsample and on independent ones, by the Moments Accountant."""
         step = shared_subsample(sample_rate=one_run.RATE, noise_multipliers=[1.2] * GRID)
         together = Rdp().epsilon(repeat(step, one_run.STEPS), DELTA, ADD)
         apart = Rdp().epsilon(repeat(_run(1.2).training, GRID), DELTA, ADD)
@@ -227,7 +237,7 @@ class Numbers:
 
     @cached_property
     def lecture(self) -> one_run.LectureRow:
-        """The teaching bound."""
+        """The numbers of the lecture's theorem."""
         return one_run.lecture()
 
     def _bought(self, name: str, chance: float) -> tuple[str, str]:
@@ -273,7 +283,7 @@ def _composed(points: int, noise: float) -> float:
 
 
 def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e12) -> float | None:
-    """The mean at which one of the best points is tried with that chance; None where no mean is enough."""
+    """The mean at which one of the best points is tried with this probability; None if no mean is enough."""
 
     def excess(log_mean: float) -> float:
         return chance_of_best(law(math.exp(log_mean)), BEST) - chance

@@ -1,1 +1,1 @@
-"""The hash chain of a ledger's lines, and the databases that hold it."""
+"""The hash chain of a ledger's entries, and the databases that store it."""

@@ -1,4 +1,4 @@
-"""The entries of a ledger: one line each, whatever it records."""
+"""The entries of a ledger and their kinds; each entry is one line of the hash chain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Kind(StrEnum):
-    """What an entry of the ledger records."""
+    """The kinds of ledger entries."""
 
     OPEN = "open"
     RAISE = "raise"
@@ -28,12 +28,12 @@ class Kind(StrEnum):
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
 
 INTERRUPTED = "interrupted"
-"""The status of a settled session whose attempt may go on from its checkpoint."""
+"""The status of a settled session whose attempt may resume from its checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of the ledger: what, about which plan, who wrote it and when, and the account's balance after it."""
+    """One line of the ledger: its content, its plan, its writer and time, and the account's balance after it."""
 
     seq: int
     account: str

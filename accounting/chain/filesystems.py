@@ -1,9 +1,9 @@
-"""Which file system a path lies on, so that a SQLite ledger is not put where locks and shared memory do not hold.
+"""Detection of network file systems, on which a SQLite ledger is refused.
 
-SQLite's write-ahead log needs memory that all its users share, and locks that are kept: a network file system gives
-neither between machines, and two sweeps could overspend or destroy the file without any error. Refused is what is known
-to be one. What is unknown is not refused: another FUSE program, a container's or a virtual machine's shared folder, and
-every file system where there is no `/proc/self/mountinfo` to ask, such as on macOS.
+SQLite's write-ahead log needs shared memory and reliable locks: a network file system provides neither between
+machines, and two sweeps could overspend or destroy the file without any error. Known network file systems are refused.
+Unknown ones are not: other FUSE programs, the shared folders of containers and virtual machines, and every file system
+on a machine without `/proc/self/mountinfo`, for example macOS.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ NETWORK = re.compile(
     r"smb3|smbfs|vboxsf|wekafs|fuse\.(afp|beegfs|ceph|curlftpfs|davfs2?|gcsfuse|glusterfs|goofys|juicefs|mfs|moosefs|"
     r"rclone|s3fs|smbnetfs|sshfs|vmhgfs-fuse)"
 )
-"""Types of file systems that other machines may have mounted too, programs that mount something remote included."""
+"""Types of file systems that several machines may mount, including FUSE programs for remote storage."""
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A file system and where it begins."""
+    """A mounted file system: its mount point and its type."""
 
     point: Path
     kind: str
 
     @property
     def network(self) -> bool:
-        """Whether it is known to be reached over a network."""
+        """Whether its type is a known network file system."""
         return NETWORK.fullmatch(self.kind) is not None
 
 
 def read_mounts(text: str) -> tuple[Mount, ...]:
-    """The mounts in the form of Linux's `mountinfo`, in the order in which they were made.
+    """Parses the mounts in Linux's `mountinfo` format, in their order.
 
     >>> read_mounts(r"36 35 98:0 / /mnt/my\\040books rw,noatime master:1 - nfs4 server:/books rw")
     (Mount(point=PosixPath('/mnt/my books'), kind='nfs4'),)
@@ -55,13 +55,13 @@ def read_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that a path lies on: the deepest one above it, of several at one point the last."""
+    """The mount of a path: the deepest mount point above it, and the last mount if several have this point."""
     above = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
     return max(reversed(above), key=lambda mount: len(mount.point.parts), default=None)
 
 
 def refuse_network(path: Path) -> None:
-    """Raises `BadInput` where the file lies on what is known to be a network file system, or would."""
+    """Raises `BadInput` if the file's folder is on a known network file system."""
     _refuse(path.parent)
 
 

@@ -1,12 +1,11 @@
-"""Lines that hang together: each holds the hash of the one before, so that no inner one can change unseen.
+"""The hash chain of a ledger: each line holds the hash of the line before, so a change of an inner line is detected.
 
-What the chain shows: any inner line that was altered, removed or moved, and which one. Every line that is read is held
-against its own hash, also where only one account or one plan is looked at. What the chain does not show by itself:
-lines cut from its end, or another chain in its place; for that see the ends that are remembered elsewhere
-(`Lines.holds`, `accounting/ledger/remembered_ends.py`). Nor does it stop somebody who may write to the store and
-computes a new chain from the start.
+The chain detects any inner line that was altered, removed or moved, and says which one. Every line is checked against
+its hash when it is read, even if only one account or one plan is read. The chain alone does not detect lines cut from
+its end, or another chain in its place; the remembered ends do (`Lines.holds`, `accounting/ledger/remembered_ends.py`).
+It does not stop a person with write access to the database who computes a new chain from the start.
 
-Rules for changing this file: whatever changes a digest raises `SCHEMA` in `accounting/chain/storage.py`.
+Rule for changing this file: a change of the digest raises `SCHEMA` in `accounting/chain/storage.py`.
 """
 
 from __future__ import annotations
@@ -32,38 +31,38 @@ _HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who
 
 
 class Row(Protocol):
-    """A line as it is stored: `seq` a number, all else text; `body` and `balance` are JSON."""
+    """A stored line: `seq` is a number, the other columns are text; `body` and `balance` are JSON."""
 
     def __getitem__(self, column: str, /) -> Any:
-        """What a column holds."""
+        """The value of a column."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How long a chain is, and the digest of its last line."""
+    """The end of a chain: its number of lines, and the digest of its last line."""
 
     entries: int = 0
     head: str = GENESIS
 
 
 class Rows(Protocol):
-    """Stored lines within one transaction, by the values of some of their columns and in the order of `seq`."""
+    """The stored lines within one transaction, selected by column values and in the order of `seq`."""
 
     def insert(self, row: Mapping[str, Any]) -> None:
-        """Stores one more."""
+        """Stores a line."""
         ...
 
     def where(self, **values: str | int) -> Iterator[Row]:
-        """Those with these values."""
+        """The lines with these column values."""
         ...
 
     def after(self, seq: int | None, most: int) -> Sequence[Row]:
-        """At most so many of those beyond a number, None for the first ones."""
+        """At most `most` lines with a number above `seq`; None starts at the first line."""
         ...
 
     def last(self, **values: str | int) -> Row | None:
-        """The last one with these values."""
+        """The last line with these column values."""
         ...
 
     def accounts(self) -> tuple[str, ...]:
@@ -72,7 +71,7 @@ class Rows(Protocol):
 
 
 class Lines:
-    """The lines within one transaction; `name` is what the store is called in a sentence."""
+    """The lines within one transaction; `name` is the store's name in messages."""
 
     def __init__(self, rows: Rows, name: str) -> None:
         self._rows = rows
@@ -82,7 +81,7 @@ class Lines:
     def append(
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
     ) -> Entry:
-        """Adds a line after the last one, which must be whole; within the transaction of the only writer."""
+        """Adds a line after the last one, whose hash must be right; requires the only writer's transaction."""
         last = self._newest or self._rows.last()
         if last is not None:
             self._whole(last)
@@ -97,12 +96,12 @@ class Lines:
         return None if row is None else self._whole(row)
 
     def of(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
-        """An account's lines in order, or those about one plan."""
+        """An account's lines in order, or those of one plan."""
         one = {} if plan is None else {"plan": plan}
         return tuple(map(self._whole, self._rows.where(account=account, **one)))
 
     def of_kind(self, kind: str) -> tuple[Entry, ...]:
-        """All lines of one kind, whatever their account."""
+        """All lines of one kind, of all accounts."""
         return tuple(map(self._whole, self._rows.where(kind=kind)))
 
     def accounts(self) -> tuple[str, ...]:
@@ -110,19 +109,19 @@ class Lines:
         return self._rows.accounts()
 
     def end(self) -> End:
-        """Where the chain ends now."""
+        """The current end of the chain."""
         last = self._rows.last()
         return End() if last is None else End(entries=last["seq"], head=last["digest"])
 
     def holds(self, end: End) -> bool:
-        """Whether the chain once ended so: one that was cut or replaced since does not."""
+        """Whether this was once the chain's end; False if the chain was cut or replaced since."""
         if end.entries == 0:
             return True
         row = self._rows.last(seq=end.entries)
         return row is not None and row["digest"] == end.head
 
     def walk(self) -> Iterator[Entry]:
-        """All lines in order; raises `LedgerDamaged` at the first that is missing, altered or out of place."""
+        """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
         previous = GENESIS
         for expected, row in enumerate(self._all(), start=1):
             if row["seq"] != expected or row["previous"] != previous or row["digest"] != digest(row):
@@ -133,11 +132,11 @@ class Lines:
             yield _entry(row)
 
     def beyond(self, seq: int) -> Iterator[Row]:
-        """The lines behind this one as they are stored, in order; 0 for all."""
+        """The stored lines after this number, in order; 0 for all."""
         return self._all(seq or None)
 
     def adopt(self, rows: Iterable[Row]) -> None:
-        """Adds lines of a copy of this very chain, as they are, behind its last one."""
+        """Appends lines of a copy of this chain, unchanged, after its last line."""
         previous = self.end().head
         for row in rows:
             if row["previous"] != previous or row["digest"] != digest(row):
@@ -146,7 +145,7 @@ class Lines:
             previous, self._newest = row["digest"], row
 
     def _all(self, seq: int | None = None) -> Iterator[Row]:
-        """Everything that is stored, also under numbers that no line has."""
+        """All stored rows, including those with an impossible `seq`."""
         while page := self._rows.after(seq, PAGE):
             yield from page
             if len(page) < PAGE:
@@ -162,7 +161,7 @@ class Lines:
 def following(
     last: Row | None, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The line that may stand after `last`, written now and here. The time is for people: order is that of `seq`."""
+    """The next line after `last`, with the current time and user. The time is for readers: `seq` defines the order."""
     row: dict[str, Any] = {
         "seq": 1 if last is None else last["seq"] + 1,
         "account": account,
@@ -178,7 +177,7 @@ def following(
 
 
 def digest(row: Row) -> str:
-    """The hash of a line and of the digest of the one before it."""
+    """The hash of a line, which includes the digest of the line before it."""
     return hashlib.sha256(json.dumps([row[name] for name in _HASHED]).encode()).hexdigest()
 
 
@@ -194,7 +193,7 @@ def _entry(row: Row) -> Entry:
 
 
 def _who() -> str:
-    """The user and the machine that write a line."""
+    """The user and the machine of this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):

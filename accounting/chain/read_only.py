@@ -1,9 +1,9 @@
-"""A SQLite ledger that this process may read and not write: an archive, a snapshot, somebody else's file.
+"""Reading of a SQLite ledger that this process cannot write: an archive, a snapshot, another user's file.
 
-A database with a write-ahead log needs two more files beside it, even to be read. Where they cannot be made, SQLite has
-to be told that nobody writes (`immutable=1`). It then ignores the log, so that is right under two conditions only: the
-log holds nothing, and the file stays as it is while it is read. The first is checked here before the file is opened,
-the second afterwards. Where the log holds something, SQLite reads it if it can, and the ledger is refused if it cannot:
+A database with a write-ahead log needs two more files beside it, even for reading. If they cannot be created, SQLite
+has to be told that nobody writes (`immutable=1`). It then ignores the log, which is right under two conditions only:
+the log is empty, and the file does not change while it is read. This module checks the first before it opens the file
+and the second afterwards. If the log is not empty, SQLite reads it if it can, and otherwise the ledger is refused:
 without its log it would show less than was charged.
 """
 
@@ -18,19 +18,19 @@ from dpsweep.accounting.errors import LedgerDamaged
 
 
 def is_still(file: Path) -> bool:
-    """Whether the database is to be opened as one that nobody writes: not writable here, and all in one file."""
+    """Whether to open the database as immutable: it is not writable here, and it has no log with changes."""
     return not _is_writable(file) and _log(file) is None
 
 
 def refuse_writing(file: Path) -> None:
-    """Raises `LedgerDamaged` where the database is there and this process may not write it."""
+    """Raises `LedgerDamaged` if the database exists and this process cannot write it."""
     if file.exists() and not _is_writable(file):
         raise LedgerDamaged(f"The ledger {file} can be read but not written here: its file or its folder is read-only.")
 
 
 @contextmanager
 def unchanged(file: Path) -> Iterator[None]:
-    """Raises `LedgerDamaged` where a read-only database cannot be read whole, or was written while it was read."""
+    """Raises `LedgerDamaged` if a read-only database cannot be read completely, or was written during the read."""
     before, still, log = _state(file), is_still(file), _log(file)
     if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _beside(file, "shm")):
         raise LedgerDamaged(
@@ -51,7 +51,7 @@ def _is_readable(*files: Path) -> bool:
 
 
 def _log(file: Path) -> Path | None:
-    """The file beside the database that holds changes which are not in it yet, if there is one."""
+    """The log file with changes that are not in the database yet, if there is one."""
     logs = (_beside(file, kind) for kind in ("wal", "journal"))
     return next((log for log in logs if log.exists() and log.stat().st_size), None)
 

@@ -1,16 +1,16 @@
-"""Where a ledger's lines are stored: a SQLite file, or a PostgreSQL database that several machines use.
+"""Storage of a ledger's lines: a SQLite file, or a PostgreSQL database that several machines use.
 
-What always holds:
+Invariants:
 
-* Writers work one after the other: what a writer reads stays true until it has committed. SQLite takes the write lock
-  before anything is read; PostgreSQL locks a table first, in a serializable transaction, so none ever fails to
-  serialize.
-* A commit has reached the disk when it returns. One whose answer got lost may have happened: what is charged is never
-  less than what runs.
-* Triggers refuse UPDATE, DELETE, TRUNCATE, and a line anywhere but at the end. Who owns the table can take them away;
-  a PostgreSQL role that was granted `SELECT, INSERT ON entries` and `SELECT, UPDATE ON schema` and no more cannot.
-* The schema carries a version, and an unknown one is refused.
-* No password is ever said.
+* Writers work one after the other: the data that a writer has read do not change before it commits. SQLite takes the
+  write lock before the first read; PostgreSQL first locks a table, in a serializable transaction, so that no
+  transaction fails to serialize.
+* A commit is on the disk when it returns. A commit whose answer was lost may have happened: a charge may be there that
+  nothing runs on, but nothing runs without a charge.
+* Triggers refuse UPDATE, DELETE, TRUNCATE, and an insertion anywhere but at the end. The table's owner can remove the
+  triggers; a PostgreSQL role with only `SELECT, INSERT ON entries` and `SELECT, UPDATE ON schema` cannot.
+* The schema has a version, and an unknown version is refused.
+* No name or message contains a password.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from dpsweep.accounting.json_files import flush_folder
 
 SCHEMA = 2
 LOCK_SECONDS = 60
-"""How long a writer waits for its turn."""
+"""The time that a writer waits for the lock."""
 
 CONNECT_SECONDS = 10
 
 _PAUSE_SECONDS = 0.01
 
 _SHOWN = ("host", "port", "service", "options")
-"""What of an address's query says which ledger it is, and is no secret."""
+"""The parameters of an address that identify the ledger and are not secret."""
 
 _metadata = sa.MetaData()
 _schema = sa.Table("schema", _metadata, sa.Column("version", sa.Integer, primary_key=True))
@@ -67,7 +67,7 @@ _entries = sa.Table(
 
 
 class Chain:
-    """The lines at a place: a file's path, or a `postgresql+psycopg://` address."""
+    """The hash chain stored in a file (a path) or a database (a `postgresql+psycopg://` address)."""
 
     def __init__(self, place: str | Path) -> None:
         self._database: _Database = _Server(_url(str(place))) if "://" in str(place) else _File(place)
@@ -75,16 +75,16 @@ class Chain:
 
     @property
     def file(self) -> Path | None:
-        """The file that the lines lie in, None of a database on a server."""
+        """The file with the lines, None for a database on a server."""
         return self._database.file
 
     @property
     def name(self) -> str:
-        """What to call the place in a sentence; no password."""
+        """The name of the file or database in messages, without a password."""
         return self._database.name
 
     def make(self) -> None:
-        """Makes the place, unless it is there."""
+        """Creates the file and the tables if they do not exist."""
         with self._said():
             self._database.make_room()
             with self._engine.connect() as connection:
@@ -99,15 +99,15 @@ class Chain:
                 self._check_version(connection)
 
     def writing(self) -> AbstractContextManager[Lines | None]:
-        """A transaction of the only writer at this moment, None where nothing was made.
+        """An exclusive write transaction, None if the store does not exist.
 
-        Leaving it commits, an exception undoes all of it.
+        It commits at the end of the `with` block; an exception rolls it back.
         """
         return self._transaction(self._database.begin_writing, sa.Connection.commit)
 
     @contextmanager
     def reading(self) -> Iterator[Lines | None]:
-        """One consistent view of the lines, None where nothing was made; the place need not be writable."""
+        """One consistent view of the lines, None if the store does not exist; it need not be writable."""
         with (
             self._database.reading(),
             self._transaction(self._database.begin_reading, sa.Connection.rollback) as lines,
@@ -116,10 +116,10 @@ class Chain:
 
     @contextmanager
     def hold(self, name: str, what: str) -> Iterator[None]:
-        """Holds the lock of this name for this process; where another one does, `BadInput` says which one runs `what`.
+        """Holds the lock of this name; if another process does, raises `BadInput` with the process that runs `what`.
 
-        For databases on a server only, since a file has no connections that a lock could end with. It ends with this
-        process, and with its connection: a proxy that shares connections between transactions does not hold it.
+        For databases on a server only: the lock belongs to a connection, and a file has none. It ends with this process
+        and with its connection; a proxy that shares connections between transactions does not keep it.
         """
         if self.file is not None:
             raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
@@ -153,7 +153,7 @@ class Chain:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Whatever the database or the file system says, in one sentence."""
+        """Turns errors of the database and the file system into `LedgerDamaged` with one sentence."""
         try:
             yield
         except sa.exc.OperationalError as cause:
@@ -162,7 +162,7 @@ class Chain:
             raise LedgerDamaged(f"The ledger {self.name} is no readable ledger: {_reason(cause)}.") from cause
 
     def _made(self, connection: sa.Connection) -> bool:
-        """Whether the tables are there, asked before the transaction that uses them begins."""
+        """Whether the tables exist; called before the transaction that uses them begins."""
         made = sa.inspect(connection).has_table(_schema.name)
         connection.rollback()
         return made
@@ -206,7 +206,7 @@ def _having(values: dict[str, str | int]) -> sa.Select[Any]:
 
 
 class _Database(Protocol):
-    """What SQLite and PostgreSQL do each in their own way."""
+    """The operations that differ between SQLite and PostgreSQL."""
 
     @property
     def file(self) -> Path | None: ...
@@ -233,7 +233,7 @@ class _Database(Protocol):
 
 
 class _File:
-    """SQLite, with a write-ahead log and every commit flushed to the disk. Only `make_room` ever makes a file."""
+    """SQLite, with a write-ahead log and every commit flushed to the disk. Only `make_room` creates a file."""
 
     refusals = (
         *(
@@ -241,7 +241,7 @@ class _File:
             "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
             for verb in ("UPDATE", "DELETE")
         ),
-        "CREATE TRIGGER entries_refuse_insert BEFORE INSERT ON entries "  # REPLACE deletes without asking the others
+        "CREATE TRIGGER entries_refuse_insert BEFORE INSERT ON entries "  # REPLACE deletes without the other triggers
         "WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entries) "
         "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
     )
@@ -274,7 +274,7 @@ class _File:
             raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
 
     def begin_making(self, connection: sa.Connection) -> None:
-        """The change to a write-ahead log needs the file for itself and does not queue: SQLite answers busy at once."""
+        """Retries the switch to a write-ahead log, which needs exclusive access: SQLite reports busy at once."""
         deadline = time.monotonic() + LOCK_SECONDS
         while not self._log_ahead(connection, last=time.monotonic() > deadline):
             time.sleep(_PAUSE_SECONDS)
@@ -292,7 +292,7 @@ class _File:
         return unchanged(self.file) if self.is_there() else nullcontext()
 
     def _log_ahead(self, connection: sa.Connection, *, last: bool) -> bool:
-        """Whether the file has a write-ahead log now; the last time, that it is busy is an error."""
+        """Whether the file has a write-ahead log now; a busy file is an error at the last try."""
         try:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
         except sa.exc.OperationalError as cause:
@@ -310,7 +310,7 @@ class _File:
 
 
 class _Server:
-    """PostgreSQL, 11 or later. Connections are not kept: a forked worker shares none, and a lock ends with its own."""
+    """PostgreSQL 11 or later. Connections are not pooled: a forked worker shares none, and each lock has its own."""
 
     file = None
     refusals = (
@@ -351,7 +351,9 @@ class _Server:
         pass
 
     def begin_making(self, connection: sa.Connection) -> None:
-        connection.execution_options(isolation_level="READ COMMITTED")  # after the lock, it sees what others made
+        connection.execution_options(
+            isolation_level="READ COMMITTED"
+        )  # so that it sees the tables of others after the lock
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
 
     def begin_writing(self, connection: sa.Connection) -> None:
@@ -377,7 +379,7 @@ def _url(address: str) -> sa.URL:
 
 
 def _introduce(connection: sa.Connection) -> None:
-    """Says who this connection belongs to, where other connections can see it."""
+    """Sets the connection's application name to this process, so that other connections can read it."""
     name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
     connection.execute(sa.select(sa.func.set_config("application_name", name, False)))
 

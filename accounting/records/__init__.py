@@ -1,1 +1,1 @@
-"""What a sweep folder holds: plans, draws, steps and results."""
+"""The records in a sweep folder: plans, draws, steps and results."""

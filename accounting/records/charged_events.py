@@ -1,4 +1,4 @@
-"""What a rule is priced over: one event for every run that is paid for."""
+"""The events that a selection rule is priced over: one for every run that is charged."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def paid_for(
     turns: Sequence[Sequence[int]] | None = None,
     shared: bool = False,
 ) -> tuple[PlanEvent, ...]:
-    """What a rule is priced over: every point's run, or one run for each of the `turns`, and the spare attempts.
+    """The priced events: one per point, or one per proposed run in `turns`, and one per spare attempt.
 
-    A turn is given by the places of the points that it may take. Points that are trained on the same subsamples are
-    `shared`, and one run together.
+    A turn is the list of points (by index) that the proposed run may have. With `shared`, all points are trained on the
+    same subsamples and are one mechanism.
 
-    *Guarantee*: a turn is as costly as any of its points, and a spare attempt as any point of all, so it may be used
-    for whichever one, also where earlier scores decide which. *Source*: adaptive composition of a number of mechanisms
-    fixed beforehand, each within one Renyi curve (Mironov 2017, Proposition 1) or one privacy profile (Zhu, Dong, Wang
-    2022, Theorem 10), whatever came out before it.
+    *Guarantee*: a turn costs at least as much as each of its points, and a spare attempt at least as much as each point
+    of the plan, so it may be used for any of them, even if earlier scores decide. *Source*: adaptive composition of a
+    number of mechanisms fixed beforehand, each within one Renyi curve (Mironov 2017, Proposition 1) or one privacy
+    profile (Zhu, Dong, Wang 2022, Theorem 10) for all earlier outputs.
     """
     scored = [point.validation for point in points if point.validation is not None]
     if shared and points:
@@ -46,14 +46,14 @@ def paid_for(
 
 
 def _by_turns(points: Sequence[PlanEvent], turns: Sequence[Sequence[int]]) -> Iterator[PlanEvent]:
-    """What each turn costs; turns in a row with the same choice share one event."""
+    """The event of each turn; consecutive turns with the same choice of points share one event."""
     for choice, alike in itertools.groupby(turns):
         costliest = _costliest([points[place] for place in choice])
         yield from (costliest for _ in alike)
 
 
 def _costliest(points: Sequence[PlanEvent]) -> PlanEvent:
-    """At least as costly as any of these."""
+    """An event that costs at least as much as each of these points."""
     scored = [point.validation for point in points if point.validation is not None]
     return PlanEvent(
         training=events.worst(point.training for point in points), validation=events.worst(scored) if scored else None

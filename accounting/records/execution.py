@@ -1,13 +1,13 @@
-"""What a sweep runs for its price: every point once, what a sampler proposes, or the tries of a secret draw.
+"""The execution of a plan: every point once, the runs that a sampler proposes, or the tries of a secret draw.
 
-The price of a plan is that of its event, so a plan may run only where its event says what running it does. What always
-holds for a search that hides its losers:
+The price of a plan is the price of its event, so a plan may run only if its event describes the execution. Invariants
+of a search that hides its losers:
 
-* The draw is made once, stored for its owner alone before the first run, and never made again, extended or cut short.
+* The draw is made once, stored for its owner alone before the first run, and never repeated, extended or shortened.
 * A try is a point at a place in the draw. Two tries of one point are two runs, each with its own folder and randomness,
-  initial weights included: the theorems are about tries that are all alike, so nothing public may tell them apart.
-* A try ends with a result, or begins and ends without one; then it scores worst, and no other takes its place.
-* Once the winner is known it is written down, and what comes later changes nothing. All of it is as secret as noise.
+  initial weights included: the theorems assume identically distributed tries, so nothing public may distinguish them.
+* A try ends with a result, or starts and ends without one; then it has the worst score, and no other try replaces it.
+* The winner is recorded as soon as it is known, and later events do not change it. All of this is as secret as noise.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from dpsweep.accounting.selection.interface import Draw, Execution, Proposals, S
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 DRAW = "draw"
-"""The key of a try's place in the draw, in its configuration."""
+"""The key of the place in the draw, in a try's configuration."""
 
 DRAW_FILE, OUTCOME_FILE, ENDED = "draw.json", "outcome.json", "ended"
-"""Where a sweep's folder keeps its draw, what came of it, and which tries are over."""
+"""The names in a sweep's folder for its draw, the draw's outcome, and the marks of ended tries."""
 
 Stored = TypeVar("Stored")
 
 
 def execution_of(plan: Plan) -> Execution:
-    """How the plan is executed; raises `BadInput` where its event does not pay for what its rule declares to run."""
+    """The execution that this plan's price covers; raises `BadInput` if it does not pay for what its rule runs."""
     rule = rule_from_config(plan.rule)
     execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None
     if plan.proposed is not None:
@@ -56,7 +56,7 @@ def execution_of(plan: Plan) -> Execution:
 
 
 def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
-    """The stored draw of this very plan; None where there is none."""
+    """The stored draw of this plan; None if there is none; raises `BadInput` if it belongs to another plan."""
     stored = StoredDraw.read(path)
     if stored is not None and stored.plan != plan.id:
         raise BadInput(f"Expected {path} to be the draw of plan {plan.id}; it is one of plan {stored.plan}.")
@@ -64,7 +64,7 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 
 
 def check_draw(plan: Plan, draw: Draw) -> Draw:
-    """The same draw; raises `BadInput` where the plan's event does not pay for such a one."""
+    """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     search = search_paid_by(plan.event, [trial.event for trial in plan.trials])
     rule, points = rule_from_config(plan.rule).name, range(len(plan.trials))
     limit = None if search is None else search.limit
@@ -83,9 +83,9 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredDraw:
-    """A rule's draw in the sweep's folder, and the attempt at which plan's search it was made for.
+    """A rule's draw in the sweep's folder, with the plan and the attempt at its search that the draw is for.
 
-    `salt` are 128 random bits that go into the digest of the search's winner (`accounting/records/released_winner.py`).
+    `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_winner.py`).
     """
 
     plan: str
@@ -94,7 +94,7 @@ class StoredDraw:
     salt: str = ""
 
     def write(self, path: Path) -> None:
-        """Stores it for its owner alone, once and for ever."""
+        """Stores the draw for its owner alone; a stored draw is never replaced."""
         if path.exists():
             raise BadInput(f"Expected {path} to be absent: a draw is never made again.")
         about = {"plan": self.plan, "attempt": self.attempt, "salt": self.salt}
@@ -102,7 +102,7 @@ class StoredDraw:
 
     @classmethod
     def read(cls, path: Path) -> StoredDraw | None:
-        """The stored draw, None where there is none; a damaged one is refused, never guessed."""
+        """The stored draw, None if there is none; a damaged file is refused."""
         return read_stored(
             path,
             lambda form: cls(
@@ -116,18 +116,18 @@ class StoredDraw:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOutcome:
-    """How an attempt at a search ended: the winner's place in the draw, None where nothing won."""
+    """The outcome of an attempt at a search: the winner's place in the draw, None if there is no winner."""
 
     attempt: int
     winner: int | None
 
     def write(self, path: Path) -> None:
-        """Stores it for its owner alone."""
+        """Stores the outcome for its owner alone."""
         write_json(path, asdict(self), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> SearchOutcome | None:
-        """The stored outcome, None where the search goes on."""
+        """The stored outcome, None if the search is not finished."""
         return read_stored(
             path,
             lambda form: cls(
@@ -139,7 +139,7 @@ class SearchOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnTrial:
-    """A try as it stands: not begun, begun, ended; with a result, or without."""
+    """The state of a try: not begun, begun or ended, with or without a result."""
 
     trial: Trial
     begun: bool
@@ -148,19 +148,19 @@ class DrawnTrial:
 
     @property
     def score(self) -> float | None:
-        """What it is compared by; None, worse than any, unless it finished."""
+        """The score for the comparison; None, which is worse than any score, unless the try finished."""
         if self.result is None or self.result.status is not Status.FINISHED or self.result.score is None:
             return None
         return float(self.result.score["value"])
 
 
 def is_try(trial: Trial) -> bool:
-    """Whether a trial is a try of a secret draw, and no point of a plan."""
+    """Whether a trial is a try of a secret draw and not a point of a plan."""
     return DRAW in trial.config
 
 
 def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
-    """A trial for each try: the point's own, and its place in the draw."""
+    """A trial for each try: the trial of its point, with the place in the draw."""
     points = plan.trials
     return tuple(
         replace(points[point], config={**points[point].config, DRAW: place})
@@ -169,7 +169,7 @@ def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
 
 
 def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, ...]:
-    """Every try as a sweep's folder shows it; one that was marked as ended has begun even if its own folder is gone."""
+    """The state of every try in a sweep's folder; a try marked as ended counts as begun even if its folder is lost."""
     found = []
     for trial in tries_of(plan, stored.draw):
         place = root / "trials" / trial.id
@@ -189,17 +189,17 @@ def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, 
 
 
 def end_mark(root: Path, trial: Trial, attempt: int) -> Path:
-    """The empty file that says that a try is over, whatever becomes of its folder."""
+    """The empty file that marks a try as ended, even if the try's folder is deleted later."""
     return root / ENDED / f"{trial.id}-{attempt}"
 
 
 def scores_of(tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
-    """The scores of the tries that have ended, by their places."""
+    """The scores of the ended tries, by their places in the draw."""
     return {place: one.score for place, one in enumerate(tries) if one.ended}
 
 
 def read_stored(path: Path, made: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:
-    """What `made` makes of a stored JSON file, None where there is none; a damaged one is refused, never guessed."""
+    """The result of `made` on a stored JSON file, None if there is no file; a damaged file is refused."""
     try:
         return made(json.loads(path.read_text()))
     except FileNotFoundError:

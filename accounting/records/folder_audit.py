@@ -1,8 +1,8 @@
-"""Sweep folders held against the ledger, the private store and one another: is what they say what was charged?
+"""Audit of sweep folders: compares them with the ledger, the private store and one another.
 
-Every result is compared with the digest that was written down when its attempt ended: in the ledger, or under a rule
-that hides its losers in the private store, where that is on this machine. An attempt whose end nobody wrote down, since
-its coordinator died, has no digest until the same command is given again.
+Every result is compared with the digest that was recorded when its attempt ended: in the ledger, or, for a rule that
+hides its losers, in the private store if this machine has it. If the coordinator died before it recorded the end, an
+attempt has no digest until the same command is given again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from dpsweep.accounting.validation import as_written
 def verify_folder(root: Path, ledger: Ledger) -> str:
     """Checks plan, charge and results of one sweep folder; returns a sentence or raises the first contradiction.
 
-    Checked are: the plan's own hash, that its event is the rule's event over its trials, that the ledger charged this
-    event, that every receipt and result is its trial's own, that every attempt with a result was started and paid for,
-    that no result was changed since its attempt ended, that what ran is what was declared, and that the release holds
-    the winner that is in the ledger. Where a secret draw or a sampler says what is tried, nothing else may have run.
+    It checks the plan's hash, that its event is the rule's event over its trials, that the ledger charged this event,
+    that every receipt and result belongs to its trial, that every attempt with a result was started and charged, that
+    no result changed after its attempt ended, that each run matches its declaration, and that the release has the
+    winner in the ledger. If a secret draw or a sampler determines the runs, there must be no other run.
     """
     with as_written(f"the sweep in {root}"):
         return _verify_folder(root, ledger)
@@ -68,7 +68,7 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
 
 
 def verify_copies(roots: Sequence[Path]) -> None:
-    """Raises `ContractBroken` where two folders hold different results, or two uses, of one attempt."""
+    """Raises `ContractBroken` if two folders have different results, or two uses, of one attempt."""
     known: dict[tuple[str, str], tuple[Path, str]] = {}
     for root in roots:
         plan = Plan.read(SweepFolder(root=root).plan).id
@@ -86,7 +86,7 @@ def verify_copies(roots: Sequence[Path]) -> None:
 
 
 def verify_results(plan: Plan, root: Path, ledger: Ledger) -> None:
-    """Raises `ContractBroken` where a result or its weights are not those that its attempt ended with."""
+    """Raises `ContractBroken` if a result or its weights changed after the attempt ended."""
     store = PrivateStore.of(ledger, plan.account, plan.id)
     folder = SweepFolder(root=root, store=store)
     if execution_of(plan) is Execution.DRAWN_TRIES:
@@ -103,7 +103,7 @@ def verify_results(plan: Plan, root: Path, ledger: Ledger) -> None:
 
 
 def charge_and_secret(plan: Plan, root: Path, statement: Statement, winner: str | None) -> tuple[str, str]:
-    """The digest of the charge that a release belongs to, and random bits that every copy of its folder holds."""
+    """The digest of the charge that a release belongs to, and random bits that every copy of the folder has."""
     attempts, folder = statement.attempts(plan.id), SweepFolder(root=root)
     if execution_of(plan) is Execution.DRAWN_TRIES:
         stored = read_draw(plan, folder.draw)
@@ -114,7 +114,7 @@ def charge_and_secret(plan: Plan, root: Path, statement: Statement, winner: str 
 
 
 def remembered_ends(root: Path) -> frozenset[End]:
-    """How the ledger's chain ended when the attempts in a sweep folder began, by their receipts."""
+    """The ends of the ledger's chain at the starts of the attempts in a sweep folder, from their receipts."""
     places = SweepFolder(root=root).trials.glob("*")
     receipts = [receipt for place in places if (receipt := Receipt.read(place)) is not None]
     return frozenset(End(entries=receipt.entries, head=receipt.head) for receipt in receipts)
@@ -132,7 +132,7 @@ def _verify_receipts(plan: Plan, folder: SweepFolder) -> None:
 
 
 def _verify_settled(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
-    """Each result against the digest in its attempt's last settle line."""
+    """Compares each result with the digest in its attempt's last settle line."""
     for trial in folder.runs(plan):
         result = TrialResult.read(folder.trial(trial.id))
         if result is None:
@@ -147,7 +147,7 @@ def _verify_settled(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None
 
 
 def _verify_search_record(plan: Plan, folder: SweepFolder) -> None:
-    """A search's folder against the private store, where that is on this machine."""
+    """Compares a search's folder with the private store, if this machine has it."""
     stored = read_draw(plan, folder.draw)
     if stored is None:
         return
@@ -161,7 +161,7 @@ def _verify_search_record(plan: Plan, folder: SweepFolder) -> None:
 
 
 def _verify_release(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
-    """A release against the line of the ledger, where there are both."""
+    """Compares a release, if there is one, with its line in the ledger."""
     winner = ReleasedWinner.read(folder.release)
     if winner is None:
         return
@@ -184,7 +184,7 @@ def _verify_runs(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
 
 
 def _verify_proposed(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
-    """Every run is of a point that was proposed at its turn, and there are no more attempts than were charged."""
+    """Checks that every run was proposed, and that no more attempts were started than charged."""
     known = {run.id for run in folder.runs(plan)}
     for place in folder.trials.iterdir() if folder.trials.exists() else ():
         if Receipt.claimed(place, 1) and place.name not in known:
@@ -195,7 +195,7 @@ def _verify_proposed(plan: Plan, folder: SweepFolder, statement: Statement) -> s
 
 
 def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
-    """Every run is a try of the stored draw, which belongs to a search that was charged; their number is not said."""
+    """Checks that every run is a try of the stored draw of a charged search; their number stays secret."""
     stored = read_draw(plan, folder.draw)
     if stored is None:
         return "its draw is lost, and the search with it."

@@ -1,14 +1,14 @@
-"""The plan: what will be run, decided and priced before anything runs.
+"""The plan of a sweep: its points, selection rule, budget and event, fixed and priced before anything runs.
 
-A plan is frozen, serializable, and identified by the hash of its content; a sweep executes exactly the plan it was
-charged for, and a job trains only what its plan holds. Rules for changing this file:
+A plan is frozen, serializable, and identified by the hash of its content; a sweep executes exactly the plan that was
+charged, and a job trains only trials of its plan. Rules for changing this file:
 
-* Whatever changes what touches the data belongs into a trial's config, since a trial's identity is the hash of it.
-  Devices, paths and Hydra's own keys do not.
+* Every setting that changes an access to the data belongs into a trial's config, since a trial's identity is its hash.
+  Devices, paths and Hydra's keys do not.
 * The JSON form is versioned; raise `SCHEMA` when a field changes its meaning, and refuse versions that are not `READ`.
 * Classes are stored by their tags and hashed as `accounting/names/tags.py` says, so that moving a module changes no
   identity.
-* Prices are no part of the identity: a better accountant may lower a price, but not turn a plan into another one.
+* Prices are not part of the identity: a better accountant may lower a price, but the plan stays the same.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from dpsweep.accounting.validation import as_written
 
 SCHEMA = 4
 READ = (3, 4)
-"""The versions that are read; until 3, classes of ours stood under their paths."""
+"""The versions that can be read; up to version 3, dpsweep's classes were stored by their paths."""
 
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
-"""What makes a plan the plan it is."""
+"""The fields that a plan's identity is the hash of."""
 
 Value = float | int | str | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One point: a method with its hyperparameters on a data set, and the event that it will cost.
+    """One point: a method with its hyperparameters on a data set, and the event of its run.
 
-    `config` is the resolved configuration without devices, paths and Hydra's keys, its classes by their tags; `id` is
-    its hash. `axes` holds the swept keys with this point's values.
+    `config` is the resolved configuration without devices, paths and Hydra's keys, with classes as tags; `id` is its
+    hash. `axes` holds the swept keys with this point's values.
     """
 
     method: str
@@ -58,11 +58,11 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Identity of the point: equal configurations are one point."""
+        """Identity of the point: the hash of its configuration."""
         return digest({"config": canonical_config(self.config)})
 
     def identity(self) -> dict[str, Any]:
-        """What a plan's identity is made of."""
+        """The part of a plan's identity."""
         return self.to_json() | {"config": canonical_config(self.config)}
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Trial:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Trial:
-        """Reads `to_json`'s form; a trial whose id is not the hash of its config was edited and is refused."""
+        """Reads `to_json`'s form; refuses an edited trial, whose id is not the hash of its config."""
         trial = cls(
             method=form["method"],
             axes=form["axes"],
@@ -93,9 +93,9 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Points that may be trained together: they have data, model and shapes in common and differ in numbers.
+    """Points that may be trained together: they have the same data, model and shapes and differ in numbers.
 
-    With `shared` they must be, on one subsample for all at every step.
+    With `shared` they must be trained together, with one subsample for all at every step.
     """
 
     trials: tuple[Trial, ...]
@@ -103,7 +103,7 @@ class Block:
 
     @cached_property
     def id(self) -> str:
-        """Identity of the block; one of a single point has the point's."""
+        """Identity of the block; a block with one point has the identity of the point."""
         ids = [trial.id for trial in self.trials]
         return ids[0] if len(ids) == 1 else digest(ids)
 
@@ -112,10 +112,10 @@ class Block:
 class Plan:
     """Points x rule x budget, and the event of the whole search.
 
-    `account` names the ledger's account, `budget` what the data set's declaration allows it. `rule` is the selection
-    rule's configuration. `delta` is this plan's share. `target_epsilon` is what the user asked for, None where the
-    noise was given instead. `proposed` says how points are proposed, None where every point runs or the rule draws
-    them. `spares` are attempts that are paid for beforehand, in case others are killed.
+    `account` is the name of the ledger's account, `budget` its budget by the data set's declaration. `rule` is the
+    selection rule's configuration. `delta` is this plan's share. `target_epsilon` is the user's target, None if the
+    user set the noise. `proposed` declares the proposed runs, None if every point runs or the rule draws them.
+    `spares` is the number of attempts that are charged beforehand to replace killed ones.
     """
 
     account: str
@@ -134,50 +134,50 @@ class Plan:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All points, block after block."""
+        """All points, in the order of the blocks."""
         return tuple(trial for block in self.blocks for trial in block.trials)
 
     @cached_property
     def foreign_names(self) -> frozenset[str]:
-        """The paths of all classes of the user's that its points name: none of them is imported unasked."""
+        """The paths of the user's classes that the points name; none is imported unless the command line names it."""
         return frozenset(name for trial in self.trials for name in foreign_names(trial.config))
 
     @property
     def shared(self) -> bool:
-        """Whether all points are trained on the same subsamples; they are one block then."""
+        """Whether all points are trained on the same subsamples; then they are one block."""
         return any(block.shared for block in self.blocks)
 
     @cached_property
     def paid(self) -> tuple[PlanEvent, ...]:
-        """What the rule is priced over, as `paid_for` says."""
+        """The events that the rule is priced over (`paid_for`)."""
         events = [trial.event for trial in self.trials]
         return paid_for(events, spares=self.spares, turns=self.turns, shared=self.shared)
 
     @cached_property
     def turns(self) -> tuple[Sequence[int], ...] | None:
-        """The points that each turn may take, by their places; None where none are proposed."""
+        """The points (by index) that each turn may have; None if no runs are proposed."""
         if self.proposed is None:
             return None
         return self.proposed.turns([trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials])
 
     @property
     def public(self) -> bool:
-        """Whether its data were declared public: then it may cost anything, and protects nobody."""
+        """Whether the data were declared public: then any price is allowed, and no record is protected."""
         return self.budget.vacuous
 
     @property
     def adjacency(self) -> Adjacency:
-        """When two data sets count as neighbours."""
+        """The neighbouring relation of data sets."""
         return self.budget.adjacency
 
     @property
     def unit(self) -> str:
-        """What one claim protects."""
+        """The unit that the guarantee protects."""
         return self.budget.unit
 
     @cached_property
     def id(self) -> str:
-        """Identity of the plan: the hash of everything that is run and charged, prices and notes left out."""
+        """Identity of the plan: the hash of all that is run and charged, without prices and notes."""
         form = self.to_json() | {
             "rule": canonical(self.rule, "rule"),
             "blocks": [[trial.identity() for trial in block.trials] for block in self.blocks],
@@ -186,7 +186,7 @@ class Plan:
         return digest({key: form[key] for key in IDENTITY})
 
     def block(self, block_id: str) -> Block:
-        """The block of that id, or a refusal."""
+        """The block with this id; raises `BadInput` if there is none."""
         for block in self.blocks:
             if block.id == block_id:
                 return block
@@ -213,7 +213,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
-        """Reads `to_json`'s form, or that of an older version that is still read; another schema is refused."""
+        """Reads `to_json`'s form, or the form of an older version in `READ`; refuses other schemas."""
         if form.get("schema") not in READ:
             raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
         return cls(
@@ -238,14 +238,14 @@ class Plan:
         )
 
     def write(self, path: Path) -> None:
-        """Stores the plan with its id, in one rename."""
+        """Stores the plan with its id, atomically."""
         write_json(path, {"id": self.id} | self.to_json())
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Reads a stored plan; one whose content no longer has its id was edited and is refused.
+        """Reads a stored plan; refuses an edited one, whose id is not the hash of its content.
 
-        Raises `OSError` where there is none: its disk may be gone, and the plan with it.
+        Raises `OSError` if the file cannot be read, for example because its disk is not mounted.
         """
         text = path.read_bytes()
         try:

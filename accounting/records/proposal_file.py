@@ -1,13 +1,13 @@
-"""Runs whose points are proposed one after another, from the scores of the runs before.
+"""The file of proposed runs, whose points a sampler proposes one after another from the scores of earlier runs.
 
-Why it may be done: composition covers a number of mechanisms that is fixed beforehand, each within one Renyi curve or
-one privacy profile whatever came out before it, and a proposal reads nothing but scores that were paid for and may be
-shown. What always holds:
+Justification: composition covers a number of mechanisms that is fixed beforehand, each within one Renyi curve or one
+privacy profile for all earlier outputs, and a proposal reads only scores that were charged and may be shown.
+Invariants:
 
-* The plan says how many turns there are, and pays for each as if the costliest of the points that it may take
-  were run (`paid_for`).
-* A turn's point is stored before its run begins, and never changed. Nothing is proposed beyond the last turn.
-* A run is a point at its turn: a point that is proposed twice is two runs, each with its own folder and randomness.
+* The plan fixes the number of turns (proposed runs), and charges each like the costliest point that it may have
+  (`paid_for`).
+* A turn's point is stored before its run begins, and never changed. There is no proposal after the last turn.
+* A run is a point with its turn: a point that is proposed twice is two runs, each with its own folder and randomness.
 * Samplers see scores as they were measured, noisy or on public records, and failures as failures; nothing else.
 """
 
@@ -23,29 +23,29 @@ from dpsweep.accounting.records.execution import read_stored
 from dpsweep.accounting.records.plan import Plan, Trial
 
 TURN = "turn"
-"""The key of a run's turn, in its configuration."""
+"""The key of the turn in a run's configuration."""
 
 PROPOSALS_FILE = "proposals.json"
-"""Where a sweep's folder keeps what was proposed."""
+"""The file of proposals in a sweep's folder."""
 
 
 def choices_of(plan: Plan) -> tuple[Sequence[int], ...]:
-    """The points that each turn of a plan whose points are proposed may take, by their places."""
+    """The points (by index) that each turn may have, for a plan whose points are proposed."""
     if plan.turns is None:
         raise BadInput(f"Expected plan {plan.id} to say how many runs are proposed.")
     return plan.turns
 
 
 def run_at(plan: Plan, turn: int, point: int) -> Trial:
-    """The run of a point at its turn."""
+    """The run of a point at a turn."""
     trial = plan.trials[point]
     return replace(trial, config={**trial.config, TURN: turn})
 
 
 def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
-    """A run for each turn so far, `proposals` being points by their places in the plan.
+    """A run for each proposal so far; `proposals` are points by their index in the plan.
 
-    Raises `BadInput` where the plan does not pay for so many, or has no such points.
+    Raises `BadInput` if the plan charges fewer runs, or a turn may not have the proposed point.
     """
     choices = choices_of(plan)
     if len(proposals) > len(choices):
@@ -59,7 +59,7 @@ def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
 
 
 def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
-    """The points that were proposed so far, turn after turn, by their places in the plan."""
+    """The points proposed so far, in the order of turns, by their index in the plan."""
     stored = read_stored(path, lambda form: (str(form["plan"]), tuple(map(int, form["proposals"]))))
     if stored is None:
         return ()
@@ -69,7 +69,7 @@ def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
 
 
 def store_proposals(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[Trial, ...]:
-    """Stores proposals, which go on from those that are stored, and returns all runs."""
+    """Stores proposals, which must begin with the stored ones, and returns all runs."""
     before, runs = read_proposals(plan, path), runs_of(plan, proposals)
     if tuple(proposals[: len(before)]) != before:
         raise BadInput(f"Expected proposals to begin with the {len(before)} in {path}: what was proposed stays so.")

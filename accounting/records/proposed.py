@@ -1,4 +1,4 @@
-"""Turns: how many runs a sampler may propose, and which points each of them may take."""
+"""The declaration of proposed runs: their number, and the points that each of them may have."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dpsweep.accounting.names.stored_classes import canonical, class_name, store
 from dpsweep.accounting.numbers import is_whole
 
 MOST = 10**6
-"""Runs that a sampler may propose."""
+"""Largest number of runs that a sampler may propose."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """So many proposed runs in a row that take the points of one noise multiplier; None while that one is open."""
+    """A number of consecutive proposed runs with one noise multiplier, which is None until it is calibrated."""
 
     trials: int
     noise_multiplier: float | None
@@ -24,10 +24,10 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposed:
-    """Runs whose points a sampler proposes, each from the scores of those before: their number, fixed beforehand.
+    """A fixed number of runs whose points a sampler proposes, each from the scores of earlier runs.
 
-    `sampler` is its configuration, `{"kind": tag, **fields}`, or `{"_target_": "module.Class", **fields}` for one of
-    Optuna's or of the user's. Without `phases`, every run may be of any point.
+    `sampler` is its configuration, `{"kind": tag, **fields}`, or `{"_target_": "module.Class", **fields}` for a class
+    of Optuna or of the user. Without `phases`, every run may have any point.
     """
 
     trials: int
@@ -44,7 +44,7 @@ class Proposed:
             raise BadInput(f"Expected search.trials={self.trials} to be those of its phases together.")
 
     def turns(self, noises: Sequence[float | None]) -> tuple[Sequence[int], ...]:
-        """The points that each turn may take, by their places, where these are the points' noise multipliers."""
+        """The points (by index) that each turn may have; `noises` are the points' noise multipliers."""
         if not self.phases:
             return (range(len(noises)),) * self.trials
         places = {
@@ -54,17 +54,17 @@ class Proposed:
         return tuple(places[phase] for phase in self.phases for _ in range(phase.trials))
 
     def at_noise(self, noise: float) -> Proposed:
-        """With this in place of the noise multiplier that was open."""
+        """A copy with this noise multiplier in every phase that has none."""
         phases = (replace(phase, noise_multiplier=phase.noise_multiplier or noise) for phase in self.phases)
         return replace(self, phases=tuple(phases))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; where there are no phases, they leave no trace."""
+        """Plain values; without phases, the key is left out."""
         form = asdict(self)
         return form if self.phases else {key: value for key, value in form.items() if key != "phases"}
 
     def identity(self) -> dict[str, Any]:
-        """What a plan's identity is made of."""
+        """The part of a plan's identity."""
         return self.to_json() | {"sampler": canonical(self.sampler, "search")}
 
     @classmethod
@@ -74,5 +74,5 @@ class Proposed:
 
     @property
     def sampler_name(self) -> str:
-        """What the sampler is called."""
+        """The name of the sampler's class."""
         return class_name(self.sampler)

@@ -1,8 +1,8 @@
-"""The winner that one charge lets out: the ledger holds a salted digest of it, and a release the salt.
+"""The released winner of a charge: the ledger holds a salted digest of it, and the release holds the salt.
 
-A rule that pays for one winner pays for one: a second, other winner of the same charge is refused. The digest in the
-ledger covers the released configuration and weights. Whoever holds a release can check it against the ledger; who has
-the ledger alone learns nothing, since the salt is 128 random bits that stay in the sweep folder until the release.
+A charge covers one winner: a second, different winner of the same charge is refused. The digest in the ledger covers
+the released configuration and weights. A reader with a release can check it against the ledger; a reader with only the
+ledger learns nothing, since the salt is 128 random bits that stay in the sweep folder until the release.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ COVERED = (CONFIG_FILE, MODEL_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedWinner:
-    """The salt of a release, which goes into the digest of its winner."""
+    """The salt of a release, which is part of the digest of its winner."""
 
     salt: str
 
     @classmethod
     def of(cls, secret: str, charge: str) -> ReleasedWinner:
-        """The winner of the charge with this digest; `secret` are random bits that every copy of its folder holds."""
+        """The winner of the charge with this digest; `secret` are random bits that every copy of the folder has."""
         return cls(salt=sha256(f"release {charge} {secret}".encode()).hexdigest())
 
     @classmethod
     def read(cls, folder: Path) -> ReleasedWinner | None:
-        """What a release says of its winner, None where it says nothing; raises `BadInput` where damaged."""
+        """Reads the salt from a release, None if it has none; raises `BadInput` for a damaged file."""
         path = folder / WINNER_FILE
         try:
             return cls(salt=str(json.loads(path.read_text())["salt"]))
@@ -44,11 +44,11 @@ class ReleasedWinner:
             raise BadInput(f"Expected {path} to be whole and readable, got {cause!r}.") from cause
 
     def digest(self, folder: Path) -> str:
-        """The SHA-256 of the salt and of the winner's files in this folder, none of them where nothing won."""
+        """The SHA-256 of the salt and of the winner's files in this folder (no files if there is no winner)."""
         files = {name: folder / name for name in COVERED}
         digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.exists()}
         return sha256(json.dumps([self.salt, digests], sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Puts the salt into a release, and the names of the files that the digest covers."""
+        """Writes the salt and the names of the files that the digest covers into a release."""
         write_json(folder / WINNER_FILE, {"salt": self.salt, "covers": list(COVERED)})

@@ -1,8 +1,8 @@
-"""What the private store knows of one attempt at a search that hides its losers.
+"""The private store's record of one attempt at a search that hides its losers.
 
-The ledger hears of such a search as a whole, so it cannot tell a folder of the search from an older copy of it. The
-store can: it knows the digest of the draw, which tries began, with which result each ended, and who won. What always
-holds: a folder that contradicts the store trains nothing and releases nothing.
+The ledger records a search with hidden losers as a whole, so it cannot distinguish the search's folder from an older
+copy. The store can: it has the digest of the draw, the started tries, the digest of each result, and the winner.
+Invariant: a folder that contradicts the store trains nothing and releases nothing.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from dpsweep.accounting.records.trial_result import TrialResult
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """The store's side of one attempt at a search."""
+    """The store's record of one attempt at a search."""
 
     store: PrivateStore
     attempt: int
 
     @property
     def exists(self) -> bool:
-        """Whether the store knows of this attempt."""
+        """Whether the store has a record of this attempt."""
         return self._search.exists()
 
     def begin(self, draw: Path) -> None:
-        """Stores the digest of the draw in this file; nothing of the attempt has begun yet."""
+        """Stores the digest of the draw in this file, before any try begins."""
         self.store.make()
         write_json(self._search, {"draw": _digest(draw)}, mode=PRIVATE)
 
     def end(self, trial: str, files: Path) -> None:
-        """Stores that a try is over, and the digest of its result where there is one; once and for ever."""
+        """Stores the end of a try and the digest of its result, if there is one; a stored end is never replaced."""
         path = self._end(trial)
         if not path.exists():
             made_folder(path.parent)
             write_json(path, {"result": TrialResult.digest(files)}, mode=PRIVATE)
 
     def conclude(self, outcome: SearchOutcome) -> None:
-        """Stores how the search ended."""
+        """Stores the outcome of the search."""
         write_json(self._outcome, asdict(outcome), mode=PRIVATE)
 
     @property
     def outcome(self) -> SearchOutcome | None:
-        """How the search ended, None where it goes on."""
+        """The outcome of the search, None if it is not finished."""
         return SearchOutcome.read(self._outcome)
 
     def contradiction(
         self, draw: Path, outcome: Path, places: Mapping[str, Path], tries: Iterable[DrawnTrial]
     ) -> str | None:
-        """How a sweep folder differs from the store, in words that follow "it"; None where the two agree.
+        """The difference between a sweep folder and the store, in words that follow "it"; None if the two agree.
 
         `draw` and `outcome` are the folder's files, `places` the folders of its tries.
         """

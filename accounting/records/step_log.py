@@ -1,21 +1,20 @@
-"""How many steps an attempt has taken and may still take, by files that outlive a crash at any instant.
+"""The step log of an attempt: the number of steps taken and left, in files that survive a crash at any instant.
 
-Before a stretch of steps runs, a mark says how many; before a private score is measured, a mark says so. A checkpoint
-sums up: it knows how many steps had really run by then. Marks lie in the private store, checkpoints in the sweep
-folder. What always holds:
+Before a stretch of steps (those between two checkpoints) runs, a mark with their number is written; before a private
+score is measured, a score mark is written. A checkpoint holds the number of steps that had really run. Marks are in the
+private store, checkpoints in the sweep folder. Invariants:
 
-* Spent is the checkpoint's own count and all that was marked since; without a checkpoint, all that was ever marked. It
-  is never less than what ran, since a mark lies on the disk before its stretch begins. A stop at the user's wish ends
-  with a checkpoint and wastes nothing; a killed process wastes its whole stretch, however little of it had run.
-* A checkpoint that was restored from an older copy of the folder counts all steps that were marked since: those that it
-  lost are spent.
-* What would lead beyond the priced steps is refused before it runs, and so is what cannot be marked.
-* A checkpoint is one of this plan, trial, attempt and charge, and whole, or it is none. Damage never makes an attempt
-  cheaper: it makes it a killed one, all of whose priced steps count as taken. One thing does not show: a last mark that
-  somebody took away to its full length, which no crash does.
+* The spent steps are the checkpoint's count plus all steps marked since; without a checkpoint, all marked steps. They
+  are never fewer than the steps that ran, since a mark is on the disk before its stretch begins. A stop by the user
+  ends with a checkpoint and wastes no step; a killed process wastes its whole stretch, even if few steps of it ran.
+* For a checkpoint from an older copy of the folder, all steps marked since count as spent, although they are lost.
+* Steps beyond the priced ones are refused before they run, and so are steps that cannot be marked.
+* A checkpoint is used only if it is undamaged and of this plan, trial, attempt and charge. Damage never makes an
+  attempt cheaper: the attempt counts as killed, with all its priced steps taken. One change is not detected: the
+  removal of a complete last mark, which no crash causes.
 
-The marks tell when and how often a process died, which may depend on the records (memory for a large batch, say) and
-is covered by no price: they are the curator's, like all of the store.
+The marks show when and how often a process died. This may depend on the records (for example through memory for a large
+batch), and no price covers it: only the curator may read the marks, like the rest of the store.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
-"""What is about to run, and how many steps were marked in all, so that a line that is gone or changed shows."""
+"""A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
 
 _TENSORS = re.compile(r"weights-[\w.-]+")
-"""The name of a file of tensors, which is in no other folder than its header."""
+"""The name of a tensor file, without a path: it lies in the folder of its header."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a checkpoint says about itself: whose it is, how far it had come, and the digest of its tensors.
+    """The metadata of a checkpoint: its attempt, its progress, and the digest of its tensors.
 
-    The weights have `step` of `steps` behind them. By then `spent` steps had run in all sessions of the attempt, those
-    that were lost counted at the full length of their stretch, and `marked` were the sum of its marks.
+    The weights are those after `step` of `steps` steps. At that time the sessions of the attempt had spent `spent`
+    steps, with lost ones counted at the full length of their stretch, and `marked` was the sum of the marks.
     """
 
     plan: str
@@ -70,13 +69,13 @@ class Header:
             raise ValueError(f"Expected tensors={self.tensors!r} to be the name of a file beside the checkpoint.")
 
     def write(self, place: Path) -> None:
-        """Puts the header in the place of the one before it, for its owner alone."""
+        """Stores the header for its owner alone and replaces the one before it."""
         form = asdict(self)
         write_json(_header(place, self.attempt), form | {"digest": digest(form)}, mode=0o600)
 
     @classmethod
     def read(cls, place: Path, attempt: int) -> Header | None:
-        """The header of an attempt's checkpoint, None where there is none; a damaged one is `ContractBroken`."""
+        """The header of an attempt's checkpoint, None if there is none; raises `ContractBroken` for a damaged one."""
         path = _header(place, attempt)
         try:
             form = json.loads(path.read_text())
@@ -91,7 +90,7 @@ class Header:
         return header
 
     def content(self, place: Path) -> bytes:
-        """The file of the checkpoint's tensors, unless it is not the one that was written."""
+        """The content of the checkpoint's tensor file; raises `ContractBroken` if it is not as it was written."""
         path = place / self.tensors
         try:
             content = path.read_bytes()
@@ -104,7 +103,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLog:
-    """The steps of one attempt at a trial: how many were priced and marked, and what its checkpoint sums up."""
+    """The steps of one attempt at a trial: the priced and the marked ones, and the header of its checkpoint."""
 
     place: TrialPlace
     attempt: int
@@ -115,12 +114,12 @@ class StepLog:
 
     @classmethod
     def begin(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
-        """Those of an attempt that begins: none so far. An attempt that began before is refused at its first mark."""
+        """The empty log of an attempt that begins. An attempt that began earlier is refused at its first mark."""
         return cls(place=place, attempt=attempt, priced=steps_priced(trial))
 
     @classmethod
     def read(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
-        """Those of an attempt by its files; `ContractBroken` where these are damaged or contradict each other."""
+        """The log of an attempt from its files; raises `ContractBroken` if they are damaged or inconsistent."""
         marked, scored = _read_marks(_marks(place.record, attempt))
         header = Header.read(place.files, attempt)
         if header is not None and not header.step <= header.spent <= header.marked <= marked:
@@ -131,11 +130,11 @@ class StepLog:
 
     @property
     def spent(self) -> int:
-        """How many steps count as taken: all that ran, and perhaps more."""
+        """The number of steps that count as taken: all that ran, and perhaps more."""
         return self.marked if self.header is None else self.header.spent + self.marked - self.header.marked
 
     def mark(self, steps: int) -> StepLog:
-        """Writes down that so many steps are about to run; raises `ContractBroken` where they may not."""
+        """Writes a mark for steps that are about to run; raises `ContractBroken` if they may not run."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
         if self.spent + steps > self.priced:
@@ -147,14 +146,14 @@ class StepLog:
         return replace(self, marked=self.marked + steps)
 
     def mark_score(self) -> StepLog:
-        """Writes down that a private score is about to be measured, after which the attempt never goes on."""
+        """Writes a mark before a private score is measured; afterwards the attempt is never resumed."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored before; another score is another charge.")
         self._append(f"score {self.marked}\n")
         return replace(self, scored=True)
 
     def _append(self, line: str) -> None:
-        """Adds a line that is on the disk when this returns; an attempt's first one makes the file."""
+        """Appends a line and flushes it to the disk; an attempt's first line creates the file."""
         path = _marks(self.place.record, self.attempt)
         first = not self.marked
         try:
@@ -173,24 +172,24 @@ class StepLog:
 
 
 def steps_priced(trial: Trial) -> int:
-    """How many steps of training a trial's charge covers."""
+    """The number of training steps that a trial's charge covers."""
     return steps_of(trial.event.training)
 
 
 def is_charged(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
-    """Whether what ran is `least` or more steps, and nothing that was not declared.
+    """Whether the run took at least `least` steps, and all of its steps were declared.
 
-    A run takes all of its steps and, of those that were charged for lost ones, as many as were lost. A part of what was
-    declared costs no more than all of it.
+    A run takes all of its steps, and as many of the spare steps as it lost. A part of the declared steps costs no more
+    than all of them.
     """
     allowed, ran = dict(flatten(declared)), dict(flatten(realised))
     return steps_of(realised) >= least and all(count <= allowed.get(leaf, 0) for leaf, count in ran.items())
 
 
 def steps_spent(place: TrialPlace, trial: Trial, attempt: int) -> int:
-    """How many of its priced steps an attempt has taken, lost ones included: never less than what ran.
+    """The number of priced steps that an attempt has spent, lost ones included: never fewer than ran.
 
-    All of them where its files are damaged.
+    It is the number of all priced steps if the files are damaged.
     """
     try:
         return StepLog.read(place, trial, attempt).spent
@@ -199,14 +198,14 @@ def steps_spent(place: TrialPlace, trial: Trial, attempt: int) -> int:
 
 
 def stretches(record: Path, attempt: int) -> int:
-    """How many stretches of an attempt were marked, whatever became of them; raises where its marks are damaged."""
+    """The number of marked stretches of an attempt, completed or not; raises `ContractBroken` for damaged marks."""
     path = _marks(record, attempt)
     _read_marks(path)
     return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
 
 
 def go_on(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
-    """The steps of an attempt that goes on from its checkpoint, or one sentence that says why it may not."""
+    """The step log of an attempt that resumes from its checkpoint; raises an error if it may not resume."""
     steps = StepLog.read(place, trial, receipt.attempt)
     header = steps.header
     if header is None:
@@ -229,10 +228,10 @@ def go_on(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
 
 
 def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
-    """Whether an interrupted attempt may go on on the charge that it has: by its files alone, damage counts as no.
+    """Whether an interrupted attempt may resume on its charge, judged by its files alone; False if they are damaged.
 
-    False too where the receipt in the folder is one for another attempt, for one that was scored, and for one that has
-    lost more steps than were priced.
+    Also False if the folder's receipt is for another attempt, if the attempt was scored, or if it has lost more steps
+    than were priced.
     """
     try:
         receipt = Receipt.read(place.files)
@@ -245,7 +244,7 @@ def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
 
 
 def void_marks(record: Path, attempt: int) -> None:
-    """Marks an attempt as scored where that was not marked, so that it never goes on."""
+    """Marks an attempt as scored, if it is not marked yet, so that it is never resumed."""
     path = _marks(record, attempt)
     try:
         marked, scored = _read_marks(path)
@@ -260,7 +259,7 @@ def void_marks(record: Path, attempt: int) -> None:
 
 
 def adopt_marks(files: Path, record: Path) -> None:
-    """Takes over the claims and marks of a trial that an earlier version kept in the sweep folder."""
+    """Copies the claims and marks of a trial from the sweep folder, where an earlier version kept them."""
     for path in sorted((*files.glob("claim-*"), *files.glob("steps-*"))):
         made_folder(record)
         target = record / path.name
@@ -270,14 +269,14 @@ def adopt_marks(files: Path, record: Path) -> None:
 
 
 def forget_checkpoints(place: Path) -> None:
-    """Removes a trial's checkpoints, once it has a result; its marks stay."""
+    """Removes a trial's checkpoints after it has a result; its marks stay."""
     for header in place.glob("checkpoint-*.json"):
         header.unlink(missing_ok=True)
     remove_tensors(place)
 
 
 def remove_tensors(place: Path, but: str | None = None) -> None:
-    """Removes the files of a trial's checkpoints but one, whole or not."""
+    """Removes the tensor files of a trial's checkpoints, complete or not, except the one named `but`."""
     for path in place.glob("weights-*"):
         if path.name != but:
             path.unlink(missing_ok=True)
@@ -292,7 +291,7 @@ def _named(paper: Header | Receipt) -> str:
 
 
 def _read_marks(path: Path) -> tuple[int, bool]:
-    """How many steps were marked, and whether a score was; a torn last line is damage like any other."""
+    """The number of marked steps, and whether a score is marked; an incomplete last line counts as damage."""
     try:
         lines = path.read_text("ascii").splitlines(keepends=True)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The sweep's folder: one object owns every path below it. All of it is the curator's."""
+"""The paths in a sweep's folder, defined in one object. Only the curator may read the folder."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from dpsweep.accounting.selection.interface import Execution
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFolder:
-    """Where a plan's files lie; `store` is the plan's private store, None for who only reads the folder."""
+    """The folder of a plan's files; `store` is the plan's private store, None if the folder is only read."""
 
     root: Path
     store: PrivateStore | None = None
 
     def make(self) -> None:
-        """Makes the folder for its owner alone: how many folders trials/ holds may be as secret as a draw."""
+        """Creates the folder for its owner alone: the number of folders in trials/ may be as secret as a draw."""
         self.root.mkdir(parents=True, exist_ok=True, mode=FOLDER)
         self.root.chmod(FOLDER)
 
@@ -48,32 +48,32 @@ class SweepFolder:
 
     @property
     def outcome(self) -> Path:
-        """Which try of the draw won, once that is known; for the curator only."""
+        """The winning try of the draw, once it is known; for the curator only."""
         return self.root / OUTCOME_FILE
 
     @property
     def ended(self) -> Path:
-        """An empty file for every try that is over: it stays so even if its folder is deleted."""
+        """The folder with an empty file for every ended try, which stays ended even if its folder is deleted."""
         return self.root / ENDED
 
     @property
     def proposals(self) -> Path:
-        """The points that were proposed, in their turns."""
+        """The proposed points, in the order of their turns."""
         return self.root / PROPOSALS_FILE
 
     @property
     def command(self) -> Path:
-        """The configuration of the whole sweep, as Hydra's own sweepers write it."""
+        """The configuration of the whole sweep, as Hydra's sweepers write it."""
         return self.root / "multirun.yaml"
 
     @property
     def lock(self) -> Path:
-        """Held by the one coordinator of this folder."""
+        """The lock that the coordinator of this folder holds."""
         return self.root / ".lock"
 
     @property
     def stop(self) -> Path:
-        """While it is there, no trial begins, and those at work write a checkpoint and leave."""
+        """The stop file: while it exists, no trial begins, and running trials write a checkpoint and stop."""
         return self.root / "stop"
 
     @property
@@ -83,16 +83,16 @@ class SweepFolder:
 
     @property
     def release(self) -> Path:
-        """What may leave, written by its own command."""
+        """The release, which may be passed on; written by a separate command."""
         return self.root / "release"
 
     @property
     def trials(self) -> Path:
-        """What has been run, a folder each."""
+        """The folder of the trials, with a folder for each run."""
         return self.root / "trials"
 
     def trial(self, trial_id: str) -> Path:
-        """A trial's own folder: config.yaml, train.log, result.json, receipt.json."""
+        """A trial's folder: config.yaml, train.log, result.json, receipt.json."""
         return self.trials / trial_id
 
     def place(self, trial_id: str) -> TrialPlace:
@@ -101,28 +101,28 @@ class SweepFolder:
 
     @property
     def private(self) -> PrivateStore:
-        """The plan's private store; only who trains, or decides on training, may ask for it."""
+        """The plan's private store; raises `ValueError` for an object that only reads the folder."""
         if self.store is None:
             raise ValueError(f"Expected store={self.store} of {self.root} to be given where something trains.")
         return self.store
 
     def tries(self, plan: Plan, stored: StoredDraw) -> tuple[DrawnTrial, ...]:
-        """The tries of the stored draw as they stand."""
+        """The states of the stored draw's tries."""
         return read_tries(plan, stored, self.root)
 
     def runs(self, plan: Plan) -> tuple[Trial, ...]:
-        """What may be run here so far: the plan's points, what was proposed, or the tries of the stored draw."""
+        """The trials that may run now: the plan's points, the proposed runs, or the tries of the stored draw."""
         return _RUNS[execution_of(plan)](self, plan)
 
     def blocks(self, plan: Plan) -> tuple[Block, ...]:
-        """What jobs may be started here: the plan's blocks, or one for each run."""
+        """The blocks that jobs may train: the plan's blocks, or one for each run."""
         execution = execution_of(plan)
         if execution is Execution.EVERY_POINT:
             return plan.blocks
         return tuple(Block(trials=(trial,)) for trial in _RUNS[execution](self, plan))
 
     def block(self, plan: Plan, block_id: str) -> Block:
-        """The block of that id, or a refusal."""
+        """The block with this id; raises `BadInput` if there is none."""
         for block in self.blocks(plan):
             if block.id == block_id:
                 return block

@@ -1,4 +1,4 @@
-"""The record that comes back from a trial: a file, since a coordinator trusts files and not return values."""
+"""The result of a trial's attempt, stored as a file: the coordinator trusts files, not return values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL_FILE = "model.safetensors"
 
 
 class Status(StrEnum):
-    """How an attempt ended; all of them stay charged."""
+    """The outcome of an attempt; every attempt stays charged."""
 
     FINISHED = "finished"
     DIVERGED = "diverged"
@@ -31,18 +31,17 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One attempt's outcome: its score with a 95 % interval, the event that really ran, and what it took.
+    """The result of one attempt: its score with a 95 % interval, its realised event, its steps and its time.
 
-    `score` is {"value", "low", "high"} in [0, 1], None where the attempt failed; of some metrics also {"also": {name:
-    {"value", "low", "high"}}}, what the same counts tell besides. `event` is the realised training event
-    in `events.to_json`'s form, None where the attempt failed before it could say. `curator` holds facts that no price
-    covers: they never leave the curator's folder. They are `batch_sizes`, those drawn, `empty`, the parts of the
-    private records in which there are none, "train" or "holdout", and `curve`, a list of what was measured by public
-    records after so many steps, each {"step", "test_accuracy", "test_loss"}; of data declared public also
-    "training_accuracy", "training_loss", "mean_factor" and "shortened". A value is None where it is not finite.
-    `parameters` is how many numbers a step of the model's training released, None where an earlier version trained it,
-    or began to: then its noise was no such as `dpsweep.accounting.floating_point` speaks of. `counts` is how many its
-    score released.
+    `score` is {"value", "low", "high"} in [0, 1], None if the attempt failed; some metrics add {"also": {name:
+    {"value", "low", "high"}}}, further metrics from the same counts. `event` is the realised training event in the form
+    of `events.to_json`, None if the attempt failed before it reported the event. `curator` holds facts that no price
+    covers: they never leave the curator's folder. These are `batch_sizes` (as drawn), `empty` (those of the parts
+    "train" and "holdout" of the private records that are empty), and `curve`, a list of measurements on public records,
+    each {"step", "test_accuracy", "test_loss"}; for data declared public also "training_accuracy", "training_loss",
+    "mean_factor" and "shortened". A value that is not finite is None. `parameters` is the number of noisy numbers in a
+    step of training, None if an earlier version started the training: then `dpsweep.accounting.floating_point` does not
+    describe its noise. `counts` is the number of noisy counts that the score released.
     """
 
     trial: str
@@ -83,12 +82,12 @@ class TrialResult:
             raise TypeError("Expected score, event, versions and curator to be objects.")
 
     def write(self, folder: Path) -> None:
-        """Stores the result in a trial's folder for its owner alone, in one rename."""
+        """Stores the result in a trial's folder for its owner alone, atomically."""
         write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self), mode=PRIVATE)
 
     @staticmethod
     def digest(folder: Path) -> str | None:
-        """The SHA-256 of the result file in a trial's folder, which holds a salt; None where there is none."""
+        """The SHA-256 of the result file (it contains a salt) in a trial's folder; None if there is no file."""
         try:
             return sha256((folder / RESULT_FILE).read_bytes()).hexdigest()
         except FileNotFoundError:
@@ -96,7 +95,7 @@ class TrialResult:
 
     @classmethod
     def read(cls, folder: Path) -> TrialResult | None:
-        """The result in a trial's folder, None where there is none; a damaged one is refused, never guessed."""
+        """The result in a trial's folder, None if there is none; a damaged file is refused."""
         path = folder / RESULT_FILE
         try:
             form = json.loads(path.read_text())

@@ -20,7 +20,7 @@ class Audience(StrEnum):
         """The line on top of the page."""
         return {
             Audience.CURATOR: "Curator only. This page shows more than the price covers: do not pass it on.",
-            Audience.PUBLIC: "May be passed on. Only what the price below covers is here.",
+            Audience.PUBLIC: "Public. This page shows only what the price below covers and may be passed on.",
         }[self]
 
 

@@ -1,4 +1,4 @@
-"""What a sweep cost and what its account has left, from the ledger's charges alone."""
+"""A sweep's charges and its account's balance, from the ledger alone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dpsweep.reports.content.sweep_table import Sweep
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """One charge of the sweep: what it took, and what each accountant said about it.
+    """One charge of the sweep, with the bound of each accountant.
 
-    `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population to its
-    share. `attack` is a lower bound by an explicit attack, 0 where none is known. `accepted_delta` is the delta of
-    1 / units or more that whoever ran the search accepted, None where there was none to accept, or nobody was asked.
+    `bounds` maps an accountant to its upper bound, `refusals` an accountant to the reason why it has none, `parts` a
+    population to its share. `attack` is a lower bound by an explicit attack, 0 if none is known. `accepted_delta` is
+    the delta of 1 / units or more that the curator accepted, None if delta was smaller or no question was asked.
     """
 
     seq: int
@@ -35,12 +35,12 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """The account with this sweep in it.
+    """The balance of an account, with this sweep's part of it.
 
     *Guarantee*: `epsilon` and `delta` are the sums over all charges of the plan, repeats included, so the
     sweep as a whole satisfies (epsilon, delta)-differential privacy. *Source*: basic composition, Dwork and
-    Roth 2014, Theorem 3.16. `others` is what every other sweep on the account has taken. `units` is the declared
-    number of records, or of units where they have several; None where neither ledger nor plan tells.
+    Roth 2014, Theorem 3.16. `others` is the sum over all other sweeps on the account. `units` is the declared
+    number of records, or of units if a unit has several; None if neither ledger nor plan declares it.
     """
 
     epsilon: float
@@ -54,41 +54,41 @@ class Bill:
 
     @property
     def accepted_delta(self) -> float | None:
-        """What was accepted last; None where nothing was."""
+        """The delta that was accepted last; None if none was."""
         return next((one.accepted_delta for one in reversed(self.charges) if one.accepted_delta is not None), None)
 
     @property
     def repeats(self) -> tuple[Charge, ...]:
-        """Charges for running again what had started before."""
+        """Charges for repeated runs."""
         return tuple(charge for charge in self.charges if charge.reason == "repeat")
 
 
 def read_bill(sweep: Sweep) -> Bill:
-    """The sweep's share of its account."""
+    """Reads the sweep's charges and its account's balance."""
     account = sweep.account
-    own = [entry for entry in account.charges if entry.plan == sweep.plan_id]
-    rest = [entry for entry in account.charges if entry.plan != sweep.plan_id]
+    own_charges = [entry for entry in account.charges if entry.plan == sweep.plan_id]
+    other_charges = [entry for entry in account.charges if entry.plan != sweep.plan_id]
     return Bill(
-        epsilon=exact_sum(spending(entry).epsilon for entry in own),
-        delta=exact_sum(spending(entry).delta for entry in own),
+        epsilon=exact_sum(spending(entry).epsilon for entry in own_charges),
+        delta=exact_sum(spending(entry).delta for entry in own_charges),
         others=(
-            exact_sum(spending(entry).epsilon for entry in rest),
-            exact_sum(spending(entry).delta for entry in rest),
+            exact_sum(spending(entry).epsilon for entry in other_charges),
+            exact_sum(spending(entry).delta for entry in other_charges),
         ),
         reserved=account.reserved,
         left=account.left,
         budget=(account.budget.epsilon, account.budget.delta),
-        charges=tuple(_charge(entry) for entry in own),
-        units=_units(sweep, own),
+        charges=tuple(_charge(entry) for entry in own_charges),
+        units=_units(sweep, own_charges),
     )
 
 
-def _units(sweep: Sweep, own: Iterable[Entry]) -> int | None:
-    """As the charges have it, or, where they are older, as the plan's data set declares it."""
+def _units(sweep: Sweep, charges: Iterable[Entry]) -> int | None:
+    """The number of units in the charges, or, for older charges, as the plan's data set declares it."""
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
-    known = [charged(entry).units for entry in own]
-    return next((units for units in (*known, declared) if isinstance(units, int) and units > 0), None)
+    recorded = [charged(entry).units for entry in charges]
+    return next((units for units in (*recorded, declared) if isinstance(units, int) and units > 0), None)
 
 
 def _charge(entry: Entry) -> Charge:
@@ -109,5 +109,5 @@ def _charge(entry: Entry) -> Charge:
 
 
 def exact_sum(values: Iterable[float]) -> float:
-    """Exact in decimals, like the ledger's own sums."""
+    """The sum in exact decimals, like the ledger's sums."""
     return float(sum((Decimal(repr(float(value))) for value in values), Decimal(0)))

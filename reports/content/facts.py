@@ -1,4 +1,4 @@
-"""Every number of a page with the place it comes from: what the page writes, and what `report.json` lists."""
+"""Every number of a page with its source, for the page and for `report.json`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = "priced by the accountants from one run's event in plan.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """A value, how the page writes it, and its source."""
+    """A value, its text on the page, and its source."""
 
     value: float | int | str | None
     text: str
@@ -28,9 +28,9 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all runs declare about their steps; a tuple holds the distinct values in ascending order.
+    """The declared settings of all runs' steps; a tuple holds the distinct values in ascending order.
 
-    A run whose noise multiplier changes has a range of them, and `bounds` says how.
+    If a run's noise multiplier changes, `noise_multipliers` has its range and `bounds` the schedule.
     """
 
     sample_rates: tuple[float, ...]
@@ -46,27 +46,27 @@ class Settings:
 
 def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
     """The page's numbers by name."""
-    found = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
+    facts = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
     alone = alone_epsilon(sweep)
     if alone is not None:
-        found["alone_epsilon"] = Fact(value=alone, text=epsilon_up(alone), source=ALONE)
-    return found
+        facts["alone_epsilon"] = Fact(value=alone, text=epsilon_up(alone), source=ALONE)
+    return facts
 
 
 def alone_epsilon(sweep: Sweep) -> float | None:
-    """What the best run alone would be quoted at, the dearest where nothing won; never a search's price."""
+    """The epsilon of the best run alone, or of the most expensive one if there is no winner; never a search's price."""
     if sweep.winner is not None:
         epsilon: float | None = sweep.row(sweep.winner)["epsilon_alone"]
         return epsilon
     alone = Alone(delta=sweep.plan.delta, adjacency=sweep.plan.adjacency, quoted={})
-    known = [epsilon for trial in sweep.plan.trials if (epsilon := alone.epsilon(trial)) is not None]
-    return max(known, default=None)
+    bounds = [epsilon for trial in sweep.plan.trials if (epsilon := alone.epsilon(trial)) is not None]
+    return max(bounds, default=None)
 
 
 def settings(sweep: Sweep) -> Settings:
-    """The declared steps, read off the events that were priced."""
-    told = [] if sweep.plan.public else sweep.plan.trials  # an access that protects nobody tells of no sample or noise
-    leaves = [leaf for trial in told for leaf, _ in events.flatten(trial.event.training)]
+    """The declared settings of the steps, from the events that were priced."""
+    trials = [] if sweep.plan.public else sweep.plan.trials  # a non-private event states no sampling or noise
+    leaves = [leaf for trial in trials for leaf, _ in events.flatten(trial.event.training)]
     epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
     others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and not events.is_output_perturbation(leaf)]
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
@@ -94,7 +94,7 @@ def settings(sweep: Sweep) -> Settings:
 
 
 def to_json(facts: Mapping[str, Fact]) -> dict[str, dict[str, object]]:
-    """Plain values."""
+    """The facts as plain values for JSON."""
     return {name: {"value": fact.value, "text": fact.text, "source": fact.source} for name, fact in facts.items()}
 
 
@@ -106,8 +106,8 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
         "left": (bill.left, epsilon_down, delta_down, "budget less the account's charges"),
         "budget": (bill.budget, typed, typed, "the account's budget"),
     }
-    for name, ((epsilon, delta), write_epsilon, write_delta, what) in pairs.items():
-        source = f"{LEDGER}: {what}"
+    for name, ((epsilon, delta), write_epsilon, write_delta, origin) in pairs.items():
+        source = f"{LEDGER}: {origin}"
         yield f"{name}_epsilon", Fact(value=epsilon, text=write_epsilon(epsilon), source=source)
         yield f"{name}_delta", Fact(value=delta, text=write_delta(delta), source=source)
 
@@ -115,11 +115,11 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
 def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     yield "points", _whole(len(sweep.plan.trials), PLAN)
     yield "runs", _whole(len(sweep.table), f"{PLAN}, or the draw that is stored beside it")
-    turns = 0 if sweep.plan.proposed is None else sweep.plan.proposed.trials - len(sweep.table)
-    yield "runs_to_come", _whole(turns, f"{PLAN}, and the proposals that are stored beside it")
+    runs_to_come = 0 if sweep.plan.proposed is None else sweep.plan.proposed.trials - len(sweep.table)
+    yield "runs_to_come", _whole(runs_to_come, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
-        many = int((sweep.table["state"] == state).sum())
-        yield f"points_{state.name.lower()}", _whole(many, f"{RESULTS} and {LEDGER}: started attempts")
+        number = int((sweep.table["state"] == state).sum())
+        yield f"points_{state.name.lower()}", _whole(number, f"{RESULTS} and {LEDGER}: started attempts")
     runs = sum(charge.runs for charge in bill.charges)
     yield "runs_charged", _whole(runs, f"{LEDGER}: this plan's charges")
     yield "runs_started", _whole(int(sweep.table["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
@@ -133,58 +133,58 @@ def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
 
 
 def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
-    found = settings(sweep)
+    declared = settings(sweep)
     for name, values in (
-        ("sample_rate", found.sample_rates),
-        ("batches", found.batches),
-        ("epochs", found.epochs),
-        ("noise_multiplier", found.noise_multipliers),
-        ("bounds", found.bounds),
-        ("steps", found.steps),
-        ("lost_steps", found.lost_steps),
-        ("counts_std", found.counts_std),
-        ("minimised_noise", found.minimised_noises),
+        ("sample_rate", declared.sample_rates),
+        ("batches", declared.batches),
+        ("epochs", declared.epochs),
+        ("noise_multiplier", declared.noise_multipliers),
+        ("bounds", declared.bounds),
+        ("steps", declared.steps),
+        ("lost_steps", declared.lost_steps),
+        ("counts_std", declared.counts_std),
+        ("minimised_noise", declared.minimised_noises),
     ):
         if values:
             texts = [_setting(value, rate_up if name == "sample_rate" else noise_down) for value in values]
-            written = texts[0] if len(texts) == 1 else notation.listed(texts)
-            single = values[0] if len(values) == 1 else written
-            yield name, Fact(value=single, text=written, source=f"{PLAN}: the events")
+            text = texts[0] if len(texts) == 1 else notation.listed(texts)
+            single = values[0] if len(values) == 1 else text
+            yield name, Fact(value=single, text=text, source=f"{PLAN}: the events")
 
 
 def _setting(value: float | str, write: Callable[[float], str]) -> str:
-    """A number as it is written on its honest side: sampling rates up, noise down."""
+    """A number rounded to the safe side: sampling rates up, noise down."""
     return write(value) if isinstance(value, float) else str(value)
 
 
 def _noises(sweep: Sweep) -> tuple[float | str, ...]:
-    """The runs' noise multipliers, or the least and the largest of those that change."""
-    found = set()
+    """The runs' noise multipliers; for one that changes, its smallest and its largest value."""
+    pairs = set()
     for trial in sweep.plan.trials:
         leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
         steps = [events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) for leaf in leaves]
         noises = [step[-1] for step in steps if step is not None]
-        found |= {(min(noises), max(noises))} if noises else set()
-    ranges = sorted(found)
+        pairs |= {(min(noises), max(noises))} if noises else set()
+    ranges = sorted(pairs)
     changing = (f"{noise_down(low)} rising to {noise_down(high)}" for low, high in ranges if low < high)
     return (*(low for low, high in ranges if low == high), *changing)
 
 
 def _bounds(sweep: Sweep) -> tuple[str, ...]:
-    """The runs' bound schedules in words; none where no bound changes."""
+    """The runs' clip schedules in words; empty if no clip norm changes."""
     schedules = [trial.config.get("bounds") for trial in sweep.plan.trials]
-    found = {"constant" if schedule is None else _schedule(schedule) for schedule in schedules}
-    return tuple(sorted(found)) if found != {"constant"} else ()
+    words = {"constant" if schedule is None else _schedule(schedule) for schedule in schedules}
+    return tuple(sorted(words)) if words != {"constant"} else ()
 
 
 def _schedule(config: Mapping[str, object]) -> str:
-    """A bound schedule in words, from its configuration.
+    """A clip schedule in words, from its configuration.
 
     >>> _schedule({"kind": "linear_clip_norm", "least": 0.5, "over": None, "noise": "absolute"})
     'linear: least 0.5, noise absolute'
     """
-    given = ", ".join(f"{key} {value}" for key, value in fields_of(config).items() if value is not None)
-    return f"{class_name(config).lower()}: {given}"
+    fields = ", ".join(f"{key} {value}" for key, value in fields_of(config).items() if value is not None)
+    return f"{class_name(config).lower()}: {fields}"
 
 
 def _whole(value: int, source: str) -> Fact:

@@ -1,6 +1,6 @@
-"""How a page writes what is no amount of privacy: settings, shares, times, names, one spelling for each.
+"""Formats of settings, percentages, times and names on a page.
 
-Amounts of privacy are written by `dpsweep.accounting.notation`, on pages as everywhere.
+`dpsweep.accounting.notation` formats amounts of privacy, here as everywhere.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SPELLED = {
     "clipped_sgd": "clipped SGD",
     "normalized_sgd": "normalized SGD",
 }
-"""Methods whose names follow no rule."""
+"""Names of methods that the general rule would spell wrong."""
 ACCURACY = "accuracy"
 METRICS = {"balanced_accuracy": "balanced accuracy", "f1": "F1", "auroc": "AUROC"}
-"""Metrics that are not called as they are typed."""
+"""Metrics whose name for readers differs from the typed one."""
 
 
 def number(value: object) -> str:
-    """A setting as somebody would type it.
+    """A setting as a user would type it.
 
     >>> number(0.1), number(1e-05), number(60000), number(True), number(None)
     ('0.1', '1e-5', '60000', 'true', 'null')
@@ -67,7 +67,7 @@ def half_width(low: float, high: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time in its two largest units.
+    """A time in its two largest units.
 
     >>> duration(4.26), duration(125), duration(7322)
     ('4.3 s', '2 min 5 s', '2 h 2 min')
@@ -80,17 +80,17 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def count(how_many: int, noun: str) -> str:
-    """A number of things.
+def count(quantity: int, noun: str) -> str:
+    """A number with its noun in singular or plural.
 
     >>> count(1, "point"), count(2, "point")
     ('1 point', '2 points')
     """
-    return f"{how_many} {noun}" if how_many == 1 else f"{how_many} {noun}s"
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
 def method_label(method: str) -> str:
-    """A method's name for readers: a leading `dp` set apart, acronyms (no vowel) in capitals.
+    """A method's name for readers: `DP-` for a leading `dp`, and acronyms (no vowel) in capitals.
 
     >>> [method_label(name) for name in ("dpsgd", "dpnsgd", "dpadam", "dpnadam", "adadp")]
     ['DP-SGD', 'DP-NSGD', 'DP-Adam', 'DP-NAdam', 'ADADP']
@@ -102,7 +102,7 @@ def method_label(method: str) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """How a score's metric is called.
+    """A metric's name for readers.
 
     >>> [metric_label(name) for name in ("accuracy", "balanced_accuracy", "auroc", "sensitivity")]
     ['accuracy', 'balanced accuracy', 'AUROC', 'sensitivity']
@@ -111,7 +111,7 @@ def metric_label(metric: str) -> str:
 
 
 def axis_label(key: str) -> str:
-    """The last part of a dotted key: the quantity's one name.
+    """The last part of a dotted key, which is the quantity's name.
 
     >>> axis_label("trainer.clip_norm"), axis_label("bounds")
     ('clip_norm', 'clip_schedule')
@@ -120,7 +120,7 @@ def axis_label(key: str) -> str:
 
 
 def listed(parts: list[str]) -> str:
-    """Parts of a sentence.
+    """An enumeration with commas and `and`.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -129,13 +129,13 @@ def listed(parts: list[str]) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """At most `length` characters, the cut marked."""
+    """The text cut to at most `length` characters, with an ellipsis at the cut."""
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _tenths(share: float, rounding: str) -> str:
-    steady = (Decimal(repr(float(share))) * 100).quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN)
-    return f"{steady.quantize(Decimal('0.1'), rounding=rounding):f}"
+    percent = (Decimal(repr(float(share))) * 100).quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN)
+    return f"{percent.quantize(Decimal('0.1'), rounding=rounding):f}"
 
 
 def _plain_exponent(text: str) -> str:

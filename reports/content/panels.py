@@ -1,4 +1,4 @@
-"""Points arranged into panels: which key goes across, which goes down, which makes a panel of its own."""
+"""Arrangement of a sweep's points into the panels of a heatmap: columns, rows, and one panel per further key."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dpsweep.reports.content.formatting import axis_label, method_label, number
 from dpsweep.reports.content.sweep_table import State, Sweep
 
 REPEAT, RUNS = "repeat", "runs"
-"""The key of a repetition in a plan, and the column of how many runs a point had."""
+"""The key of a repetition in a plan, and the column with a point's number of runs."""
 
 FAR_OUT = 3.0
-"""Interquartile ranges below the lower quartile from which a score is off the colour scale. *Source*: Tukey 1977."""
+"""Interquartile ranges below the lower quartile at which the colour scale ends. *Source*: Tukey 1977."""
 
 
 class Mark(IntEnum):
-    """How a cell stands out: the best ones, those not told apart from the best of all, those below the scale."""
+    """The mark of a cell: best of all, best of its method, not significantly worse than the best, below the scale."""
 
     NONE = 0
     BELOW = 1
@@ -34,7 +34,7 @@ class Mark(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One point in its place: its only run, or the mean of its `runs`; None where nothing was scored."""
+    """One point on a map: its only run, or the mean of its `runs`; None if no run has a score."""
 
     state: State
     accuracy: float | None
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A swept key with the grid's own steps; a key of None is an axis that the method does not have."""
+    """A swept key with its values in the grid; a key of None is an axis that the method does not have."""
 
     key: str | None
     values: tuple[object, ...]
@@ -58,13 +58,13 @@ class Axis:
 
     @property
     def ticks(self) -> tuple[str, ...]:
-        """The steps as they were typed."""
+        """The values as they were typed."""
         return ("",) if self.key is None else tuple(number(value) for value in self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapPanel:
-    """One map: a method at one noise multiplier. `cells` maps (row, column) to what was planned there."""
+    """One map: a method at one noise multiplier. `cells` maps (row, column) to the point there."""
 
     method: str
     facet: tuple[str, ...]
@@ -84,26 +84,26 @@ class MapPanel:
 
 
 def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[MapPanel, ...]:
-    """One panel per method, noise multiplier and further key; lr lies across wherever it varies.
+    """One panel per method, noise multiplier and further key; lr is the horizontal axis wherever it varies.
 
-    Points that were run several times, as repetitions or because a sampler likes them, show the mean of their runs.
+    A point that was run several times, as a repetition or because a sampler proposed it again, shows the mean.
     """
     keys_of_points = [key for key in axes if key != REPEAT]
-    folded = _folded(table, keys_of_points)
-    best = Sweep.best_of(folded)
+    points = _mean_by_point(table, keys_of_points)
+    best = Sweep.best_of(points)
     panels: list[MapPanel] = []
-    for _, rows in folded.groupby("method", sort=False):
+    for _, rows in points.groupby("method", sort=False):
         keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _roles(rows, keys)
         shared = {"across": _axis(rows, across), "down": _axis(rows, down)}
         marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
-        for chosen in _facets(rows, facets):
-            panels.append(_panel(chosen, facets, marks, **shared))
-    return _as_good_marked(panels)
+        for facet_rows in _facets(rows, facets):
+            panels.append(_panel(facet_rows, facets, marks, **shared))
+    return _mark_as_good(panels)
 
 
-def _folded(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row for every point, in the order of first runs: the mean of those that finished, and how many did."""
+def _mean_by_point(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """One row per point, in the order of first runs: the mean of its finished runs, and their number."""
     points: dict[str, list[dict[Hashable, Any]]] = {}
     for row in table.to_dict("records"):
         points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
@@ -112,7 +112,7 @@ def _folded(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
-    """A point's runs as one: their mean, within the interval that follows from theirs as independent ones."""
+    """The mean of a point's runs, with its interval for independent runs."""
     scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
     if len(scored) < 2:
         return {**(scored or runs)[0], RUNS: len(scored or runs)}
@@ -125,9 +125,9 @@ def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
 
 
 def scale(panels: Iterable[MapPanel]) -> tuple[float, float]:
-    """The ends of the colour scale of all panels: the highest score, and the lowest that is not far out below the rest.
+    """The ends of the colour scale of all panels: the highest score, and the lowest that is no far outlier.
 
-    They are one point apart at least.
+    They are at least one percentage point apart.
     """
     scores = sorted(cell.accuracy for cell in _finished(panels) if cell.accuracy is not None)
     if not scores:
@@ -144,18 +144,18 @@ def _finished(panels: Iterable[MapPanel]) -> list[Cell]:
 
 
 def clipped(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
-    """The panels with the cells marked whose scores are below the scale that all of them have in common."""
+    """The panels, with a mark on cells whose scores are below the common colour scale."""
     low, _ = scale(panels)
     return _marked(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
 
 
-def _as_good_marked(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
+def _mark_as_good(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
     best = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
     return tuple(panels) if best is None else _marked(panels, Mark.AS_GOOD, lambda cell: _as_good(cell, best))
 
 
 def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
-    """The panels with this mark on the finished cells to which it applies, and that have none."""
+    """The panels, with this mark on the finished cells to which it applies and that have no other mark."""
 
     def marked(cell: Cell) -> Cell:
         free = cell.mark is Mark.NONE and cell.state is State.FINISHED
@@ -165,7 +165,7 @@ def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bo
 
 
 def _as_good(cell: Cell, best: Cell) -> bool:
-    """Whether 0 is within the 95 % interval of the difference of two scores, as independent ones."""
+    """Whether 0 is in the 95 % interval of the difference of two independent scores."""
     ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
     if any(end is None for end in ends):
         return False
@@ -174,7 +174,7 @@ def _as_good(cell: Cell, best: Cell) -> bool:
 
 
 def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """(across, down, facets): varying keys, then lr, then numbers before names and long before short."""
+    """(across, down, facets): varying keys first, then lr, then numeric keys, then keys with more values."""
     steps = {key: _steps(rows[key]) for key in keys if not _follows_noise(rows, key)}
     ranked = sorted(
         steps,
@@ -191,7 +191,7 @@ def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | N
 
 
 def _follows_noise(rows: pd.DataFrame, key: str) -> bool:
-    """Whether a privacy setting says nothing that the noise multiplier has not said."""
+    """Whether the noise multiplier determines the value of this privacy setting."""
     if not key.startswith("privacy."):
         return False
     return all(len(_steps(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
@@ -233,7 +233,7 @@ def _panel(
 
 
 def _alone(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The papers' name for a panel: the epsilon of one of its runs, which is not the price of the search."""
+    """The epsilon of one run, by which the papers name a panel; it is not the price of the search."""
     epsilons = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
     (epsilon,) = epsilons if len(epsilons) == 1 else (None,)
     return () if epsilon is None else (f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(epsilon)}",)
@@ -250,7 +250,7 @@ def _axis(rows: pd.DataFrame, key: str | None) -> Axis:
 
 
 def _steps(column: pd.Series) -> list[object]:
-    """The distinct values: numbers in ascending order, names as they came."""
+    """The distinct values: numbers in ascending order, names in order of appearance."""
     steps: list[object] = []
     for value in column:
         if not any(_equal(value, step) for step in steps):
@@ -263,5 +263,5 @@ def _numeric(steps: Iterable[object]) -> bool:
 
 
 def _equal(left: object, right: object) -> bool:
-    """Equality under which true is not 1."""
+    """Equality that distinguishes `True` from 1."""
     return left == right and isinstance(left, bool) == isinstance(right, bool)

@@ -1,4 +1,4 @@
-"""How a sweep came about: the command that makes it again, the versions it ran with, and when."""
+"""The provenance of a sweep: the command that repeats it, software versions, devices and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND_FILE = "multirun.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What somebody needs to run a sweep again and to find its charge; for the curator's page."""
+    """The data needed to repeat a sweep and to find its charge, for the curator's page."""
 
     command: str
     folder: str
@@ -32,7 +32,7 @@ class Origin:
 
 
 def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
-    """Collects it from Hydra's own record, the plan, the ledger and the results."""
+    """Collects the provenance from Hydra's record, the plan, the ledger and the results."""
     results = sweep.results.values()
     versions: dict[str, dict[str, None]] = {}
     for result in results:
@@ -44,7 +44,7 @@ def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
         plan=sweep.plan_id,
         ledger_head=sweep.account.entries[-1].digest,
         verified=verified(sweep, ledger),
-        versions=tuple((name, ", ".join(seen)) for name, seen in versions.items()),
+        versions=tuple((name, ", ".join(numbers)) for name, numbers in versions.items()),
         devices=tuple(dict.fromkeys(result.device for result in results)),
         began=min((result.started for result in results), default=""),
         ended=max((result.ended for result in results), default=""),
@@ -52,7 +52,7 @@ def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
 
 
 def verified(sweep: Sweep, ledger: Ledger) -> str:
-    """What `dpsweep verify` says of the folder, or what speaks against it."""
+    """The result of `dpsweep verify` on the folder, or its error."""
     try:
         return verify_folder(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")
     except DpsweepError as error:
@@ -60,7 +60,7 @@ def verified(sweep: Sweep, ledger: Ledger) -> str:
 
 
 def read_command(sweep: Sweep) -> str:
-    """The command line, empty where Hydra left no record of it."""
+    """The command line, empty if Hydra left no record of it."""
     try:
         record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())
     except (OSError, yaml.YAMLError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a sweep folder holds of the runs that its plan allows: every point once, what was proposed, or secret tries."""
+"""The runs in a sweep folder: every point once, the proposed runs, or the tries of a secret draw."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from dpsweep.accounting.selection.interface import Execution
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A point, a proposal or a try with what came back of it, and how many attempts at it were charged and started.
+    """A point, a proposed run or a try, with its result and the numbers of attempts charged and started.
 
-    A try is charged with its search, once.
+    A try is charged once, with its search.
     """
 
     trial: Trial
@@ -37,10 +37,10 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """All runs in order, and what they are. `untried` are the points of which no run was proposed.
+    """All runs in order. `untried` are the points that no proposed run has.
 
-    Of the tries of a secret draw `winner` is the one that was written down as their winner, None where there is none,
-    and `over` says whether the search has ended; else the scores tell.
+    For a secret draw `winner` is the recorded winner of the tries, None if there is none, and `over` says whether the
+    search has ended. Otherwise the scores determine the winner.
     """
 
     rows: tuple[RunRecord, ...]
@@ -51,22 +51,22 @@ class Runs:
 
     @property
     def drawn(self) -> bool:
-        """Whether they are tries of a secret draw."""
+        """Whether the runs are tries of a secret draw."""
         return self.execution is Execution.DRAWN_TRIES
 
     @property
     def noun(self) -> str:
-        """What one of them is called."""
+        """The noun for one run."""
         return _NOUNS[self.execution][0]
 
     @property
     def nouns(self) -> str:
-        """What several of them are called."""
+        """The noun for several runs."""
         return _NOUNS[self.execution][1]
 
 
 def read_runs(folder: Path, plan: Plan, account: Statement) -> Runs:
-    """The runs of a plan that was charged to this account; raises `BadInput` where the folder contradicts itself."""
+    """The runs of a plan that was charged to this account; raises `BadInput` if the folder is inconsistent."""
     return _READERS[execution_of(plan)](folder, plan, account)
 
 
@@ -98,18 +98,18 @@ def _rows(folder: Path, plan: Plan, trials: Sequence[Trial], account: Statement)
 
 
 def _tries(folder: Path, plan: Plan, account: Statement) -> Runs:
-    stored, outcome = read_draw(plan, folder / DRAW_FILE), SearchOutcome.read(folder / OUTCOME_FILE)
-    if stored is None:
+    draw, outcome = read_draw(plan, folder / DRAW_FILE), SearchOutcome.read(folder / OUTCOME_FILE)
+    if draw is None:
         return Runs(rows=(), execution=Execution.DRAWN_TRIES, over=False)
-    tries = read_tries(plan, stored, folder)
-    charged = int(stored.attempt <= min(account.covered(plan.id, plan.id), account.started(plan.id, plan.id)))
+    tries = read_tries(plan, draw, folder)
+    charged = int(draw.attempt <= min(account.covered(plan.id, plan.id), account.started(plan.id, plan.id)))
     rows = tuple(
         RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun)) for one in tries
     )
-    if outcome is None or outcome.attempt != stored.attempt:
+    if outcome is None or outcome.attempt != draw.attempt:
         return Runs(rows=rows, execution=Execution.DRAWN_TRIES, over=False)
     if outcome.winner is not None and tries[outcome.winner].score is None:
-        raise BadInput(f"Expected {folder} to hold the result of the try that won.")
+        raise BadInput(f"Expected {folder} to hold the result of the winning try.")
     winner = None if outcome.winner is None else rows[outcome.winner].trial.id
     return Runs(rows=rows, execution=Execution.DRAWN_TRIES, winner=winner)
 

@@ -1,4 +1,4 @@
-"""The parts of a page as plain values, texts already written: the page only lays them out."""
+"""The sections of a page as plain values with finished texts; the template only lays them out."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dpsweep.reports.content.formatting import axis_label, count, method_label, 
 from dpsweep.reports.content.sweep_table import State, Sweep, noise_multiplier
 
 SECRET = (
-    "Tries of a secret draw. How many there are, which, how they did and how long they took is covered by no price: "
-    "none of it may be passed on. release/ holds what may."
+    "These are the tries of a secret draw. The price does not cover their number, their points, their scores or their "
+    "times: do not pass them on. Only the contents of release/ may be passed on."
 )
-NOTHING = "The search gave nothing. Why is not told: its price does not cover that."
+NOTHING = "The search has no winner. The reason is not shown: the price does not cover it."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """A configuration that came out on top, of all or of its method; hidden texts are empty.
+    """The best configuration of all or of a method; hidden texts are empty.
 
-    `also` are other numbers that the counts of its score tell, with their intervals.
+    `also` has further metrics from the same counts, with their intervals.
     """
 
     method: str
@@ -39,7 +39,7 @@ class Best:
 
 
 class Tone(StrEnum):
-    """How a stretch of a bar is coloured, by what it means."""
+    """The meaning of a segment of a bar, which sets its colour."""
 
     OTHERS = "others"
     OWN = "own"
@@ -49,7 +49,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One stretch of a bar, as a share of the whole."""
+    """One segment of a bar, as a share of the whole."""
 
     name: str
     tone: Tone
@@ -59,7 +59,7 @@ class Segment:
 
 
 def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best, ...]:
-    """The named winners, the best of all first; `with_score` says whether the rule discloses scores."""
+    """The given winners, the best of all first; `with_score` says whether the rule discloses scores."""
     rows = sorted((sweep.row(trial) for trial in trials), key=lambda row: row["trial"] != sweep.winner)
     return tuple(
         Best(
@@ -75,7 +75,7 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
 
 
 def _also(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
-    """What the counts of a score tell besides."""
+    """Further metrics from the counts of a score."""
     result = sweep.results.get(trial)
     score: Mapping[str, Any] = {} if result is None or result.score is None else result.score
     for name, other in score.get("also", {}).items():
@@ -83,20 +83,20 @@ def _also(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
 
 
 def outcome(sweep: Sweep) -> str:
-    """That a search by a secret draw is over and nothing won, which its rule lets out; else nothing."""
+    """The sentence that a finished secret draw has no winner, which its rule discloses; otherwise empty."""
     return NOTHING if sweep.runs.drawn and sweep.runs.over and sweep.winner is None else ""
 
 
 def errors(sweep: Sweep) -> tuple[str, ...]:
-    """What failed runs said, in the table's order; for the curator only."""
-    said = enumerate(sweep.table["error"], start=1)
-    return tuple(f"{sweep.runs.noun.capitalize()} {place}: {error}" for place, error in said if error is not None)
+    """The error messages of failed runs, in the table's order; for the curator only."""
+    messages = enumerate(sweep.table["error"], start=1)
+    return tuple(f"{sweep.runs.noun.capitalize()} {place}: {error}" for place, error in messages if error is not None)
 
 
 def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
-    """The account's epsilon: other sweeps, this one, and what is left; together they are the whole bar.
+    """The account's epsilon as a bar: other sweeps, this one, and the remaining budget.
 
-    Nothing where the data were declared public: no part of infinity is used up.
+    Empty for data declared public, whose budget is infinite.
     """
     if math.isinf(bill.budget[0]):
         return ()
@@ -115,26 +115,26 @@ def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
 
 
 def trouble(facts: Mapping[str, Fact]) -> tuple[str, ...]:
-    """What went wrong, in words; empty where nothing did."""
+    """Runs without a finished result, in words; empty if all finished."""
     meanings = {
-        State.DIVERGED: "diverged: parameters ceased to be finite",
+        State.DIVERGED: "diverged: parameters became infinite or NaN",
         State.FAILED: "failed with an error",
-        State.KILLED: "started without a result: killed, or still running",
+        State.KILLED: "started but without a result: killed, or still running",
         State.NOT_RUN: "never started",
     }
-    found = [
+    texts = [
         f"{facts[f'points_{state.name.lower()}'].text} {meaning}"
         for state, meaning in meanings.items()
         if facts[f"points_{state.name.lower()}"].value
     ]
     if facts["runs_to_come"].value:
-        found.append(f"{facts['runs_to_come'].text} not proposed yet")
+        texts.append(f"{facts['runs_to_come'].text} not proposed yet")
     repeats = facts["repeats_charged"]
-    return (*found, f"{repeats.text} charged again to be repeated") if repeats.value else tuple(found)
+    return (*texts, f"{repeats.text} charged again for a repeat") if repeats.value else tuple(texts)
 
 
 def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
-    """A point's swept values, and its noise where points differ in it."""
+    """A point's swept values, and its noise multiplier if points differ in it."""
     row = sweep.row(trial)
     settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
     noise = row["noise_multiplier"]
@@ -154,22 +154,22 @@ def _ends(low: float, high: float) -> str:
 
 
 def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
-    """What was searched, in one line."""
+    """The search in one line: points, methods, models, steps and batch size."""
     plan = sweep.plan.trials
     methods = notation.listed([method_label(name) for name in dict.fromkeys(trial.method for trial in plan)])
     models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in plan)
-    known = [number(batch) for batch in batches if batch is not None]
+    sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
         f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}",
         notation.listed([model for model in models if model]),
         f"{facts['steps'].text} steps" if "steps" in facts else "",
-        f"expected batch size {notation.listed(known)}" if known else "",
+        f"expected batch size {notation.listed(sizes)}" if sizes else "",
     ]
     return " · ".join(part for part in parts if part)
 
 
 def _runs(sweep: Sweep) -> str:
-    """How many runs a sampler chooses points for."""
+    """The number of runs that a sampler proposes, in words."""
     proposed = sweep.plan.proposed
     return "" if proposed is None else f"{count(proposed.trials, 'run')} proposed among "

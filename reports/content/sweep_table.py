@@ -1,8 +1,7 @@
-"""A sweep folder and its ledger, read once into one frozen value that owns everything a page needs.
+"""A sweep, read once from its folder and its ledger into one frozen value with everything that a page needs.
 
-The plan says what was declared, the result files what came back, the ledger what was charged and started.
-Nothing is taken from one of them that another one owns: prices come from the ledger alone, settings from the
-plan alone.
+The plan declares settings, the result files hold results, the ledger holds charges and starts. Each kind of fact has
+one source: prices come from the ledger alone, settings from the plan alone.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "er
 
 
 class State(StrEnum):
-    """What became of a point."""
+    """The outcome of a point."""
 
     FINISHED = "finished"
     DIVERGED = "diverged"
@@ -50,18 +49,18 @@ class State(StrEnum):
 
 
 class Conduct(StrEnum):
-    """What ran, against what was declared and charged."""
+    """The run compared with its declaration and its charge."""
 
     AS_DECLARED = "as declared"
-    STOPPED_EARLY = "stopped early, within what was declared"
-    UNKNOWN = "ended before it could say"
+    STOPPED_EARLY = "stopped early, within its declaration"
+    UNKNOWN = "ended before it reported its steps"
     NOTHING = "no result"
     OTHERWISE = "not as declared"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One sweep as it stands.
+    """The current state of one sweep.
 
     `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
     verified chain. `table` is tidy: one row per run in the order of the plan, the proposals or the draw, one column per
@@ -80,7 +79,7 @@ class Sweep:
 
     @property
     def results(self) -> dict[str, TrialResult]:
-        """What came back, by trial."""
+        """The results by trial."""
         return {run.trial.id: run.result for run in self.runs.rows if run.result is not None}
 
     @property
@@ -90,13 +89,13 @@ class Sweep:
 
     @property
     def cells(self) -> pd.DataFrame:
-        """What a map of the grid is made of: the table, and a row for each point that was not tried, as planned."""
+        """The rows of a map: the table, and a row for each point that was not tried, in the plan's order."""
         if not self.runs.untried:
             return self.table
         untried = tuple(RunRecord(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
-        never = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
+        missing = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
         order = {self._point(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
-        rows = pd.concat([self.table, never], ignore_index=True)
+        rows = pd.concat([self.table, missing], ignore_index=True)
         places = [order[self._point(str(row["method"]), row)] for _, row in rows.iterrows()]
         return rows.iloc[sorted(range(len(rows)), key=places.__getitem__)].reset_index(drop=True)
 
@@ -105,9 +104,9 @@ class Sweep:
 
     @property
     def winner(self) -> str | None:
-        """The finished point with the best score, the first among equals; None where nothing finished.
+        """The finished point with the best score, the first among equals; None if no point finished.
 
-        Of a secret draw, the try that was written down as its winner when the search was over.
+        For a secret draw, the recorded winner of the finished search.
         """
         if self.runs.drawn:
             return self.runs.winner
@@ -116,9 +115,9 @@ class Sweep:
 
     @property
     def winners(self) -> dict[str, str]:
-        """The best point of each method that finished one."""
-        found = {str(method): self.best_of(rows) for method, rows in self.table.groupby("method", sort=False)}
-        return {str(method): str(self.table.loc[row, "trial"]) for method, row in found.items() if row is not None}
+        """The best finished point of each method."""
+        best = {str(method): self.best_of(rows) for method, rows in self.table.groupby("method", sort=False)}
+        return {str(method): str(self.table.loc[row, "trial"]) for method, row in best.items() if row is not None}
 
     @staticmethod
     def best_of(rows: pd.DataFrame) -> int | None:
@@ -133,12 +132,12 @@ class Sweep:
 
     @property
     def metric(self) -> str:
-        """What a score is, as `score.metric` names it."""
+        """The name of the score's metric, as in `score.metric`."""
         return str(self.plan.trials[0].config.get("score", {}).get("metric", ACCURACY))
 
     @property
     def quality(self) -> str:
-        """What a score is called: its metric, or what it is the mean of, over records."""
+        """The score's name for readers: its metric, or the quantity whose mean over records it is."""
         config = self.plan.trials[0].config
         if self.metric != ACCURACY:
             return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive)
@@ -152,7 +151,7 @@ class Sweep:
 
     @property
     def positive(self) -> str:
-        """Of which class a sensitivity is, of two classes; else nothing."""
+        """The positive class in words, if there are two classes; otherwise empty."""
         config = self.plan.trials[0].config
         dataset, place = config.get("dataset", {}), config.get("score", {}).get("positive", 1)
         if dataset.get("classes") != 2:
@@ -161,12 +160,12 @@ class Sweep:
         return f" of {labels[place]!r}" if isinstance(labels, list) and place < len(labels) else f" of class {place}"
 
     def exported(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Rows of the table for others to read: scores have the name of their metric, `f1`, `f1_low`, `f1_high` say."""
+        """Rows for export: score columns are named by their metric, for example `f1`, `f1_low`, `f1_high`."""
         return rows.rename(columns={name: name.replace(ACCURACY, self.metric, 1) for name in _SCORES})
 
     @property
     def reproducible(self) -> bool:
-        """Whether a result's noise can be computed again by whoever knows the seed."""
+        """Whether a reader who knows the seed can recompute a result's noise."""
         seeded = any(trial.config.get("seed") is not None for trial in self.plan.trials)
         return seeded or any(result.randomness != "secret" for result in self.results.values())
 
@@ -177,9 +176,9 @@ class Sweep:
 
 
 def read(folder: Path, ledger: Ledger) -> Sweep:
-    """Reads a sweep folder against the ledger that charged it.
+    """Reads a sweep folder and the ledger that charged it.
 
-    Raises `BadInput` where the folder holds no plan or the ledger no charge of it, `LedgerDamaged` where its
+    Raises `BadInput` if the folder has no plan or the ledger no charge of the plan, `LedgerDamaged` if the ledger's
     chain does not verify.
     """
     if not (folder / "plan.json").is_file():
@@ -207,9 +206,9 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
 
 
 def noise_multiplier(trial: Trial) -> float | None:
-    """The noise multiplier that a trial's Gaussian steps begin with: a bound that falls makes it grow. Else None.
+    """The noise multiplier of a trial's first Gaussian step (it grows if the clip norm falls); None for other events.
 
-    Read off its event, or where that is one that protects nobody, and so tells of no noise, off its configuration.
+    Its source is the event; a non-private event states no noise, so its trial's configuration is the source.
     """
     if events.same(trial.event.training, events.repeat(events.non_private(), steps_priced(trial))):
         noise: float = trial.config["privacy"]["noise_multiplier"]
@@ -257,12 +256,12 @@ def _score(key: str, run: RunRecord) -> float | None:
 
 
 def _returned(field: str, run: RunRecord) -> object:
-    """What the result file says, None where there is none."""
+    """A field of the result file, None if there is no result."""
     return None if run.result is None else getattr(run.result, field)
 
 
 def _state(result: TrialResult | None, started: int) -> State:
-    """A result speaks for its own attempt; a later attempt without one was killed, or still runs."""
+    """The state of the latest attempt: if the result is of an earlier one, the latest was killed or still runs."""
     if result is None or result.attempt < started:
         return State.KILLED if started else State.NOT_RUN
     return {Status.FINISHED: State.FINISHED, Status.DIVERGED: State.DIVERGED, Status.FAILED: State.FAILED}[
@@ -286,14 +285,14 @@ def _conduct(trial: Trial, result: TrialResult | None) -> Conduct:
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """What one run would be quoted at by itself, computed once per distinct event."""
+    """The epsilon of one run alone, computed once per distinct event."""
 
     delta: float
     adjacency: Adjacency
     quoted: dict[str, float | None]
 
     def epsilon(self, trial: Trial) -> float | None:
-        """None where no accountant has a proven bound."""
+        """The upper bound on the trial's epsilon; None if no accountant has a proven bound."""
         key = json.dumps([events.to_json(part) for part in trial.event.parts.values()], sort_keys=True)
         if key not in self.quoted:
             self.quoted[key] = self._quote(trial.event)

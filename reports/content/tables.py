@@ -1,4 +1,4 @@
-"""A sweep's numbers as tables of written texts, each with what it is sorted by."""
+"""A sweep's numbers as tables: each cell has a text and a sort key."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TITLES = {
     "steps_run": "steps",
     "seconds": "time",
     "attempts_charged": "charged",
-    "share": "share of the bill",
+    "share": "share of the charge",
     "trial": "folder in trials/",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One cell of a sheet: what it says, and what it is sorted by."""
+    """One cell of a sheet: its text and its sort key."""
 
     text: str
     key: float | str | None = None
@@ -38,14 +38,14 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table: its caption, its columns, its rows; the first item of a row names it."""
+    """A table with a caption, columns and rows; the first item of a row names the row."""
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Item, ...], ...]
 
     def plain(self) -> list[dict[str, float | str]]:
-        """The rows by column: what an item is sorted by, or what it says."""
+        """The rows by column, with each item's sort key, or its text if it has none."""
         return [
             {name: item.text if item.key is None else item.key for name, item in zip(self.columns, row, strict=True)}
             for row in self.rows
@@ -53,12 +53,12 @@ class Sheet:
 
 
 def charges(bill: Bill) -> Sheet:
-    """What was taken out of the account for this sweep, charge by charge."""
+    """The charges of this sweep, one row each."""
     accountants = list(dict.fromkeys(name for charge in bill.charges for name in charge.bounds))
     reasons = {"plan": "the plan", "repeat": "a repeat"}
     rows = []
     for charge in bill.charges:
-        said = [charge.bounds.get(name) for name in accountants]
+        bounds = [charge.bounds.get(name) for name in accountants]
         rows.append(
             (
                 Item(text=reasons.get(charge.reason, charge.reason)),
@@ -66,7 +66,7 @@ def charges(bill: Bill) -> Sheet:
                 Item(text=epsilon_up(charge.epsilon), key=charge.epsilon),
                 Item(text=delta_up(charge.delta), key=charge.delta),
                 Item(text=charge.claimed_by),
-                *(Item(text="" if bound is None else epsilon_up(bound), key=bound) for bound in said),
+                *(Item(text="" if bound is None else epsilon_up(bound), key=bound) for bound in bounds),
             )
         )
     columns = (
@@ -75,13 +75,13 @@ def charges(bill: Bill) -> Sheet:
         "epsilon",
         "delta",
         "claimed by",
-        *(f"by {name}" for name in accountants),
+        *(f"epsilon by {name}" for name in accountants),
     )
     return Sheet(caption="Charges of this sweep", columns=columns, rows=tuple(rows))
 
 
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
-    """One row per run in the order of the sweep's table: swept keys, and the asked-for columns."""
+    """One row per run in the order of the sweep's table, with the swept keys and the requested columns."""
     titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
     rows = [
         (
@@ -100,7 +100,7 @@ def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
 
 
 def panel_sheet(panel: MapPanel) -> Sheet:
-    """A panel's numbers in the places they have in the picture."""
+    """A panel's numbers, arranged as in the picture."""
     down = panel.down.label or panel.label
     rows = [
         (
@@ -116,8 +116,9 @@ def panel_sheet(panel: MapPanel) -> Sheet:
 def _item(name: str, row: pd.Series[Any]) -> Item:
     if name == "interval":
         low, high = row["accuracy_low"], row["accuracy_high"]
-        known = low is not None and high is not None and row["state"] == State.FINISHED
-        return Item(text=notation.interval(low, high), key=low) if known else Item(text="")
+        if low is None or high is None or row["state"] != State.FINISHED:
+            return Item(text="")
+        return Item(text=notation.interval(low, high), key=low)
     value = row[name]
     if value is None:
         return Item(text="")
@@ -145,5 +146,5 @@ def _cell(cell: Cell | None) -> Item:
         text += f" ({notation.interval(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", mean of {cell.runs} runs"
-    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", as good"}
+    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", not significantly worse"}
     return Item(text=text + words.get(cell.mark, ""), marked=cell.mark is Mark.BEST)

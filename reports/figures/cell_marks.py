@@ -1,4 +1,4 @@
-"""How a cell is told from others without its colour: inks, hatches, frames, the star."""
+"""Marks that distinguish the cells of a map without colour: hatches, frames, the star, and the inks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpsweep.reports.content.sweep_table import State
 
 INK, MUTED, PAPER, GRID = "#1b1c20", "#6b7079", "#fefefd", "#e2e4e9"
 SERIES = ("#23617a", "#b4551d", "#4c7a34", "#7a4a8c", "#8a6d00", "#5d636e", "#a3171f")
-"""Colours of curves, in their order; pages have lighter ones of the same names for the night."""
+"""Colours of curves, in order; pages replace them by lighter ones in dark mode."""
 
 BLANK, ON_BLANK, HATCH = "#dcdee2", "#22242a", "#b3b7be"
 HATCHES: Mapping[State, str] = {
@@ -34,7 +34,7 @@ _LINES: Mapping[Mark, tuple[float, float, Any]] = {
 
 
 def blank(axes: Axes, x: float, y: float, width: float, height: float, state: State) -> None:
-    """A cell without a score: hatched where something ran, an empty dashed box where nothing did."""
+    """Draws a cell without a score: hatched if a run started, an empty dashed box if none did."""
     if state in HATCHES:
         style: dict[str, Any] = {
             "facecolor": BLANK,
@@ -50,7 +50,7 @@ def blank(axes: Axes, x: float, y: float, width: float, height: float, state: St
 
 
 def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mark) -> None:
-    """A dark line on a light one, seen over every colour: dashed for the best of a method, thin for as good ones."""
+    """Draws a dark line on a light one, visible on every colour: dashed for a method's best, thin for AS_GOOD."""
     thick, thin, dashes = _LINES[mark]
     for line, colour, dash in ((thick, "#ffffff", "solid"), (thin, "#000000", dashes)):
         axes.add_patch(
@@ -69,22 +69,22 @@ def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mar
 
 
 def below(axes: Axes, x: float, y: float, ink: str) -> None:
-    """A pointer downwards: the score lies below the colour scale."""
+    """Draws a triangle that points down: the score is below the colour scale."""
     axes.add_line(Line2D([x], [y], marker="v", markersize=3, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
 
 
 def star(axes: Axes, x: float, y: float, ink: str) -> None:
-    """The best cell's second sign beside its frame."""
+    """Draws the star of the best cell, in addition to its frame."""
     axes.add_line(Line2D([x], [y], marker="*", markersize=5, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
 
 
 def write(axes: Axes, x: float, y: float, text: str, size: float, ink: str) -> Text:
-    """Text in the middle of a place; dollar signs are dollar signs."""
+    """Writes text centred at a point; a dollar sign does not start a formula."""
     return axes.text(x, y, text, fontsize=size, color=ink, ha="center", va="center", zorder=3, parse_math=False)
 
 
 def word_ink(state: State) -> str:
-    """The ink of a state's word on its cell."""
+    """The colour of a state's name on its cell."""
     return ON_BLANK if state in HATCHES else MUTED
 
 

@@ -24,10 +24,10 @@ PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6
 IN_A_ROW = 3
 MARGINS = (0.62, 0.85, 0.16, 0.32)
-"""Inches about each chart, left, below, right and above: room for its labels without a search for it."""
+"""Margins of each chart in inches (left, bottom, right, top), fixed so that labels fit without a layout search."""
 
 LINES, LEGEND_LINE = 2, 0.17
-"""Lines of a legend that there is room for, and the inches that each further one takes."""
+"""Lines of the legend that fit into the bottom margin, and the inches that each further line needs."""
 
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
@@ -35,7 +35,7 @@ _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"]
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A drawn picture: what it shows in words, PNG bytes, and SVG text."""
+    """A drawn picture: its alternative text, PNG bytes, and SVG text."""
 
     name: str
     alt: str
@@ -45,7 +45,7 @@ class Drawing:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Points that belong together, and their name; `band` is a range about each, lowest and highest."""
+    """A named series of points; `band` is an interval (lowest, highest) around each."""
 
     label: str
     x: tuple[float, ...]
@@ -57,7 +57,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves over common axes; `at` are values of x, `levels` of y, that a dashed line marks."""
+    """Curves over common axes; dashed lines mark the x values in `at` and the y values in `levels`."""
 
     title: str
     x_label: str
@@ -68,7 +68,7 @@ class Chart:
     at: tuple[float, ...] = ()
     levels: tuple[float, ...] = ()
     ticks: tuple[str, ...] = ()
-    """Names for x = 0, 1, 2, ..., where x is no number."""
+    """Names for x = 0, 1, 2, ... if x is categorical."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Boxes:
 
 @dataclass(frozen=True, kw_only=True)
 class Map:
-    """Values by row (from below) and column; nan where there is none, and cells to be drawn white."""
+    """Values by row (bottom row first) and column, nan for missing ones; `white` cells are drawn white."""
 
     title: str
     x_label: str
@@ -94,22 +94,22 @@ class Map:
 
 
 def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
-    """The maps side by side, so many in a row, on one colour scale; grey where there is no value."""
-    known = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
-    norm = Normalize(min(known, default=0.0), max(known, default=1.0))
+    """The maps side by side, at most `IN_A_ROW` in a row, on one colour scale; missing values are grey."""
+    finite = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
+    norm = Normalize(min(finite, default=0.0), max(finite, default=1.0))
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         rows = math.ceil(len(panels) / IN_A_ROW)
         columns = math.ceil(len(panels) / rows)
-        drawn = Figure(figsize=(WIDTH * columns + 0.6, HEIGHT * rows + 0.4), layout="constrained")
-        FigureCanvasAgg(drawn)
-        places = [drawn.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
+        figure = Figure(figsize=(WIDTH * columns + 0.6, HEIGHT * rows + 0.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        places = [figure.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
         for axes, panel in zip(places, panels, strict=True):
             _draw_map(axes, panel, norm)
-        bar = drawn.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)
+        bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)
         bar.set_label(measure, fontsize=8, color=marks.INK)
         bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
         bar.outline.set_edgecolor(marks.MUTED)
-        return finish(drawn, name, alt)
+        return finish(figure, name, alt)
 
 
 def _draw_map(axes: Axes, panel: Map, norm: Normalize) -> None:
@@ -134,23 +134,23 @@ def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
         left, bottom, right, top = MARGINS
         lines = max((len(panel.curves) / _columns(panel) for panel in panels if isinstance(panel, Chart)), default=1)
         bottom, height = (length + LEGEND_LINE * max(0, math.ceil(lines) - LINES) for length in (bottom, HEIGHT))
-        drawn = Figure(figsize=(width, height))
-        FigureCanvasAgg(drawn)
+        figure = Figure(figsize=(width, height))
+        FigureCanvasAgg(figure)
         for place, panel in enumerate(panels):
-            room = ((place * WIDTH + left) / width, bottom / height)
-            axes = drawn.add_axes((*room, (WIDTH - left - right) / width, (height - bottom - top) / height))
+            origin = ((place * WIDTH + left) / width, bottom / height)
+            axes = figure.add_axes((*origin, (WIDTH - left - right) / width, (height - bottom - top) / height))
             _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
-        return finish(drawn, name, alt)
+        return finish(figure, name, alt)
 
 
-def finish(drawn: Figure, name: str, alt: str) -> Drawing:
-    """The figure as bytes that are the same whenever the numbers are."""
+def finish(figure: Figure, name: str, alt: str) -> Drawing:
+    """The figure as deterministic bytes: equal numbers give equal files."""
     png, svg = io.BytesIO(), io.StringIO()
-    drawn.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+    figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        drawn.savefig(svg, format="svg", transparent=True, metadata=nothing)
-    drawn.clear()
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
+    figure.clear()
     return Drawing(name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue())
 
 
@@ -169,8 +169,8 @@ def _draw(axes: Axes, chart: Chart) -> None:
         if curve.band:
             low, high = zip(*curve.band, strict=True)
             axes.fill_between(curve.x, low, high, color=_colour(place), alpha=0.15, linewidth=0)
-    for where in chart.at:
-        axes.axvline(where, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
+    for x in chart.at:
+        axes.axvline(x, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     for level in chart.levels:
         axes.axhline(level, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     if chart.log_x:
@@ -190,7 +190,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
 
 
 def _columns(chart: Chart) -> int:
-    """All curves' names in a line where they are short, else two."""
+    """Columns of the legend: one per curve if the names are short, else two."""
     return max(1, len(chart.curves)) if sum(len(curve.label) for curve in chart.curves) < 45 else 2
 
 
@@ -200,7 +200,7 @@ def _colour(place: int) -> str:
 
 def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
     line = {"color": marks.INK, "linewidth": 1.0}
-    drawn = axes.boxplot(
+    artists = axes.boxplot(
         [list(values) for _, values in boxes.groups],
         tick_labels=[name for name, _ in boxes.groups],
         whis=(0, 100),
@@ -210,21 +210,21 @@ def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
         whiskerprops=line,
         capprops=line,
     )
-    for place, box in enumerate(drawn["boxes"]):
+    for place, box in enumerate(artists["boxes"]):
         box.set(facecolor=to_rgba(_colour(place), 0.25), edgecolor=_colour(place))
     style(axes, boxes.title, "", boxes.y_label)
 
 
 def _plain_steps(axis: Axis, low: float, high: float) -> None:
-    """Decades on a logarithmic axis, and 2 and 5 between them where there are few, as plain numbers."""
-    few = math.log10(high / low) < 2.5
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    """Ticks as plain numbers at the decades of a logarithmic axis, and at 2 and 5 times them on a short axis."""
+    short = math.log10(high / low) < 2.5
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\N{THIN SPACE}")))
 
 
 def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
-    """Titles, labels and grid lines as on every chart."""
+    """Sets title, labels and grid lines in the style of all charts."""
     axes.set_title(title, fontsize=9.5, loc="left", color=marks.INK, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=8, color=marks.INK)
     axes.set_ylabel(y_label, fontsize=8, color=marks.INK)

@@ -1,4 +1,4 @@
-"""Where the parts of a figure lie, in inches: computed from counts and label lengths before drawing."""
+"""Layout of a figure in inches, computed from cell counts and label lengths before drawing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WIDEST_FIGURE = 15.0
 SCALE = (1.9, 0.13)
 KEY_LINE = 0.26
 _EM = 0.66 / 72
-"""A letter's width per point of font size, in inches: wider than the average of the fonts used."""
+"""A letter's width per point of font size, in inches: an upper estimate of the average letter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One panel: its cells' rectangle and the texts around it, in inches from the figure's lower left."""
+    """The layout of one panel: its cells' rectangle and the texts around it, in inches from the lower left."""
 
     x: float
     y: float
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A figure: its size, its panels in order, the colour scale, and the key of the marks that occur."""
+    """The layout of a figure: its size, its panels in order, the colour scale, and the legend of the marks."""
 
     width: float
     height: float
@@ -97,7 +97,7 @@ def text_width(text: str, points: float, bold: float = 1.0) -> float:
 
 
 def lay_out(panels: Sequence[MapPanel]) -> Layout:
-    """Rows of panels, methods below one another where one has several, above the scale and the key."""
+    """Computes the layout: rows of panels, a row per method if one has several, then colour scale and legend."""
     slots = [_slot(panel) for panel in panels]
     rows = _rows(slots)
     key = _key(panels)
@@ -110,9 +110,9 @@ def lay_out(panels: Sequence[MapPanel]) -> Layout:
     height = _grid(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
     places: list[Place] = []
     top = height - MARGIN
-    for row, used in zip(rows, heights, strict=True):
+    for row, row_height in zip(rows, heights, strict=True):
         places.extend(_place_row(row, top))
-        top -= used + GAP / 2
+        top -= row_height + GAP / 2
     scale_y = footer - 0.08 - SCALE[1]
     return Layout(
         width=width,
@@ -153,15 +153,15 @@ def _slot(panel: MapPanel) -> _Slot:
 
 
 def _rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
-    """A row per method, or one for all where each has one panel; rows too long are broken evenly."""
-    methods = [list(own) for _, own in groupby(slots, key=lambda slot: slot.panel.method)]
-    if all(len(own) == 1 for own in methods):
-        methods = [list(slots)]
+    """A row per method, or one for all if each method has one panel; long rows are split evenly."""
+    groups = [list(group) for _, group in groupby(slots, key=lambda slot: slot.panel.method)]
+    if all(len(group) == 1 for group in groups):
+        groups = [list(slots)]
     rows: list[list[_Slot]] = []
-    for own in methods:
-        fit = max(1, int((WIDEST_FIGURE + GAP) / (max(slot.width for slot in own) + GAP)))
-        length = math.ceil(len(own) / math.ceil(len(own) / fit))
-        rows.extend(own[start : start + length] for start in range(0, len(own), length))
+    for group in groups:
+        fit = max(1, int((WIDEST_FIGURE + GAP) / (max(slot.width for slot in group) + GAP)))
+        length = math.ceil(len(group) / math.ceil(len(group) / fit))
+        rows.extend(group[start : start + length] for start in range(0, len(group), length))
     return rows
 
 
@@ -198,38 +198,38 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
     return places
 
 
-def _shown(steps: int, room: float) -> tuple[int, ...]:
-    """The ticks that get a label: all, or every n-th where lines of text would touch."""
-    return tuple(range(0, steps, math.ceil(0.14 / room)))
+def _shown(steps: int, spacing: float) -> tuple[int, ...]:
+    """The indices of labelled ticks: all, or every n-th if the labels would touch."""
+    return tuple(range(0, steps, math.ceil(0.14 / spacing)))
 
 
 def meaning(entry: State | Mark) -> str:
-    """What a mark in the key says."""
+    """The legend text of a mark or a state."""
     words = {
         Mark.NONE: "",
         Mark.BEST: "best of all",
         Mark.BEST_OF_METHOD: "best of its method",
-        Mark.AS_GOOD: "not told apart from the best",
-        Mark.BELOW: "below the scale",
+        Mark.AS_GOOD: "not significantly worse than the best",
+        Mark.BELOW: "below the colour scale",
     }
     return words[entry] if isinstance(entry, Mark) else entry.value
 
 
 def _key(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
-    """The marks that occur, best first, then states in their own order."""
+    """The marks that occur, best first, then the states that occur."""
     cells = [cell for panel in panels for cell in panel.cells.values()]
     marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]
     states = [state for state in State if state is not State.FINISHED and any(cell.state is state for cell in cells)]
     return (*marks, *states)
 
 
-def _key_rows(key: Sequence[State | Mark], room: float) -> list[list[float]]:
-    """Positions of the key's entries, broken into lines."""
+def _key_rows(key: Sequence[State | Mark], width: float) -> list[list[float]]:
+    """Horizontal positions of the legend's entries, line by line."""
     rows: list[list[float]] = []
     x = math.inf
     for entry in key:
         needed = 0.29 + text_width(meaning(entry), TICK_FONT) + 0.1
-        if x + needed > room + MARGIN:
+        if x + needed > width + MARGIN:
             rows.append([])
             x = MARGIN
         rows[-1].append(x)
@@ -238,5 +238,5 @@ def _key_rows(key: Sequence[State | Mark], room: float) -> list[list[float]]:
 
 
 def _grid(inches: float) -> float:
-    """Up to the next twentieth of an inch, so that pixels are whole."""
+    """Rounds up to the next twentieth of an inch, so that sizes in pixels are whole numbers."""
     return math.ceil(inches * 20) / 20

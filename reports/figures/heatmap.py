@@ -1,8 +1,8 @@
-"""Maps of scores over a grid: the only door to seaborn and matplotlib.
+"""Heatmaps of scores over a grid; the only module that imports seaborn.
 
-Sizes are counted in inches from the number of cells and the length of the labels, so that nothing overlaps
-whatever the grid; drawing touches neither pyplot's figures nor any global style. A state is told by hatch and
-word, the best cell by frame and star, never by colour alone.
+Sizes in inches follow from the number of cells and the length of the labels, so that nothing overlaps on any grid.
+Drawing uses neither pyplot's figures nor any global style. A state is shown by hatch and word, the best cell by frame
+and star, never by colour alone.
 """
 
 from __future__ import annotations
@@ -56,41 +56,41 @@ class Picture:
 def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
     """The whole sweep in one figure, then a figure per method, all on one colour scale.
 
-    `measure` is what a cell's number is, as the scale names it.
+    `measure` is the label of the colour scale.
     """
     panels, limits = clipped(panels), scale(panels)
     whole = _picture("heatmap", panels, limits, measure)
     methods = [
-        _picture(f"heatmap-{_file_name(method)}", tuple(own), limits, measure)
-        for method, own in groupby(panels, key=lambda panel: panel.method)
+        _picture(f"heatmap-{_file_name(method)}", tuple(group), limits, measure)
+        for method, group in groupby(panels, key=lambda panel: panel.method)
     ]
     return (whole, *methods)
 
 
 def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
-    """The panels as an Agg figure unknown to pyplot; `limits` are the colour scale's ends, as shares."""
+    """The panels as an Agg figure that pyplot does not know; `limits` are the colour scale's ends, in [0, 1]."""
     layout = lay_out(panels)
     colours, norm = mpl.colormaps[COLOURS], Normalize(100 * limits[0], 100 * limits[1])
-    drawn = Figure(figsize=(layout.width, layout.height))
-    FigureCanvasAgg(drawn)
-    sheet = _sheet(drawn, layout)
+    canvas = Figure(figsize=(layout.width, layout.height))
+    FigureCanvasAgg(canvas)
+    sheet = _sheet(canvas, layout)
     for panel, place in zip(panels, layout.places, strict=True):
-        _draw_panel(drawn, sheet, layout, panel, place, colours, norm)
-    _draw_scale(drawn, sheet, layout, colours, norm, measure)
+        _draw_panel(canvas, sheet, layout, panel, place, colours, norm)
+    _draw_scale(canvas, sheet, layout, colours, norm, measure)
     for (x, y), entry in zip(layout.key_places, layout.key, strict=True):
         _draw_key_entry(sheet, x, y, entry)
-    return drawn
+    return canvas
 
 
 def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Picture:
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        drawn = figure(panels, limits, measure)
+        canvas = figure(panels, limits, measure)
         png, svg = io.BytesIO(), io.StringIO()
-        drawn.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        drawn.savefig(svg, format="svg", transparent=True, metadata=nothing)
-        width, height = (round(inches * PNG_DPI) for inches in drawn.get_size_inches())
-        drawn.clear()
+        canvas.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        canvas.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
+        width, height = (round(inches * PNG_DPI) for inches in canvas.get_size_inches())
+        canvas.clear()
     return Picture(
         name=name,
         alt=_alt(panels),
@@ -102,19 +102,19 @@ def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float],
     )
 
 
-def _sheet(drawn: Figure, layout: Layout) -> Axes:
-    """Invisible axes over the whole figure whose unit is the inch."""
-    sheet = drawn.add_axes((0, 0, 1, 1), label="sheet", zorder=-1)
+def _sheet(canvas: Figure, layout: Layout) -> Axes:
+    """Invisible axes over the whole figure, in inches."""
+    sheet = canvas.add_axes((0, 0, 1, 1), label="sheet", zorder=-1)
     sheet.set(xlim=(0, layout.width), ylim=(0, layout.height))
     sheet.axis("off")
     return sheet
 
 
 def _draw_panel(
-    drawn: Figure, sheet: Axes, layout: Layout, panel: MapPanel, place: Place, colours: Colormap, norm: Normalize
+    canvas: Figure, sheet: Axes, layout: Layout, panel: MapPanel, place: Place, colours: Colormap, norm: Normalize
 ) -> None:
     rows, columns = len(panel.down.values), len(panel.across.values)
-    axes = drawn.add_axes(
+    axes = canvas.add_axes(
         (
             place.x / layout.width,
             place.y / layout.height,
@@ -195,8 +195,8 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
     if cell.state is State.FINISHED and cell.accuracy is not None:
         ink = marks.legible(colours(norm(100 * cell.accuracy)))
         if place.annotated:
-            sure = cell.low is not None and cell.high is not None
-            marks.write(axes, x + 0.5, y + (0.42 if sure else 0.5), percent(cell.accuracy), CELL_FONT, ink)
+            has_interval = cell.low is not None and cell.high is not None
+            marks.write(axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent(cell.accuracy), CELL_FONT, ink)
             if cell.low is not None and cell.high is not None:
                 marks.write(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
     else:
@@ -215,12 +215,12 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
         marks.star(axes, x + 0.87, y + 0.2, ink)
 
 
-def _draw_scale(drawn: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str) -> None:
-    """The colour scale, with its ends and its middle."""
+def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str) -> None:
+    """Draws the colour scale with numbers at both ends and in the middle."""
     if not layout.has_scale:
         return
     x, y, width, height = layout.scale_place
-    bar = drawn.add_axes((x / layout.width, y / layout.height, width / layout.width, height / layout.height))
+    bar = canvas.add_axes((x / layout.width, y / layout.height, width / layout.width, height / layout.height))
     bar.imshow([[step / 255 for step in range(256)]], cmap=colours, aspect="auto", extent=(0, 1, 0, 1))
     bar.set_axis_off()
     low, high = float(norm.vmin or 0), float(norm.vmax or 0)
@@ -239,7 +239,7 @@ def _draw_scale(drawn: Figure, sheet: Axes, layout: Layout, colours: Colormap, n
 
 
 def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:
-    """A swatch of .22 x .16 inches and its meaning."""
+    """Draws a sample of 0.22 x 0.16 inches and its legend text."""
     if isinstance(entry, Mark):
         sheet.add_patch(Rectangle((x, y), 0.22, 0.16, facecolor=marks.BLANK, edgecolor="none"))
         if entry is Mark.BELOW:
@@ -267,5 +267,5 @@ def _alt(panels: Sequence[MapPanel]) -> str:
 
 
 def _file_name(method: str) -> str:
-    """Letters and digits of a method's name, so that no name leaves the folder."""
+    """A method's name with ASCII letters and digits only, so that no name leads out of the folder."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in method)

@@ -1,4 +1,4 @@
-"""The ridge of a map: how the best learning rate moves with the clip norm."""
+"""The exponent e of best learning rate ~ clip_norm^e, and selections of table rows that it needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LR, CLIP = "trainer.lr", "trainer.clip_norm"
 
 
 def scores(rows: pd.DataFrame) -> pd.Series[float]:
-    """The rows' scores; what gave none, because it diverged say, scores 0."""
+    """The rows' scores; a run without a score, for example a diverged one, has score 0."""
     finished = rows["state"] == State.FINISHED
     return rows["accuracy"].where(finished, 0.0).astype(float).fillna(0.0)
 
@@ -25,19 +25,19 @@ def best_row(rows: pd.DataFrame) -> pd.Series[Any]:
 
 
 def by(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
-    """The rows by ascending value of a numeric column."""
+    """The rows grouped by the values of a numeric column, ascending."""
     values = sorted({float(value) for value in table[key].dropna()})
     return [(value, table[table[key].astype(float) == value]) for value in values]
 
 
 def exponent(rows: pd.DataFrame) -> tuple[float, int]:
-    """The e of best lr ~ clip_norm^e by least squares, and over how many clip norms.
+    """The e of best lr ~ clip_norm^e by least squares, and the number of clip norms used.
 
-    Clip norms whose best learning rate is the least or the largest are left out: theirs may lie beyond. Nan for fewer
-    than two.
+    A clip norm is left out if its best learning rate is the smallest or the largest of the grid, since its optimum may
+    lie outside. The exponent is nan if fewer than two are left.
     """
     edges = (rows[LR].min(), rows[LR].max())
-    rates = {float(clip): best_row(own)[LR] for clip, own in by(rows, CLIP)}
+    rates = {float(clip): best_row(group)[LR] for clip, group in by(rows, CLIP)}
     inside = {clip: float(lr) for clip, lr in rates.items() if lr not in edges}
     if len(inside) < 2:
         return math.nan, len(inside)

@@ -1,4 +1,4 @@
-"""A figure's SVG file made into a fragment that lives in a page: its ids its own, its inks the page's."""
+"""Conversion of a figure's SVG file into a fragment of a page, with unique ids and the page's colours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper
 
 
 class InlineDrawing(Protocol):
-    """A figure: the name of its file, what it shows in words, its SVG text."""
+    """A figure: the name of its file, its alternative text, its SVG text."""
 
     @property
     def name(self) -> str:
@@ -25,7 +25,7 @@ class InlineDrawing(Protocol):
 
     @property
     def alt(self) -> str:
-        """For readers who cannot see it."""
+        """A description for readers who cannot see the figure."""
         ...
 
     @property
@@ -35,9 +35,9 @@ class InlineDrawing(Protocol):
 
 
 def fragment(picture: InlineDrawing) -> Markup:
-    """The picture without outside addresses or global styles, named for readers who cannot see it.
+    """The picture without external addresses or global styles, with its alternative text as `aria-label`.
 
-    *Guarantee*: texts were escaped when the SVG was written, and the name is escaped here.
+    *Guarantee*: texts were escaped when the SVG was written, and the alternative text is escaped here.
     """
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -45,8 +45,8 @@ def fragment(picture: InlineDrawing) -> Markup:
     svg = re.sub(r'\bid="', f'id="{picture.name}-', svg)
     svg = svg.replace("url(#", f"url(#{picture.name}-").replace('href="#', f'href="#{picture.name}-')
     svg = svg.replace("font-family: 'DejaVu Sans'; ", "")
-    for drawn, themed in _PAGE_COLOURS.items():
-        svg = svg.replace(drawn, themed)
+    for colour, variable in _PAGE_COLOURS.items():
+        svg = svg.replace(colour, variable)
     return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
 
 

@@ -1,1 +1,1 @@
-"""Pages, releases, exports and the model card."""
+"""The curator's page, the release, the export and the model card."""

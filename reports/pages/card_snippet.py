@@ -1,4 +1,4 @@
-"""The code of a model card: from a raw row to a label, in torch and the files that lie beside the card."""
+"""The code of a model card: from a raw row to a label, with torch and the files beside the card."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dpsweep.accounting.numbers import whole
 from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 
-_FEW = 16
-"""Columns of a row that is written out."""
+_LONGEST_EXAMPLE = 16
+"""Largest number of columns for which the example row is written out."""
 
 _NUMBERS = '''
 def inputs(row):
@@ -52,7 +52,7 @@ def inputs(row):
 '''
 _WORDS = '''
 def inputs(row):
-    """A text, read as {encoding}, as the model's inputs: how often it has words of each bucket."""
+    """A text, read as {encoding}, as the model's inputs: the number of its words in each bucket."""
     counts = torch.zeros(1, declared["buckets"])
     key, size = declared["key"].encode(), declared["digest_bytes"]
     for word in re.findall(declared["pattern"], row.lower()):
@@ -62,7 +62,7 @@ def inputs(row):
 '''
 _TOKENS = '''
 def inputs(row):
-    """The numbers of a text's words in the declared vocabulary, its marks of begin and end among them, as inputs."""
+    """The token numbers of a text in the declared vocabulary, with its begin and end tokens, as inputs."""
     longest = declared["length"]
     kept = row if len(row) <= longest else [*row[: longest - 1], row[-1]]
     numbers = torch.full((1, longest), float(declared["padding"]))
@@ -71,7 +71,7 @@ def inputs(row):
 '''
 _UNKNOWN = '''
 def inputs(row):
-    """One input of the model as your own data set gives it, of shape {shape}."""
+    """One input of the model, of shape {shape}, as your data set returns it."""
     return torch.as_tensor(row, dtype=torch.float32).reshape(1, *{shape})
 '''
 _IMPORTS = {
@@ -83,9 +83,9 @@ _IMPORTS = {
 
 
 def snippet(config: Mapping[str, Any], dataset: Mapping[str, Any], form: Mapping[str, Any] | None, weights: str) -> str:
-    """The code for a winner's configuration, the declaration of its data set, and the preprocessing that is declared.
+    """The code for a winner's configuration, the declaration of its data set, and its declared preprocessing.
 
-    Raises `BadInput` where a configuration holds what is no argument of a function.
+    Raises `BadInput` if a key of the configuration cannot be an argument of a function.
     """
     source, call = _model(config["model"], dataset)
     kind = None if form is None else str(form["kind"])
@@ -100,7 +100,7 @@ def snippet(config: Mapping[str, Any], dataset: Mapping[str, Any], form: Mapping
 
 
 def is_own(model: Mapping[str, Any]) -> bool:
-    """Whether a model is one of ours, whose code lies beside the card."""
+    """Whether a model is one of dpsweep's, whose code lies beside the card."""
     return tag_of(name_of(model)) is not None
 
 
@@ -112,15 +112,15 @@ def _head(kind: str | None, source: str) -> str:
 
 
 def _model(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[str, str]:
-    """The line that imports what makes the model, and the call of it."""
+    """The line that imports the model's factory, and the call of the factory."""
     module, _, factory = home_of(model).rpartition(".")
-    given = fields_of(model)
-    if strange := [key for key in given if not key.isidentifier()]:
-        raise BadInput(f"Expected model.{strange[0]} to be the name of an argument.")
+    fields = fields_of(model)
+    if invalid := [key for key in fields if not key.isidentifier()]:
+        raise BadInput(f"Expected model.{invalid[0]} to be the name of an argument.")
     arguments = [
         str(tuple(whole("dataset.shape", length) for length in dataset["shape"])),
         str(whole("dataset.classes", dataset["classes"])),
-        *(f"{key}={value!r}" for key, value in given.items()),
+        *(f"{key}={value!r}" for key, value in fields.items()),
     ]
     if is_own(model):
         source = f"from {MODEL_CODE.removesuffix('.py')} import {factory}  # {MODEL_CODE} lies beside this card"
@@ -145,7 +145,7 @@ def _inputs(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
 
 
 def _steps(form: Mapping[str, Any]) -> Sequence[str]:
-    """What an array of numbers goes through; nothing that changes nothing."""
+    """The lines that preprocess an array of numbers, without those that have no effect."""
     steps = []
     if form["bounds"] is not None:
         steps.append('numbers = numbers.clamp(*declared["bounds"])')
@@ -168,13 +168,13 @@ def _answer(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
         "label": 'declared["labels"][int(outputs.argmax())]' if named else "int(outputs.argmax())",
     }[verb]
     return (
-        f'def {verb}(row):\n    """What the model says of one row."""\n    with torch.no_grad():\n'
+        f'def {verb}(row):\n    """The model\'s prediction for one row."""\n    with torch.no_grad():\n'
         f"        outputs = model(inputs(row))[0]\n    return {answer}"
     )
 
 
 def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
-    """A row that nobody has: the middle of every bound."""
+    """An invented example row: the middle of every bound."""
     if form is None or form["kind"] == "array":
         return f"torch.zeros({str(list(form['raw_shape'] if form else dataset['shape']))[1:-1]})"
     if form["kind"] == "words":
@@ -182,7 +182,7 @@ def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     if form["kind"] == "tokens":
         return str([whole("padding", form["padding"])])
     columns = form["columns"]
-    if len(columns) > _FEW:
+    if len(columns) > _LONGEST_EXAMPLE:
         return '{column["name"]: column.get("low", 0) for column in declared["columns"]}'
     cells = [f"    {json.dumps(column['name'])}: {json.dumps(_middle(column))}," for column in columns]
     return "\n".join(["{", *cells, "}"])

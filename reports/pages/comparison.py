@@ -1,6 +1,7 @@
-"""Several sweeps side by side, as the papers show methods in rows and noises in columns, and what they cost together.
+"""A page with several sweeps side by side, and their total price.
 
-For the curator only. The maps have one colour scale, and every sweep its own best cell.
+Rows are methods and columns are noise multipliers, as in the papers. The page is for the curator only. All maps have
+one colour scale, and each sweep has its own best cell.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """The page: what every sweep cost and found, and their maps. `together` says what each account paid for all."""
+    """The page: price and best score of each sweep, and their maps. `together` has each account's total price."""
 
     audience: Audience
     title: str
@@ -46,22 +47,22 @@ class Beside:
 def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
     """Writes the page of these sweeps with its pictures into `target`, and returns the page's path.
 
-    Raises `BadInput` where a folder is no sweep or the ledger did not charge it.
+    Raises `BadInput` if a folder is not a sweep or the ledger did not charge it.
     """
     with as_written("these sweeps"):
         sweeps = [table.read(folder, ledger) for folder in folders]
         bills = [read_bill(sweep) for sweep in sweeps]
-    drawn = _pictures(sweeps, bills)
+    images = _pictures(sweeps, bills)
     page = Beside(
         audience=Audience.CURATOR,
         title=" beside ".join(dict.fromkeys(sweep.plan.account for sweep in sweeps)),
         together=tuple(_together(sweeps, bills)),
         sweeps=_sheet(sweeps, bills),
-        figures=figures(drawn),
+        figures=figures(images),
         measure=listed([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
     )
     target.mkdir(parents=True, exist_ok=True)
-    for picture in drawn:
+    for picture in images:
         store(target / f"{picture.name}.png", picture.png)
         store(target / f"{picture.name}.svg", picture.svg.encode())
     write_json(target / "beside.json", in_words({"sweeps": page.sweeps.plain(), "together": list(page.together)}))
@@ -71,7 +72,7 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
 
 
 def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, ...]:
-    """A row for each method, a column for each sweep; none of a secret draw, whose tries are no map."""
+    """A row for each method, a column for each sweep; a secret draw has no map."""
     panels = [
         replace(
             panel,
@@ -91,26 +92,31 @@ def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, 
 
 
 def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
-    """What each account paid for these sweeps, by basic composition; data in two accounts pay both."""
+    """The price of these sweeps in each account, by basic composition; data in two accounts are charged in both."""
     for account in dict.fromkeys(sweep.plan.account for sweep in sweeps):
-        own = {sweep.plan_id: bill for sweep, bill in zip(sweeps, bills, strict=True) if sweep.plan.account == account}
-        epsilon = exact_sum(bill.epsilon for bill in own.values())
-        delta = exact_sum(bill.delta for bill in own.values())
-        what = "this sweep" if len(own) == 1 else f"these {len(own)} sweeps together"
+        by_plan = {
+            sweep.plan_id: bill for sweep, bill in zip(sweeps, bills, strict=True) if sweep.plan.account == account
+        }
+        epsilon = exact_sum(bill.epsilon for bill in by_plan.values())
+        delta = exact_sum(bill.delta for bill in by_plan.values())
+        subject = "this sweep" if len(by_plan) == 1 else f"these {len(by_plan)} sweeps together"
         if math.isinf(epsilon):
-            yield f"{account} was declared public: nobody in it is protected."
+            yield f"{account} was declared public: its records are not protected."
             continue
-        yield f"{account} paid epsilon {epsilon_up(epsilon)} at delta {delta_up(delta)} for {what}."
+        yield f"{account} paid epsilon {epsilon_up(epsilon)} at delta {delta_up(delta)} for {subject}."
         plan = next(sweep.plan for sweep in sweeps if sweep.plan.account == account)
-        charges = tuple(charge for bill in own.values() for charge in bill.charges)
-        last = next(reversed(own.values()))
+        charges = tuple(charge for bill in by_plan.values() for charge in bill.charges)
+        last = next(reversed(by_plan.values()))
         yield from cautions_of(plan, replace(last, epsilon=epsilon, delta=delta, charges=charges))
 
 
 def _sheet(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Sheet:
     return Sheet(
         caption="The sweeps",
-        columns=("plan", "data", "methods", "points", "rule", "epsilon", "delta", "best", "of", "95 % interval"),
+        columns=(
+            *("plan", "data", "methods", "points", "rule", "epsilon", "delta"),
+            *("best score", "best method", "95 % interval"),
+        ),
         rows=tuple(_row(sweep, bill) for sweep, bill in zip(sweeps, bills, strict=True)),
     )
 

@@ -1,7 +1,7 @@
-"""A page as one frozen value, and its one way onto the disk: HTML, the numbers as JSON, the pictures.
+"""The curator's page, and the frozen value from which every page is written as HTML, JSON and pictures.
 
-What a page may hold is decided by who composes it (`write_report` here for the curator, `release` for
-everybody); rendering shows what is there and knows no audience. All text is escaped by the template engine.
+The function that composes a page decides what it may contain: `write_report` here for the curator, `release` for the
+public. Rendering shows everything in the value. The template engine escapes all text.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "atte
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture in the page, with its numbers in tables below it."""
+    """A picture of the page, with its numbers in tables below."""
 
     title: str
     svg: Markup
@@ -57,10 +57,10 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All that a page says; what is empty or None is not there. `records` go into `report.json`.
+    """All contents of a page; an empty or None field is left out. `records` go into `report.json`.
 
     `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
-    search gave nothing, `secret` that runs are tries of a secret draw, `runs` what they are called.
+    search has no winner, `secret` that runs are tries of a secret draw; `runs` is the noun for the runs.
     """
 
     audience: Audience
@@ -89,43 +89,43 @@ class Page:
 
     @property
     def exhibits(self) -> tuple[Exhibit, ...]:
-        """Those about what came out, and those about the price."""
+        """The exhibits about the results, then those about the price."""
         return (*self.findings, *self.terms)
 
     @property
     def alarms(self) -> tuple[Line, ...]:
-        """What the records speak against."""
+        """The lines that the records contradict."""
         return violations(self.statement)
 
     @property
     def repeated(self) -> bool:
-        """Whether a cell of a map stands for several runs."""
+        """Whether a cell of a map is the mean of several runs."""
         return any(
             cell.runs > 1 for picture in self.pictures for panel in picture.panels for cell in panel.cells.values()
         )
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """One figure per method, for the page; the first picture, all methods in one, is for papers."""
+        """One figure per method; the first picture, which has all methods, is for papers and not in the page."""
         return figures(self.pictures)
 
 
-def figures(drawn: Sequence[Picture]) -> tuple[Figure, ...]:
-    """What a page shows of pictures that `heatmap.pictures` drew."""
+def figures(images: Sequence[Picture]) -> tuple[Figure, ...]:
+    """The page's figures, from the pictures that `heatmap.pictures` drew."""
     return tuple(
         Figure(
             title=picture.panels[0].label,
             svg=fragment(picture),
             sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
         )
-        for picture in drawn[1:]
+        for picture in images[1:]
     )
 
 
 def write_report(folder: Path, ledger: Ledger) -> Path:
-    """Renders the curator's page of a sweep folder into `curator/`, over an older one, and returns its path.
+    """Renders the curator's page of a sweep folder into `curator/`, replaces an older one, and returns its path.
 
-    Raises `BadInput` where the folder is no sweep or the ledger did not charge it.
+    Raises `BadInput` if the folder is not a sweep or the ledger did not charge it.
     """
     refuse_link(folder / FOLDER)
     with as_written(f"the sweep in {folder}"):
@@ -137,25 +137,25 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
 def _curators_page(folder: Path, ledger: Ledger) -> Page:
     sweep = with_shares(table.read(folder, ledger))
     bill = read_bill(sweep)
-    found = numbers.read_facts(sweep, bill)
+    facts = numbers.read_facts(sweep, bill)
     reader = Reader(audience=Audience.CURATOR, disclosed=sweep.rule.discloses)
     return Page(
         audience=reader.audience,
         title=sweep.plan.account,
-        headline=sections.headline(sweep, found),
+        headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.measure,
         nobody=nobody(sweep),
-        facts=found,
-        statement=statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=reader.audience)),
+        facts=facts,
+        statement=statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience)),
         cautions=cautions_of(sweep.plan, bill),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.exported(sweep.table),
-        budget=sections.budget(bill, found),
+        budget=sections.budget(bill, facts),
         charges=sheets.charges(bill),
-        trouble=sections.trouble(found),
+        trouble=sections.trouble(facts),
         errors=sections.errors(sweep),
         origin=read_origin(sweep, ledger),
         outcome=sections.outcome(sweep),
@@ -167,14 +167,14 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
 
 
 def _on_top(sweep: Sweep) -> tuple[str, ...]:
-    """Each method's best point; of a secret draw the winner alone."""
+    """Each method's best point; for a secret draw the winner alone."""
     if not sweep.runs.drawn:
         return tuple(sweep.winners.values())
     return () if sweep.winner is None else (sweep.winner,)
 
 
 def nobody(sweep: Sweep) -> str:
-    """That a search on data declared public protects nobody, in place of a price; else nothing."""
+    """The sentence that data declared public are not protected, in place of a price; otherwise empty."""
     return NOBODY if sweep.plan.public else ""
 
 
@@ -187,7 +187,7 @@ def write(page: Page, folder: Path) -> Path:
     """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     drawings = [drawing for exhibit in page.exhibits for drawing in exhibit.drawings]
-    for name, png, svg in ((one.name, one.png, one.svg) for own in (page.pictures, drawings) for one in own):
+    for name, png, svg in ((one.name, one.png, one.svg) for group in (page.pictures, drawings) for one in group):
         store(folder / f"{name}.png", png)
         store(folder / f"{name}.svg", svg.encode())
     if page.records is not None:
@@ -198,13 +198,13 @@ def write(page: Page, folder: Path) -> Path:
 
 
 def render(page: Page) -> str:
-    """The page as one HTML document that asks nobody for anything."""
+    """The page as one HTML document that loads nothing from elsewhere."""
     return fill("report.html.j2", page=page)
 
 
 def to_json(page: Page) -> dict[str, Any]:
     """Every number of the page with its source."""
-    form: dict[str, Any] = in_words(
+    content: dict[str, Any] = in_words(
         {
             "schema": SCHEMA,
             "audience": page.audience.value,
@@ -237,4 +237,4 @@ def to_json(page: Page) -> dict[str, Any]:
             },
         }
     )
-    return form
+    return content

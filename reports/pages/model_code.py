@@ -1,7 +1,7 @@
-"""The code of a model of ours in one file that needs torch alone: its module, after all of ours that it imports.
+"""The source of one of dpsweep's models as a single file that needs torch alone: its imports from dpsweep, then itself.
 
-The text is taken from our source files; nothing is imported. A test makes every model of conf/ from it in an
-interpreter that cannot import us.
+The text is copied from the source files; nothing is imported. A test builds every model of conf/ from this file in an
+interpreter that cannot import dpsweep.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from __future__ import annotations
 
 
 def code_of(module: str) -> str:
-    """The source of this module of ours and of those that it imports, each once, in the order of their imports."""
-    own = module.partition(".")[0]
-    parts = [_without_imports(source, own) for source in _sources(module, own, set())]
+    """The source of a dpsweep module and of the dpsweep modules that it imports, each once, in import order."""
+    package = module.partition(".")[0]
+    parts = [_without_imports(source, package) for source in _sources(module, package, set())]
     return "\n".join([_HEAD, *parts])
 
 
-def _sources(module: str, own: str, seen: set[str]) -> Iterator[str]:
+def _sources(module: str, package: str, seen: set[str]) -> Iterator[str]:
     if module in seen:
         return
     seen.add(module)
     source = _read(module)
     for node in ast.walk(ast.parse(source)):
-        if name := _imported(node, own):
-            yield from _sources(name, own, seen)
+        if name := _imported(node, package):
+            yield from _sources(name, package, seen)
     yield source
 
 
@@ -45,18 +45,18 @@ def _read(module: str) -> str:
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def _imported(node: ast.AST, own: str) -> str | None:
-    """The module of ours that a statement imports names from."""
-    inner = isinstance(node, ast.ImportFrom) and node.module is not None and node.module.partition(".")[0] == own
+def _imported(node: ast.AST, package: str) -> str | None:
+    """The module of this package that a statement imports names from, if any."""
+    inner = isinstance(node, ast.ImportFrom) and node.module is not None and node.module.partition(".")[0] == package
     return node.module if inner and isinstance(node, ast.ImportFrom) else None
 
 
-def _without_imports(source: str, own: str) -> str:
-    """The source with `pass` in place of imports of ours, and without those of the future, which stand at the head."""
+def _without_imports(source: str, package: str) -> str:
+    """The source with `pass` in place of this package's imports, and without `__future__` imports (see _HEAD)."""
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-        if isinstance(node, ast.ImportFrom) and (future or _imported(node, own)):
+        if isinstance(node, ast.ImportFrom) and (future or _imported(node, package)):
             first, last = node.lineno - 1, node.end_lineno or node.lineno
             lines[first:last] = [f"{' ' * node.col_offset}pass" if node.col_offset else ""] + [""] * (last - first - 1)
     return "\n".join(lines) + "\n"

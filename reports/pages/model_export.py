@@ -1,7 +1,7 @@
-"""The winner for others to use, in `export/`: weights, code, configuration, declared preprocessing and a model card.
+"""The export of the winner to `export/`: weights, code, configuration, declared preprocessing and a model card.
 
-All of it is taken from the page and the files of a release, and from what the winner's point declares: a card never
-says more than the rule discloses.
+Its only sources are a release and the declaration of the winner's point, so a card never says more than the rule
+discloses.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ CARD = "README.md"
 
 
 def write_export(folder: Path, ledger: Ledger) -> Path:
-    """Makes the release of a sweep folder anew, and `export/` of it, and returns the model card's path.
+    """Writes the release of a sweep folder again and `export/` from it, and returns the model card's path.
 
-    Raises `BadInput`, and leaves what is there, where nothing may be released, and where the rule names no winner.
+    Raises `BadInput` and changes nothing if nothing may be released or the rule names no winner.
     """
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
     release = write_release(folder, ledger).parent
     sweep = table.read(folder, ledger)
     page = compose(sweep)
     if not page.best or not (release / MODEL_FILE).exists():
-        raise BadInput(f"Expected {folder} to have a winner that may be shown, and its model.")
+        raise BadInput(f"Expected {folder} to have a winner that the selection rule discloses, and its model.")
     config = yaml.safe_load((release / CONFIG_FILE).read_text())
     with as_written(f"the sweep in {folder}"):
         dataset = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner).config["dataset"]
@@ -63,8 +63,8 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
 
 
 def render_card(page: Page, code: str, *, own: bool, form: Mapping[str, Any] | None) -> str:
-    """The card in Markdown, for a released page and the code that goes from a raw row to a label.
+    """The card in Markdown, for a released page and the code from a raw row to a label.
 
-    `own` says that the model is one of ours, and `form` what makes a raw row into its inputs, as far as that is known.
+    `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared.
     """
     return fill("card.md.j2", page=page, winner=page.best[0], code=Markup(code), own=own, form=form)

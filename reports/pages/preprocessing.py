@@ -1,7 +1,7 @@
-"""What makes a raw row into a model's input, as the data set's declaration has it: the file that leaves with a model.
+"""The preprocessing of a raw row into a model's input, from the data set's declaration; released with the model.
 
-What always holds: it is made of the winner's declaration in the plan and of our code alone. No file of the data set is
-opened, no class of the user's is imported, and where files lie is not told.
+Invariant: its only sources are the winner's declaration in the plan and dpsweep's code. No file of the data set is
+opened, no class of the user is imported, and no path is written.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ OUTPUTS = ("class", "number")
 
 
 def declared(dataset: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The preprocessing of a data set's declaration, None where only a class of the user's own knows it.
+    """The preprocessing of a data set's declaration, None if only a class of the user defines it.
 
-    A declaration of an older version that this one cannot read is no reason to withhold a model that was paid for.
+    It is also None for an older version's declaration that cannot be read: the model is released without it.
     """
     try:
         form = getattr(build_own(dataset, "dataset"), "preprocessing", None)

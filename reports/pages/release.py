@@ -1,9 +1,9 @@
-"""The only writer of `release/`: a page and the winner's model, nothing but what the selection rule discloses.
+"""The only writer of `release/`: a page and the winner's model, limited to what the selection rule discloses.
 
-What always holds: a number goes in only if the sweep's price covers it. So there are no times, no lengths of
-runs, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest but that of the winner; and where
-the rule hides losers, nothing that depends on them or on how many there were. The winner's salted digest is in the
-ledger before the release is in its place, and a charge has one winner. Points carry their place in the plan as names.
+Invariants: a number is released only if the sweep's price covers it. So a release has no times, no numbers of steps
+run, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest except the winner's; if the rule
+hides losers, it has nothing that depends on them or on their number. The winner's salted digest is in the ledger
+before the release is published, and a charge has one winner. Points are named by their position in the plan.
 Rules for changing this file: add to the lists below by name, never by removing from the curator's page; an exhibit
 declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets a test that tries to leak the rest.
 """
@@ -61,11 +61,11 @@ RECORDS = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "a
 
 
 def write_release(folder: Path, ledger: Ledger) -> Path:
-    """Makes `release/` of a sweep folder anew and returns its page.
+    """Writes `release/` of a sweep folder again and returns its page.
 
-    Raises `BadInput`, and leaves what is there, where the records speak against the claim: reproducible
-    noise, a run that differs from what was declared or was never charged; where no run finished, unless the
-    price covers that too; and where a secret draw has tries to come, since fewer tries are another search.
+    Raises `BadInput` and changes nothing if the records contradict the claim (reproducible noise, a run that differs
+    from its declaration or was never charged); if no run finished, unless the price covers that outcome too; and if a
+    secret draw is not finished, since fewer tries are a different search.
     """
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
     with as_written(f"the sweep in {folder}"):
@@ -82,16 +82,16 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
 
 
 def _write_winner(sweep: Sweep, target: Path) -> None:
-    """The winner's configuration as its point in the plan has it, its declared preprocessing, and its model.
+    """Writes the winner's configuration as in the plan, its declared preprocessing and its model.
 
-    Not at which turn it came.
+    The number of the winning run is left out.
     """
     if not _reader(sweep).may_see(Needs.WINNER) or sweep.winner is None:
         return
     winner = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner)
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
     config = {key: value for key, value in winner.config.items() if key in point}
-    config["dataset"] = {"name": sweep.plan.account}  # where its files lie is nobody's business
+    config["dataset"] = {"name": sweep.plan.account}  # without the paths of its files
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
     if (form := preprocessing.declared(winner.config["dataset"])) is not None:
         write_json(target / preprocessing.FILE, form)
@@ -101,7 +101,7 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
 
 
 def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
-    """Writes a salted digest of the winner into the ledger, before anything leaves, and its salt into the release."""
+    """Writes a salted digest of the winner into the ledger before the release exists, and the salt into the release."""
     charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
     winner = ReleasedWinner.of(secret, charge)
     ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.digest(target))
@@ -109,16 +109,16 @@ def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
 
 
 def compose(sweep: Sweep) -> Page:
-    """The page that may leave, or the reason why none may."""
+    """The page of a release; raises `BadInput` with the reason if nothing may be released."""
     bill, reader = read_bill(sweep), _reader(sweep)
-    found = numbers.read_facts(sweep, bill)
-    statement = statement_of(Context(sweep=sweep, bill=bill, facts=found, audience=reader.audience))
+    facts = numbers.read_facts(sweep, bill)
+    statement = statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience))
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
         raise BadInput(
-            f"Expected the search in {sweep.folder} to be over: one that was cut short is not what was paid for. The "
-            "command that began it goes on with it."
+            f"Expected the search in {sweep.folder} to be finished: an interrupted search is not the one that was "
+            "priced. Give its command again to continue it."
         )
     if sweep.winner is None and not sweep.runs.drawn:
         raise BadInput("Expected a finished run to release, got none.")
@@ -126,11 +126,11 @@ def compose(sweep: Sweep) -> Page:
     page = Page(
         audience=reader.audience,
         title=sweep.plan.account,
-        headline=sections.headline(sweep, found),
+        headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.measure,
         nobody=pages.nobody(sweep),
-        facts={name: found[name] for name in DECLARED if name in found},
+        facts={name: facts[name] for name in DECLARED if name in facts},
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
         best=_best(sweep, reader),
@@ -146,7 +146,7 @@ def _reader(sweep: Sweep) -> Reader:
 
 
 def _best(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
-    """The winner where it may be named; each method's best only where every score may be shown."""
+    """The winner if the rule discloses it; each method's best only if the rule discloses all scores."""
     if not reader.may_see(Needs.WINNER) or sweep.winner is None:
         return ()
     trials = tuple(sweep.winners.values()) if reader.may_see(Needs.ALL_SCORES) else (sweep.winner,)
@@ -176,7 +176,7 @@ def _disclosed(sweep: Sweep, reader: Reader) -> Sweep:
 
 
 def _without_reasons(sweep: Sweep) -> Sweep:
-    """The sweep as outsiders see it: why a run brought no result depends on the machine, not on the price."""
+    """The sweep without the reasons why runs have no result: the price does not cover these reasons."""
     shown = (State.FINISHED, State.DIVERGED)
     states = [state if state in shown else State.NO_RESULT for state in sweep.table["state"]]
     return replace(sweep, table=sweep.table.assign(state=pd.Series(states, dtype=object)))

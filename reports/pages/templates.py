@@ -1,4 +1,4 @@
-"""Templates filled in, and files that are there whole or not at all."""
+"""Rendering of templates, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def fill(template: str, **values: object) -> str:
-    """The template with these values, as text wherever HTML would take them for markup; `Markup` stays as it is."""
+    """The template filled with these values, escaped for HTML; `Markup` stays unescaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=not template.endswith(".md.j2"),
@@ -32,11 +32,11 @@ def fill(template: str, **values: object) -> str:
 def store(path: Path, content: bytes) -> None:
     """Writes a file in one rename."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.unlink(missing_ok=True)  # it is made anew: a link in its place leads nowhere
+    partial.unlink(missing_ok=True)  # the file is created again, so an existing link is never followed
     partial.write_bytes(content)
     partial.replace(path)
 
 
 def _plain(value: object) -> str:
-    """For Markdown, where a quote is a quote: only what would begin a tag or an entity is escaped."""
+    """Text for Markdown: `&`, `<` and `>` are escaped, quotes are not."""
     return value if isinstance(value, Markup) else html.escape(str(value), quote=False)

@@ -1,1 +1,1 @@
-"""The papers' figures, made again: what a paper claims, our numbers, and whether they say so; one file a figure."""
+"""Reproductions of the papers' figures: each claim, our numbers, and whether the claim holds; one file per figure."""

@@ -1,6 +1,6 @@
-"""`python -m dpsweep.reports.reproduction FIGURE`: makes a paper's figure again and says which of its claims hold.
+"""`python -m dpsweep.reports.reproduction FIGURE`: reproduces a paper's figure and says which of its claims hold.
 
-A figure that needs training starts the ordinary command, a sweep of its experiment, with a ledger of its own.
+A figure that needs training runs an ordinary sweep of its experiment with a separate ledger.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ ROOT = Path("reproductions")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints each claim's verdict and the page's path; 0 whatever the verdicts, else the error's exit code."""
+    """Prints each claim's verdict and the page's path; returns 0 for any verdicts, or the error's exit code."""
     parser = argparse.ArgumentParser(prog="python -m dpsweep.reports.reproduction", description=__doc__)
-    parser.add_argument("figure", nargs="?", default="", help="a figure, such as b_fig9; leave it out for the list")
+    parser.add_argument("figure", nargs="?", default="", help="a figure, for example b_fig9; leave it out for the list")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides of its experiment")
-    parser.add_argument("--scale", default="small", help="full, small (the default) or smoke, for what needs training")
+    parser.add_argument(
+        "--scale", default="small", help="full, small (the default) or smoke, for figures with training"
+    )
     parser.add_argument("--output", type=Path, default=ROOT, help="folder for all figures (default: reproductions)")
-    asked = parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     from dpsweep.reports.reproduction.document import write
 
     try:
-        folder, made = _make(asked.figure, asked.scale, asked.overrides, asked.output)
-        page = write(made, folder)
+        folder, reproduction = _make(options.figure, options.scale, options.overrides, options.output)
+        page = write(reproduction, folder)
     except DpsweepError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)
-    print(f"{made.title} ({made.source})")
-    for finding in made.findings:
+    print(f"{reproduction.title} ({reproduction.source})")
+    for finding in reproduction.findings:
         print(f"  {finding.verdict}: {finding.claim}\n    {finding.numbers}")
     print(page)
     return 0
 
 
 def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
-    """The folder of a figure, and the figure."""
+    """The folder of a figure, and its reproduction."""
     figure = find(name)
     if isinstance(figure, Computed):
         return root / name, figure.make()

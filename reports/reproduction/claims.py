@@ -1,7 +1,7 @@
-"""What papers claim of a sweep, as functions of its table alone: one row per run, finished or not.
+"""Tests of the papers' claims on the table of a sweep, which has one row per run, finished or not.
 
-Every function names its criterion and the numbers, so that a reader can disagree with the one and see the others. The
-criteria are ours: papers say "flat", "close" or "on a diagonal" and draw it.
+Every function returns its criterion and the numbers, so that a reader can check both. The criteria are ours: papers
+say "flat", "close" or "on a diagonal" and draw it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dpsweep.reports.reproduction.finding import Finding
 REGULARIZER, MOMENTUM, STEPS = "trainer.regularizer", "trainer.momentum", "steps"
 FLAT, CLOSE = 0.05, 0.03
 APART = 0.01
-"""What one score must have before another to be called better: less may be the noise of a single run."""
+"""Smallest difference of two scores that counts as better: a smaller one may be the noise of a single run."""
 
 WIDER = 0.1
-"""How much larger a share of a grid must be to be called larger: in small grids, single cells decide."""
+"""Smallest difference of two shares of a grid that counts as larger: in small grids, single cells decide."""
 
 SLOPES = (-1.5, -0.5)
-"""Exponents e of lr ~ clip_norm^e that count as inverse proportion, which is -1."""
+"""Range of the exponent e in lr ~ clip_norm^e that counts as inverse proportion (e = -1)."""
 
 
 def points(share: float) -> str:
-    """A difference of shares, in points of a hundred.
+    """A difference of shares, in percentage points.
 
     >>> points(0.0312)
     '3.1 points'
@@ -37,7 +37,7 @@ def points(share: float) -> str:
 
 
 def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped: str = "dpsgd") -> Finding:
-    """At its best learning rate, a normalized method hardly feels its regularizer; the clipped one feels its norm."""
+    """At the best learning rate, scores vary little with the normalized method's r, more with the clipped one's c."""
     spreads = {
         noise: (_spread(_of(rows, normalized), REGULARIZER), _spread(_of(rows, clipped), CLIP))
         for noise, rows in by(table, "noise_multiplier")
@@ -56,7 +56,7 @@ def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped
 
 
 def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
-    """More of a normalized method's grid is about as good as its best cell."""
+    """A larger share of the normalized method's grid is nearly as good as its best cell."""
     shares = {
         noise: {method: _near_best(_of(rows, method)) for method in (normalized, clipped)}
         for noise, rows in by(table, "noise_multiplier")
@@ -75,28 +75,28 @@ def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
 
 def ridge(table: pd.DataFrame) -> Finding:
     """DP-SGD's best learning rate falls as its clip norm grows."""
-    found = {noise: exponent(_of(rows, "dpsgd")) for noise, rows in by(table, "noise_multiplier")}
+    fits = {noise: exponent(_of(rows, "dpsgd")) for noise, rows in by(table, "noise_multiplier")}
     return Finding(
         claim="DP-SGD's optimum follows lr x c: where clip norms are larger, the best learning rate is smaller.",
         criterion=f"best lr ~ c^e with e from {SLOPES[0]} to {SLOPES[1]}, over clip norms whose best lr is not at the "
         "grid's edge, at least 3 of them",
-        numbers="; ".join(f"noise {number(noise)}: {_told(*fit)}" for noise, fit in found.items()),
-        holds=bool(found) and all(_inverse(*fit) for fit in found.values()),
+        numbers="; ".join(f"noise {number(noise)}: {_exponent_text(*fit)}" for noise, fit in fits.items()),
+        holds=bool(fits) and all(_inverse(*fit) for fit in fits.values()),
     )
 
 
 def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
     """The methods' best scores are nearly the same."""
-    gaps, told = [], []
+    gaps, texts = [], []
     for noise, rows in by(table, "noise_multiplier"):
         best = {method: float(scores(_of(rows, method)).max()) for method in methods}
         gaps.append(max(best.values()) - min(best.values()))
-        said = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in best.items())
-        told.append(f"noise {number(noise)}: {said}")
+        best_scores = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in best.items())
+        texts.append(f"noise {number(noise)}: {best_scores}")
     return Finding(
         claim=claim,
         criterion=f"best scores within {points(CLOSE)} of each other",
-        numbers="; ".join(told),
+        numbers="; ".join(texts),
         holds=bool(gaps) and max(gaps) <= CLOSE,
     )
 
@@ -109,27 +109,27 @@ def diagonal(table: pd.DataFrame) -> Finding:
         "norm.",
         criterion=f"best lr ~ C^e with e from {SLOPES[0]} to {SLOPES[1]}, over clip norms whose best lr is not at the "
         "grid's edge, at least 3 of them",
-        numbers=_told(*fit),
+        numbers=_exponent_text(*fit),
         holds=_inverse(*fit),
     )
 
 
 def no_diagonal(table: pd.DataFrame) -> Finding:
-    """DP-Adam's best learning rate has nothing to do with its clip norm."""
+    """DP-Adam's best learning rate does not depend on its clip norm."""
     slope, columns = exponent(_of(table, "dpadam"))
     return Finding(
         claim="DP-Adam has no such diagonal: good learning rates are the same for a wide range of clip norms.",
         criterion=f"best lr ~ C^e with |e| < {-SLOPES[1]}, over at least 3 clip norms whose best lr is not at the "
         "grid's edge",
-        numbers=_told(slope, columns),
+        numbers=_exponent_text(slope, columns),
         holds=columns >= 3 and abs(slope) < -SLOPES[1],
     )
 
 
 def momentum(table: pd.DataFrame) -> Finding:
-    """A moderate coefficient ends best, a large one only starts well."""
+    """A moderate momentum coefficient has the best final score; a large one only starts well."""
     lengths = sorted(set(table[STEPS]))
-    last = {float(value): float(scores(own).max()) for value, own in by(table[table[STEPS] == lengths[-1]], MOMENTUM)}
+    last = {float(value): float(scores(rows).max()) for value, rows in by(table[table[STEPS] == lengths[-1]], MOMENTUM)}
     winner = max(last, key=last.__getitem__)
     return Finding(
         claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
@@ -140,9 +140,9 @@ def momentum(table: pd.DataFrame) -> Finding:
 
 
 def quick_start(table: pd.DataFrame) -> Finding:
-    """A large coefficient is ahead at first."""
+    """A large momentum coefficient is better after few steps."""
     first = min(table[STEPS])
-    early = {float(value): float(scores(own).max()) for value, own in by(table[table[STEPS] == first], MOMENTUM)}
+    early = {float(value): float(scores(rows).max()) for value, rows in by(table[table[STEPS] == first], MOMENTUM)}
     others = [score for value, score in early.items() if value != 0.9]
     return Finding(
         claim="With momentum 0.9 the accuracy increases faster in the beginning.",
@@ -154,35 +154,38 @@ def quick_start(table: pd.DataFrame) -> Finding:
 
 def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
     """Adam's defaults are near the best of all candidates."""
-    found = scores(table)
-    usual = found[table[LR] == default[LR]]
-    gold = found[(table[list(default)] == pd.Series(default)).all(axis=1)]
-    best = float(found.max())
+    values = scores(table)
+    at_default_lr = values[table[LR] == default[LR]]
+    at_defaults = values[(table[list(default)] == pd.Series(default)).all(axis=1)]
+    best = float(values.max())
     return Finding(
         claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
         criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, within {points(CLOSE)} of the best",
-        numbers=f"best {best:.1%}; at that lr from {usual.min():.1%} to {usual.max():.1%}; defaults {gold.max():.1%}",
-        holds=len(gold) > 0 and best - float(usual.min()) <= CLOSE and best - float(gold.max()) <= CLOSE,
+        numbers=f"best {best:.1%}; at that lr from {at_default_lr.min():.1%} to {at_default_lr.max():.1%}; "
+        f"defaults {at_defaults.max():.1%}",
+        holds=len(at_defaults) > 0
+        and best - float(at_default_lr.min()) <= CLOSE
+        and best - float(at_defaults.max()) <= CLOSE,
     )
 
 
 def few_candidates_do(table: pd.DataFrame, tuned: Sequence[str], few: str) -> Finding:
-    """For the price of the few, the others can try as many of theirs, at random: less, in the mean."""
-    own = scores(_of(table, few))
-    best = float(own.max())
-    means = {method: mean_of_best(list(scores(_of(table, method))), len(own)) for method in tuned}
-    said = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in means.items())
+    """At equal privacy, the method with few candidates beats as many random candidates of each other method."""
+    values = scores(_of(table, few))
+    best = float(values.max())
+    means = {method: mean_of_best(list(scores(_of(table, method))), len(values)) for method in tuned}
+    others = ", ".join(f"{method_label(method)} {value:.1%}" for method, value in means.items())
     return Finding(
-        claim=f"For the same privacy, {method_label(few)} with its {len(own)} candidates beats as many candidates of "
-        "the others, taken at random.",
+        claim=f"For the same privacy, {method_label(few)} with its {len(values)} candidates beats as many candidates "
+        "of the others, taken at random.",
         criterion=f"its best score is at least {points(APART)} above the others' mean best score over all such draws",
-        numbers=f"{method_label(few)} {best:.1%}; mean best of {len(own)}: {said}",
+        numbers=f"{method_label(few)} {best:.1%}; mean best of {len(values)}: {others}",
         holds=all(best - value >= APART for value in means.values()),
     )
 
 
 def mean_of_best(values: Sequence[float], draws: int) -> float:
-    """The mean of the best of so many different values, over all ways to draw them.
+    """The expected maximum of `draws` distinct values, drawn at random without replacement.
 
     >>> round(mean_of_best([0.0, 1.0, 2.0], 2), 3)
     1.667
@@ -193,7 +196,7 @@ def mean_of_best(values: Sequence[float], draws: int) -> float:
 
 
 def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
-    """Two methods' best and median candidates score alike at every length."""
+    """Two methods have similar best and median scores for every number of steps."""
     gaps = {}
     for length, rows in by(table, STEPS):
         left, right = scores(_of(rows, one)), scores(_of(rows, other))
@@ -208,7 +211,7 @@ def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
 
 
 def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
-    """How often each (lr, clip norm) is the best of its length; equals share nothing, the first one has it."""
+    """How often each (lr, clip norm) is the best for a number of steps; the first among equals counts."""
     counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
     for _, rows in by(table, STEPS):
         best = best_row(rows)
@@ -217,10 +220,10 @@ def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
 
 
 def prunable(table: pd.DataFrame) -> Finding:
-    """Many learning rates are never the best, so that they could have been left out."""
+    """Many learning rates are never the best and could be left out of the grid."""
     counts = wins(table)
     rates = sorted({lr for lr, _ in counts})
-    never = [lr for lr in rates if not sum(count for (own, _), count in counts.items() if own == lr)]
+    never = [lr for lr in rates if not sum(count for (rate, _), count in counts.items() if rate == lr)]
     return Finding(
         claim="Some learning rates of DP-SGD's grid perform poorly throughout and can be pruned.",
         criterion="at least half of the learning rates are never the best, at any length",
@@ -234,18 +237,18 @@ def _of(table: pd.DataFrame, method: str) -> pd.DataFrame:
 
 
 def _spread(rows: pd.DataFrame, key: str) -> float:
-    """How far the scores lie apart over a key, at the learning rate of the best one."""
-    found = scores(rows[rows[LR] == best_row(rows)[LR]])
-    return float(found.max() - found.min()) if rows[key].nunique() > 1 else math.nan
+    """The range of the scores over a key, at the learning rate of the best score."""
+    values = scores(rows[rows[LR] == best_row(rows)[LR]])
+    return float(values.max() - values.min()) if rows[key].nunique() > 1 else math.nan
 
 
 def _near_best(rows: pd.DataFrame) -> float:
-    """The share of scores about as good as the best."""
-    found = scores(rows)
-    return float((found >= found.max() - FLAT).mean())
+    """The share of scores nearly as good as the best."""
+    values = scores(rows)
+    return float((values >= values.max() - FLAT).mean())
 
 
-def _told(slope: float, columns: int) -> str:
+def _exponent_text(slope: float, columns: int) -> str:
     over = f"{columns} clip norms whose best lr is inside the grid"
     return f"no e, {over}" if math.isnan(slope) else f"e = {slope:.2f} over {over}"
 

@@ -1,4 +1,4 @@
-"""A reproduction on the disk: one offline page, its pictures, its findings as JSON; each file in one rename."""
+"""Writes a reproduction to disk: one offline page, its pictures, its findings as JSON; each file atomically."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ FILE = "index.html"
 
 
 def write(reproduction: Reproduction, folder: Path) -> Path:
-    """Writes the page and what it shows, over an older one, and returns the page's path."""
+    """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     for drawing in reproduction.drawings:
         store(folder / f"{drawing.name}.png", drawing.png)
         store(folder / f"{drawing.name}.svg", drawing.svg.encode())
     findings = [{**asdict(finding), "verdict": finding.verdict} for finding in reproduction.findings]
-    said = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
-    write_json(folder / "findings.json", said)
+    content = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
+    write_json(folder / "findings.json", content)
     store(folder / FILE, render(reproduction).encode())
     return folder / FILE
 
 
 def render(reproduction: Reproduction) -> str:
-    """The page as one HTML document that asks nobody but its own folder for anything."""
+    """The page as one HTML document that loads files from its own folder only."""
     return fill("reproduction.html.j2", page=reproduction)

@@ -1,6 +1,6 @@
-"""What a reproduction is made of: a paper's claims, each held against numbers, and the figures that are known.
+"""The parts of a reproduction: findings (a paper's claim tested on numbers), and the list of figures.
 
-What always holds: whether a claim holds is computed, from the very numbers that the finding shows. Nobody types it.
+Invariant: the verdict on a claim is computed from the numbers that the finding shows, never typed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpsweep.reports.reproduction import figures
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A claim in words, the criterion that it was held against, the numbers, and whether they meet it."""
+    """A claim in words, its criterion, the numbers, and whether they meet the criterion."""
 
     claim: str
     criterion: str
@@ -28,13 +28,13 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """In two or three words."""
+        """`holds` or `does not hold`."""
         return "holds" if self.holds else "does not hold"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A figure made again: pictures, findings, numbers, and what a reader must know besides."""
+    """A reproduced figure: pictures, findings, tables of numbers, and notes for the reader."""
 
     title: str
     source: str
@@ -46,14 +46,14 @@ class Reproduction:
 
 @dataclass(frozen=True, kw_only=True)
 class Computed:
-    """A figure that needs no training: its numbers come from the accountants, always in the paper's size."""
+    """A figure without training: its numbers come from the accountants, always at the paper's scale."""
 
     make: Callable[[], Reproduction]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A figure made of a sweep: the experiment's name below `conf/experiment`, and what its results say."""
+    """A figure from a sweep: the experiment's name in `conf/experiment`, and the function of its results."""
 
     experiment: str
     make: Callable[[Sweep], Reproduction]
@@ -65,7 +65,7 @@ def known() -> tuple[str, ...]:
 
 
 def find(name: str) -> Computed | Trained:
-    """The figure of that name; raises `BadInput` where there is none."""
+    """The figure with this name; raises `BadInput` if there is none."""
     if name not in known():
         raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(known())}.")
     figure: Computed | Trained = importlib.import_module(f"{figures.__name__}.{name}").FIGURE
@@ -73,7 +73,7 @@ def find(name: str) -> Computed | Trained:
 
 
 def sheet(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
-    """A table of written values: words as they are, numbers in four digits."""
+    """A table of formatted values: words unchanged, floats with four digits."""
     return Sheet(
         caption=caption,
         columns=tuple(columns),
@@ -82,7 +82,7 @@ def sheet(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
 
 
 def written(value: object) -> str:
-    """A value for readers.
+    """A value formatted for readers.
 
     >>> written(4.75123), written(60000), written("MNIST"), written(None)
     ('4.751', '60000', 'MNIST', '')

@@ -1,4 +1,4 @@
-"""DP-SGD's and DP-Adam's losses over learning rates and clip norms, as maps on which a diagonal shows or does not."""
+"""Maps of DP-SGD's and DP-Adam's losses over learning rates and clip norms, and the test for a diagonal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dpsweep.reports.reproduction.finding import Reproduction
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 BEST = 0.01
-"""The share of DP-SGD's losses that is drawn white, and DP-Adam's below the same loss."""
+"""The share of DP-SGD's losses that is drawn white; DP-Adam's losses up to the same value are white too."""
 
 SMALLEST = 1e-9
 
 
 def make(sweep: Sweep, *, source: str, cap: float, measure: str, note: str) -> Reproduction:
-    """Both maps, and the exponents of their best learning rates; a loss is `cap` times what a score lacks to 1."""
+    """Both maps, and the exponents of their best learning rates; a loss is `cap` * (1 - score)."""
     table = sweep.table.assign(loss=log_losses(sweep.table, cap))
-    own = {str(method): rows for method, rows in table.groupby("method", sort=False)}
-    limit = float(own["dpsgd"]["loss"].quantile(BEST, interpolation="lower"))
+    by_method = {str(method): rows for method, rows in table.groupby("method", sort=False)}
+    limit = float(by_method["dpsgd"]["loss"].quantile(BEST, interpolation="lower"))
     return Reproduction(
         title="Learning rate and clip norm, entangled or not",
         source=source,
@@ -33,21 +33,21 @@ def make(sweep: Sweep, *, source: str, cap: float, measure: str, note: str) -> R
                 "figure",
                 "Log loss of DP-SGD and of DP-Adam over learning rate and clip norm; the best are white.",
                 measure,
-                [_map(method, rows, limit) for method, rows in own.items()],
+                [_map(method, rows, limit) for method, rows in by_method.items()],
             ),
         ),
         findings=(claims.diagonal(table), claims.no_diagonal(table)),
         sheets=(costs(sweep),),
         notes=(
-            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and what of DP-Adam's is as low. {note} "
-            "The ranges of the axes are ours.",
+            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low. "
+            f"{note} The ranges of the axes are ours.",
             ACCOUNT,
         ),
     )
 
 
 def log_losses(table: pd.DataFrame, cap: float) -> pd.Series[float]:
-    """log10 of the mean squared error that a score of 1 - error / cap stands for."""
+    """log10 of the mean squared error, for scores of 1 - error / cap."""
     losses = cap * (1 - scores(table))
     return losses.clip(lower=SMALLEST).map(math.log10)
 

@@ -1,4 +1,4 @@
-"""A normalized method beside the clipped one, as heatmaps of a sweep."""
+"""Heatmaps of a sweep with a normalized method beside a clipped one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def heatmaps(sweep: Sweep) -> Drawing:
-    """One map per method and noise multiplier, as on the sweep's own page."""
+    """One map per method and noise multiplier, as on the sweep's page."""
     whole = draw(sweep)[0]
     return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg)
 
 
 def make(sweep: Sweep, *, normalized: str, clipped: str, source: str, note: str) -> Reproduction:
-    """Both maps on texts, and whether the normalized method is the one that is easier to tune."""
+    """Both maps on texts, and the test whether the normalized method is easier to tune."""
     one, other = method_label(normalized), method_label(clipped)
     return Reproduction(
         title=f"{one} and {other} on sentences",

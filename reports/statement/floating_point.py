@@ -1,4 +1,4 @@
-"""What noise in floating point costs beside exact noise: a number, from the steps priced and the models' size."""
+"""The extra epsilon and delta of floating-point noise over exact noise, from the priced steps and the model's size."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 _BASIS = (
-    "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice that the "
-    f"noise alone fixes. Each number's law is within a factor of exp({LOG_RATIO:.2g}) of that of exact noise (Mironov "
-    "2012 shows what other noise gives away)."
+    "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice whose "
+    f"spacing depends on the noise alone. The probability of each noisy number is within a factor of "
+    f"exp({LOG_RATIO:.2g}) of its probability under exact noise (Mironov 2012 shows how other floating-point noise "
+    "leaks)."
 )
 _ASSUMED = (
-    "It is taken that the processor rounds as IEEE 754 says and that AES cannot be told from chance. Where a {unit} "
-    "joins, one other {unit} has another place in the batch, and as many held-out records as it has of its own have "
-    "another place in the scoring: their float32 numbers may be rounded otherwise. Sampling probabilities are right to "
-    "about 1e-15."
+    "This assumes that the processor rounds as IEEE 754 requires and that the output of AES cannot be distinguished "
+    "from random bits. When a {unit} is added, one other {unit} changes its place in the batch, and as many held-out "
+    "records as the added {unit} has change their place in the scoring: their float32 numbers may be rounded "
+    "differently. Sampling probabilities are exact to about 1e-15."
 )
 
 
 def floating_point(context: Context) -> Line:
-    """What the runs' noisy numbers add to the claim, all together, or each run's where their number is secret."""
+    """The line on floating point: the cost over all runs, or per run where the number of runs is secret."""
     sweep, topic = context.sweep, "Floating point"
     results, assumed = _shown(context), _ASSUMED.format(unit=sweep.plan.unit)
     if sweep.plan.public:
@@ -32,15 +33,15 @@ def floating_point(context: Context) -> Line:
     if any(result.event is not None and result.parameters is None for result in results):
         return Line(
             topic=topic,
-            text="Gaussian noise in floating point is taken for exact: runs of an earlier version drew it in float32.",
+            text="Gaussian noise is assumed to be exact: an earlier version ran this sweep and drew it in float32.",
             standing=EvidenceLevel.ASSUMED,
-            evidence=("Which values float32 noise takes may tell who was there (Mironov 2012).",),
+            evidence=("The low bits of float32 noise may reveal whether a record was present (Mironov 2012).",),
         )
     sizes = [result.parameters for result in results if result.parameters is not None]
     if not sizes:
         return Line(
             topic=topic,
-            text=f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended to count them by.",
+            text=f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended yet.",
             standing=EvidenceLevel.STATED,
             evidence=(_BASIS, assumed),
         )
@@ -48,12 +49,12 @@ def floating_point(context: Context) -> Line:
     runs = 1 if context.drawn else sum(charge.runs for charge in context.bill.charges)
     numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
     epsilon, delta = excess(numbers, context.bill.epsilon, context.bill.delta)
-    whose = "each run" if context.drawn else "all runs together"
+    scope = "each run" if context.drawn else "all runs together"
     return Line(
         topic=topic,
         text=(
-            f"The noise's floating-point form adds at most {delta_up(epsilon)} to epsilon and "
-            f"{delta_up(delta)} to delta, for {whose}: not included in the claim."
+            f"Floating-point noise adds at most {delta_up(epsilon)} to epsilon and "
+            f"{delta_up(delta)} to delta, for {scope}: not included in the claim."
         ),
         standing=EvidenceLevel.ASSUMED,
         evidence=(
@@ -66,7 +67,7 @@ def floating_point(context: Context) -> Line:
 
 
 def _shown(context: Context) -> list[TrialResult]:
-    """The results that the line may depend on: of a secret draw nobody outside learns which points were tried."""
+    """The results that the line may depend on: the public page of a secret draw may show the winner's only."""
     results = context.sweep.results
     if context.drawn and context.audience is Audience.PUBLIC:
         return [result for trial, result in results.items() if trial == context.sweep.winner]

@@ -1,4 +1,4 @@
-"""The statement of a search on data that were declared public: that it protects nobody, and on whose word."""
+"""The privacy statement of a search on data declared public: it protects nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOBODY = "This search protects nobody: its data were declared public."
 
 
 def statement_of(context: Context) -> tuple[Line, ...]:
-    """What the price of a search covers, or, where its data were declared public, that there is none to speak of."""
+    """The lines of the privacy statement; data declared public have a statement of their own."""
     if not context.sweep.plan.public:
         return write_statement(context)
     return (_claim(context), charged(context), _conduct(context), _scores(), _randomness(context), _trust())
@@ -25,7 +25,7 @@ def _claim(context: Context) -> Line:
         text=f"{NOBODY} Epsilon is infinite, and nothing here may be called differentially private.",
         standing=EvidenceLevel.STATED,
         evidence=context.curator(
-            "It is charged all the same, to an account that was opened for data declared public and serves no others."
+            "The search is still charged, to an account that was opened for data declared public and for no others."
         ),
     )
 
@@ -34,11 +34,11 @@ def _conduct(context: Context) -> Line:
     facts, conducts = context.facts, set(context.sweep.table["conduct"])
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in context.sweep.plan.trials})
     noise = listed([number(noise) for noise in noises])
-    standing, verdict = EvidenceLevel.CHECKED, "What ran is what was declared."
+    standing, verdict = EvidenceLevel.CHECKED, "The runs match their declaration."
     if Conduct.OTHERWISE in conducts:
-        standing, verdict = EvidenceLevel.VIOLATED, "Something else ran than was declared."
+        standing, verdict = EvidenceLevel.VIOLATED, "A run differs from its declaration."
     elif Conduct.UNKNOWN in conducts:
-        standing, verdict = EvidenceLevel.ASSUMED, "What ran is what was declared; a failed run could not say."
+        standing, verdict = EvidenceLevel.ASSUMED, "The runs match their declaration; a failed run left no report."
     return Line(
         topic="Sampling and noise",
         text=f"{_steps(facts['steps'])} a run, noise multiplier {noise}. {verdict}",
@@ -53,20 +53,20 @@ def _steps(steps: Fact) -> str:
 def _scores() -> Line:
     return Line(
         topic="Scores",
-        text="Scores, and what is told of the course of a run, are exact and read from the public records themselves.",
+        text="Scores and training curves are exact: they are computed from the public records without noise.",
         standing=EvidenceLevel.STATED,
         evidence=("Intervals are at 95 % and cover the finite number of records.",),
     )
 
 
 def _randomness(context: Context) -> Line:
-    told = "a seed that is recorded" if context.sweep.reproducible else "secret entropy of the operating system"
-    return Line(topic="Randomness", text=f"Batches and noise come from {told}.", standing=EvidenceLevel.STATED)
+    source = "a recorded seed" if context.sweep.reproducible else "secret entropy of the operating system"
+    return Line(topic="Randomness", text=f"Batches and noise come from {source}.", standing=EvidenceLevel.STATED)
 
 
 def _trust() -> Line:
     return Line(
         topic="Trust",
-        text="That the data are public is the word of whoever declared it (dataset.public); no program can check it.",
+        text="The curator declared that the data are public (dataset.public); no program can check this.",
         standing=EvidenceLevel.ASSUMED,
     )

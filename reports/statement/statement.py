@@ -1,8 +1,8 @@
-"""The privacy statement: what a sweep's number claims, what it rests on, and what it does not cover.
+"""The privacy statement: what a sweep's epsilon claims, what it relies on, and what it does not cover.
 
-Each line says how it stands: *checked* against the records of the sweep, *assumed* because no program can
-check it, *stated* where it is a definition, *violated* where the records speak against it. A page with a
-violated line is no private release.
+Each line has an evidence level: *checked* against the records of the sweep, *assumed* because no program can
+check it, *stated* for a definition, *violated* where the records contradict it. A page with a violated line is
+not a private release.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Lin
 from dpsweep.reports.statement.what_ran import charged, randomness, sampling
 
 _FORCED = (
-    "No accountant could say less than {epsilon}: an explicit attack on this search (an aligned canary among records "
-    "that contribute nothing, the worst possible score) forces that much."
+    "No accountant can claim less than {epsilon}: an explicit attack on this search (an aligned canary among records "
+    "that contribute nothing, the worst possible score) proves this lower bound."
 )
 
 PUBLISHED = "bert"
-"""The model of ours that starts from weights which somebody else trained."""
+"""Our model that starts from published pretrained weights."""
 
-LUCK = "Intervals are of one score each; the best of many is a lucky one, and a fresh score tends to be lower."
+LUCK = (
+    "Each interval is for one score. The best of many scores is partly luck: a new score of the same model tends to be "
+    "lower."
+)
 
 
 def write_statement(context: Context) -> tuple[Line, ...]:
@@ -63,7 +66,7 @@ def _claim(context: Context) -> Line:
     return Line(
         topic="Claim",
         text=(
-            f"What this search may release satisfies ({facts['honest_epsilon'].text}, "
+            f"The release of this search satisfies ({facts['honest_epsilon'].text}, "
             f"{facts['honest_delta'].text})-differential privacy for each {unit}. "
             "The choice of the best configuration is included."
         ),
@@ -73,7 +76,7 @@ def _claim(context: Context) -> Line:
 
 
 def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
-    """What is to be said of a large epsilon or delta; nothing of others, and nothing of data declared public."""
+    """Warnings about a large epsilon or delta; empty for small ones and for data declared public."""
     if plan.public:
         return ()
     if bill.units is None:
@@ -82,9 +85,9 @@ def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
 
 
 def _size(context: Context) -> tuple[Line, ...]:
-    """What the claim's numbers mean where they are large."""
-    said = cautions_of(context.sweep.plan, context.bill)
-    return (Line(topic="Meaning", text=" ".join(said), standing=EvidenceLevel.STATED),) if said else ()
+    """The meaning of a large epsilon or delta."""
+    warnings = cautions_of(context.sweep.plan, context.bill)
+    return (Line(topic="Meaning", text=" ".join(warnings), standing=EvidenceLevel.STATED),) if warnings else ()
 
 
 def _unit(context: Context) -> Line:
@@ -98,9 +101,9 @@ def _unit(context: Context) -> Line:
         text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
         standing=EvidenceLevel.STATED,
         evidence=(
-            (f"A person behind several {unit}s is protected less.",)
+            (f"A person with several {unit}s in the data is protected less.",)
             if unit == "record"
-            else (f"A {unit} takes part with at most the declared number of records; all are protected together.",)
+            else (f"Each {unit} has at most the declared number of records; they are protected together.",)
         ),
     )
 
@@ -112,24 +115,24 @@ def _accountants(context: Context) -> Line:
     refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.refusals.items()]
     claimants = listed(sorted({charge.claimed_by for charge in charges}))
     attack = max(charge.attack for charge in charges)
-    forced = [_FORCED.format(epsilon=epsilon_down(attack))] if attack > 0 else []
+    lower_bound = [_FORCED.format(epsilon=epsilon_down(attack))] if attack > 0 else []
     if len(totals) < 2:
         return Line(
             topic="Accountants",
             text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
             standing=EvidenceLevel.ASSUMED,
-            evidence=(*forced, *dict.fromkeys(refusals)),
+            evidence=(*lower_bound, *dict.fromkeys(refusals)),
         )
-    said = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
+    bounds = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
     spread = max(totals.values()) - min(totals.values())
     return Line(
         topic="Accountants",
-        text=f"Upper bounds: {listed(said)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
+        text=f"Upper bounds: {listed(bounds)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
         standing=EvidenceLevel.CHECKED,
         evidence=(
-            "All are upper bounds, so the smallest one holds. RDP keeps a curve of moments and loses some epsilon in "
-            "the conversion; PLD and PRV keep the whole distribution of the privacy loss.",
-            *forced,
+            "All are upper bounds, so the smallest one is valid. RDP tracks moments of the privacy loss, and its "
+            "conversion to epsilon is not tight; PLD and PRV track the whole distribution of the privacy loss.",
+            *lower_bound,
             *dict.fromkeys(refusals),
         ),
     )
@@ -138,14 +141,15 @@ def _accountants(context: Context) -> Line:
 def _scores(context: Context) -> Line:
     unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.quality
     plain = quality == notation.ACCURACY
-    scores = "Accuracies" if plain else f"Scores, means of {quality} or of 0 where that is less,"
-    sums = "counts of right and wrong answers" if plain else "sums of that and of what is missing to 1"
+    scores = "Accuracies" if plain else f"Scores, means of max(0, {quality}),"
+    sums = "counts of right and wrong predictions" if plain else "sums of these values and of 1 minus these values"
     if context.sweep.metric != notation.ACCURACY:
         scores, sums = f"Scores, each the {quality},", _counted(context.sweep.plan.trials[0].config)
     if not context.sweep.scored_privately:
         return Line(
             topic="Scores",
-            text=f"{scores} are exact, on a test set declared public: not charged, its records not covered.",
+            text=f"{scores} are exact, on a test set declared public: they are not charged, and its records are not "
+            "protected.",
             standing=EvidenceLevel.ASSUMED,
             evidence=(
                 "Intervals are at 95 % and cover the finite number of test records.",
@@ -166,7 +170,7 @@ def _scores(context: Context) -> Line:
         ),
         standing=EvidenceLevel.CHECKED,
         evidence=(
-            f"Training and held-out {unit}s are disjoint: the price is the larger, not the sum.",
+            f"Training and held-out {unit}s are disjoint: the price is the larger of the two, not their sum.",
             *shares,
             LUCK,
         ),
@@ -174,10 +178,12 @@ def _scores(context: Context) -> Line:
 
 
 def _counted(config: Mapping[str, Any]) -> str:
-    """What is counted for a metric."""
+    """The noisy counts that a metric is computed from."""
     if config["score"]["metric"] == "auroc":
         bins = config["score"].get("bins", 20)
-        return f"counts of both classes in {bins} bins of the predicted probability, whose width the interval covers,"
+        return (
+            f"counts of both classes in {bins} bins of the predicted probability (the interval covers binning error),"
+        )
     return "confusion counts"
 
 
@@ -191,10 +197,10 @@ def _covered(context: Context) -> Line:
         text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
         standing=EvidenceLevel.STATED,
         evidence=(
-            "Runs that failed, diverged or were killed are paid for like the others.",
-            "A crash shows a part of what was paid for: steps taken twice are paid for twice, with new noise.",
+            "Runs that failed, diverged or were killed are charged like the others.",
+            "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
             *(
-                ("How many tries were made, of which points, and how all but the winner did is secret.",)
+                ("The number of tries, their points, and the scores of all but the winner are secret.",)
                 if context.drawn
                 else ()
             ),
@@ -204,17 +210,17 @@ def _covered(context: Context) -> Line:
 
 
 def _proposed(context: Context) -> tuple[str, ...]:
-    """Who chose which points were run, and from what."""
+    """The sampler that proposed the points, and the scores that it saw."""
     proposed = context.sweep.plan.proposed
     if proposed is None:
         return ()
-    dearest = "the dearest point of its phase would be" if proposed.phases else "the dearest point would be"
+    dearest_point = "the most expensive point of its phase" if proposed.phases else "the most expensive point"
     scores = "noisy scores" if context.sweep.scored_privately else "scores on public records"
     return (
-        f"{proposed.sampler_name} proposed which points were run, from the {scores} of the runs before. Their number, "
-        f"{proposed.trials}, was fixed beforehand, and each is paid for as {dearest} (adaptive "
+        f"{proposed.sampler_name} proposed the point of each run from the {scores} of earlier runs. The number of "
+        f"runs, {proposed.trials}, was fixed beforehand, and each is charged like {dearest_point} (adaptive "
         "composition, Mironov 2017, Proposition 1; Zhu, Dong, Wang 2022, Theorem 10).",
-        "Where a point was run several times, maps show the mean of its runs.",
+        "If a point was run several times, the maps show the mean of its runs.",
     )
 
 
@@ -223,25 +229,24 @@ def _not_covered(context: Context) -> Line:
     elsewhere = "Other sweeps of the same data: each has its own price, and prices add up."
     if context.audience is Audience.CURATOR and others[0] > 0:
         elsewhere = (
-            f"Other sweeps on this account, which took epsilon {epsilon_up(others[0])} at delta "
-            f"{delta_up(others[1])} besides; the account as a whole is at "
-            f"{epsilon_up(context.bill.reserved[0])}."
+            f"Other sweeps on this account: they cost epsilon {epsilon_up(others[0])} at delta "
+            f"{delta_up(others[1])}; the total of the account is epsilon {epsilon_up(context.bill.reserved[0])}."
         )
     models = list(dict.fromkeys(_last(trial.config, "model") for trial in context.sweep.plan.trials))
     return Line(
         topic="Not covered",
         text=(
-            "The choice of the architecture and of the grid, preprocessing, other looks at the same data, and timing."
+            "The choice of the architecture and of the grid, preprocessing, other uses of the same data, and timing."
         ),
         standing=EvidenceLevel.ASSUMED,
         evidence=(
-            f"The architecture ({listed(models)}) and the grid, if chosen after looking at the data.",
-            "Preprocessing by constants that were taken from the data.",
+            f"The architecture ({listed(models)}) and the grid, if they were chosen after looking at the data.",
+            "Preprocessing by constants that were computed from the data.",
             *_started_from(context),
             elsewhere,
-            "How long runs take, and whether they fail, is taken to depend on no record.",
+            "The time that a run takes, and whether it fails, are assumed not to depend on any record.",
             *(
-                ("A try that was killed scores worst; it is taken that this may befall every try alike.",)
+                ("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",)
                 if context.drawn
                 else ()
             ),
@@ -250,26 +255,28 @@ def _not_covered(context: Context) -> Line:
 
 
 def _started_from(context: Context) -> tuple[str, ...]:
-    """Which models start from weights of their own: trained or frozen, these are taken for public."""
+    """The models that start from pretrained weights, which are assumed to be public."""
     models = (trial.config.get("model", {}) for trial in context.sweep.plan.trials)
-    given = [class_name(model) for model in models if tag_of(name_of(model)) is None or name_of(model) == PUBLISHED]
-    if not any(given):
+    pretrained = [
+        class_name(model) for model in models if tag_of(name_of(model)) is None or name_of(model) == PUBLISHED
+    ]
+    if not any(pretrained):
         return ()
     return (
-        f"The weights that {listed(list(dict.fromkeys(given)))} starts from, frozen ones among them, are taken for "
-        "public: no guarantee covers what they were trained on.",
+        f"The initial weights of {listed(list(dict.fromkeys(pretrained)))}, frozen ones included, are assumed to be "
+        "public: no guarantee covers the data that they were trained on.",
     )
 
 
 def _trust(context: Context) -> Line:
     return Line(
         topic="Trust",
-        text="The curator holds the data and the sweep's folder and is trusted with both; readers are not.",
+        text="The curator holds the data and the sweep's folder and is trusted with both; readers are not trusted.",
         standing=EvidenceLevel.ASSUMED,
     )
 
 
 def _last(config: Mapping[str, object], group: str) -> str:
-    """What the class of a group is called."""
+    """The class name in a group of the configuration."""
     part = config.get(group)
     return class_name(part) if isinstance(part, Mapping) else str(part)

@@ -1,4 +1,4 @@
-"""A line of a statement, how it is known, and what it is written from."""
+"""A line of the privacy statement, its evidence level, and the records it is written from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsweep.reports.content.sweep_table import Sweep
 
 
 class EvidenceLevel(StrEnum):
-    """How a line of the statement is known."""
+    """The support for a line of the statement."""
 
     CHECKED = "checked"
     ASSUMED = "assumed"
@@ -24,7 +24,7 @@ class EvidenceLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of the statement, with what speaks for it."""
+    """One line of the statement, with its evidence."""
 
     topic: str
     text: str
@@ -34,7 +34,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What the lines are written from."""
+    """The records that the lines are written from."""
 
     sweep: Sweep
     bill: Bill
@@ -43,17 +43,17 @@ class Context:
 
     @property
     def drawn(self) -> bool:
-        """Whether what ran are the tries of a secret draw."""
+        """Whether the runs are tries of a secret draw."""
         return self.sweep.runs.drawn
 
     @property
     def row(self) -> str:
-        """What a row of the sweep's table is."""
+        """The noun for a row of the sweep's table."""
         return self.sweep.runs.noun
 
-    def counted(self, many: int) -> str:
-        """So many rows, in words."""
-        return f"{many} tries" if self.row == "try" and many != 1 else count(many, self.row)
+    def counted(self, rows: int) -> str:
+        """A number of rows with their noun."""
+        return f"{rows} tries" if self.row == "try" and rows != 1 else count(rows, self.row)
 
     def curator(self, *evidence: str) -> tuple[str, ...]:
         """Evidence that only the curator's page shows."""
@@ -61,5 +61,5 @@ class Context:
 
 
 def violations(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """The lines that the records speak against."""
+    """The lines that the records contradict."""
     return tuple(line for line in lines if line.standing is EvidenceLevel.VIOLATED)

@@ -1,4 +1,4 @@
-"""What ran, against what was declared and charged: the lines on charges, sampling and randomness."""
+"""The statement's lines on charges, sampling and randomness: the runs compared with declaration and ledger."""
 
 from __future__ import annotations
 
@@ -12,110 +12,112 @@ from dpsweep.reports.content.sweep_table import Conduct
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 SHARED = (
-    "Runs on the same subsamples are priced as one mechanism whose precision is the sum of theirs; as independent ones "
-    "they would seem cheaper than they are."
+    "Runs on the same subsamples are priced as one mechanism with the sum of their precisions (1 / noise variance); "
+    "priced as independent runs, they would seem cheaper than they are."
 )
 
 
 def charged(context: Context) -> Line:
-    """That nothing ran without a charge."""
+    """The line on charges: no run started without one."""
     table = context.sweep.table
-    bare = [
+    uncharged = [
         str(row["trial"])
         for _, row in table.iterrows()
         if row["attempts_started"] > row["attempts_charged"]
         or (row["trial"] in context.sweep.results and not row["attempts_started"])
     ]
-    if bare:
+    if uncharged:
         return Line(
             topic="Charges",
-            text=f"{context.counted(len(bare))} ran without a charge: the claim does not hold.",
+            text=f"{context.counted(len(uncharged))} ran without a charge: the claim does not hold.",
             standing=EvidenceLevel.VIOLATED,
-            evidence=context.curator(*bare),
+            evidence=context.curator(*uncharged),
         )
     facts = context.facts
-    charged, started = facts["runs_charged"].text, facts["runs_started"].text
+    runs_charged, runs_started = facts["runs_charged"].text, facts["runs_started"].text
     return Line(
         topic="Charges",
         text=(
-            "The search was charged before its first run, whatever would be drawn, and stays charged whatever became "
-            "of it."
+            "The search was charged before its first run, independently of the draw, and stays charged whatever its "
+            "outcome."
             if context.drawn
-            else "Every run was charged before it started, and stays charged whatever became of it."
+            else "Every run was charged before it started, and stays charged whatever its outcome."
         ),
         standing=EvidenceLevel.CHECKED,
         evidence=context.curator(
-            f"Searches charged: {charged}, tries begun: {started}."
+            f"Searches charged: {runs_charged}, tries started: {runs_started}."
             if context.drawn
-            else f"Runs charged: {charged}, started: {started}.",
-            f"The ledger's chain verifies, {context.sweep.entries} lines long.",
+            else f"Runs charged: {runs_charged}, started: {runs_started}.",
+            f"The ledger's hash chain of {context.sweep.entries} lines verifies.",
         ),
     )
 
 
 def sampling(context: Context) -> Line:
-    """Whom each step took and what noise it had, as declared and as the runs tell."""
+    """The line on sampling and noise: each step as declared, and as the runs report it."""
     facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
-    shared, taken = context.sweep.plan.shared, _taken(context)
-    if taken:
+    shared, batches = context.sweep.plan.shared, _batches(context)
+    if batches:
         declared = (
-            f"Each step takes {taken} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
+            f"Each step takes {batches} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
             f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
         )
     elif "minimised_noise" in facts:
         declared = (
             f"Each run minimises a strongly convex loss over all training {context.sweep.plan.unit}s and adds Gaussian "
-            f"noise once to where the least is, of {facts['minimised_noise'].text} times what one "
-            f"{context.sweep.plan.unit} can move it."
+            f"noise once to the minimiser; the noise's standard deviation is {facts['minimised_noise'].text} times the "
+            f"largest distance that one {context.sweep.plan.unit} can move the minimiser."
         )
     else:
         declared = "The runs are described by their events in the plan."
-    told = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
-    standing, verdict = EvidenceLevel.CHECKED, "What ran is what was charged."
+    reports = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
+    standing, verdict = EvidenceLevel.CHECKED, "The runs match their charge."
     if conducts[Conduct.OTHERWISE]:
-        standing, verdict = EvidenceLevel.VIOLATED, "Something else ran than was charged."
+        standing, verdict = EvidenceLevel.VIOLATED, "A run differs from its charge."
     elif context.audience is Audience.PUBLIC:
-        verdict = "Every run that could say what it did, did what was charged."
+        verdict = "Every run that reported its steps matches its charge."
     elif conducts[Conduct.UNKNOWN]:
-        standing, verdict = EvidenceLevel.ASSUMED, "What ran is what was charged; a failed run could not say."
+        standing, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
     return Line(
         topic="Sampling and noise",
         text=f"{declared} {verdict}",
         standing=standing,
-        evidence=(*((SHARED,) if shared else ()), *context.curator(*told)),
+        evidence=(*((SHARED,) if shared else ()), *context.curator(*reports)),
     )
 
 
-def _taken(context: Context) -> str:
-    """Whom a step takes; nothing where the events have no such word."""
+def _batches(context: Context) -> str:
+    """How a step draws its batch; empty for events without a sampler."""
     facts, unit = context.facts, context.sweep.plan.unit
-    taken = []
+    batches = []
     if "sample_rate" in facts:
-        alike = ", the same ones for all runs," if context.sweep.plan.shared else ""
-        taken.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{alike}")
+        same = ", the same ones for all runs," if context.sweep.plan.shared else ""
+        batches.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{same}")
     if "batches" in facts:
-        taken.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
+        batches.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
     if "epochs" in facts:
-        taken.append(f"the training {unit}s that fall to it, each in one of every {facts['epochs'].text} steps,")
-    return " or ".join(taken)
+        batches.append(
+            f"its share of the training {unit}s (each {unit} is in one of every {facts['epochs'].text} steps)"
+        )
+    return " or ".join(batches)
 
 
 def _bounds(facts: Mapping[str, Fact]) -> str:
-    """How the clip norm, which the noise is relative to, changes over a run."""
+    """The schedule of the clip norm that the noise multiplier refers to."""
     return f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
 
 
 def _lost(facts: Mapping[str, Fact]) -> str:
-    """What is paid for so that a run that was killed may go on from a checkpoint."""
-    return f", and up to {facts['lost_steps'].text} more that a crash makes run twice" if "lost_steps" in facts else ""
+    """The steps that are charged so that a killed run can continue from a checkpoint."""
+    return f", and up to {facts['lost_steps'].text} more if a crash repeats them" if "lost_steps" in facts else ""
 
 
 def randomness(context: Context) -> Line:
-    """Where batches and noise came from; a seed is no private release."""
+    """The line on randomness; a run with a known seed is not a private release."""
     if context.sweep.reproducible:
         return Line(
             topic="Randomness",
-            text="Declared reproducible: NOT a private release. Whoever knows the seed can remove the noise.",
+            text="Declared reproducible: NOT a private release. A reader who knows the seed can remove the noise.",
             standing=EvidenceLevel.VIOLATED,
         )
     results = len(context.sweep.results)
@@ -123,5 +125,5 @@ def randomness(context: Context) -> Line:
         topic="Randomness",
         text="Sampling and noise come from secret entropy of the operating system, which is not recorded.",
         standing=EvidenceLevel.CHECKED,
-        evidence=context.curator(f"So say {results} of {count(results, 'result')}."),
+        evidence=context.curator(f"Checked in {count(results, 'result')}."),
     )

@@ -1,1 +1,1 @@
-"""A job: the process that runs a block of trials, its locks and its stop."""
+"""Jobs: processes that train a block of trials, with their locks and stop requests."""

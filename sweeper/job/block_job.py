@@ -1,12 +1,11 @@
-"""Inside a job: from a block to the sessions of its trials.
+"""The Hydra task of a job: it claims the receipts of a block's trials and trains them.
 
-The task refuses to train unless its block is in a plan that was charged and each of its trials holds an unused receipt:
-a stale plan and an edited point end here with one sentence, and so does whatever gets past
-`sweeper/commands/hydra_door.py`.
+The task refuses to train unless its block is in a charged plan and each of its trials has an unused receipt. So a stale
+plan, an edited point, and any call that bypasses `sweeper/commands/hydra_door.py` end here with one sentence.
 
-A job that is asked to stop takes nothing more up: the trials at work finish their step, leave a checkpoint and no
-result, and another job may go on with them, on receipts to resume. A process that dies leaves its last checkpoints;
-what it did after those is lost and counts as done.
+A job that is asked to stop starts no further trials: the running trials finish their step and leave a checkpoint and no
+result, and another job may continue them on receipts to resume. A process that dies leaves its last checkpoints; its
+later steps are lost and stay charged.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from dpsweep.sweeper.trial.blocks import at_once, part_of
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
 
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, ten times quicker, wherever PyYAML was built with it
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """What a job works on, and until when."""
+    """A job's sweep folder, plan, block and machine, and its stop request."""
 
     folder: SweepFolder
     plan: Plan
@@ -49,11 +48,11 @@ class _Task:
     should_stop: Callable[[], bool]
 
     def run(self, trials: Sequence[Trial]) -> None:
-        """Trains these trials at once, where all of them can be claimed."""
-        with ExitStack() as held:
+        """Trains these trials together, if all of their receipts can be claimed."""
+        with ExitStack() as resources:
             places = [self.folder.place(trial.id) for trial in trials]
             for place in places:
-                held.enter_context(working(place.files))
+                resources.enter_context(working(place.files))
             if self.block.shared:
                 self._refuse_apart(places)
             receipts = [
@@ -65,15 +64,15 @@ class _Task:
                 for trial, receipt, place in zip(trials, receipts, places, strict=True)
             ]
             for session in sessions:
-                form = yaml.dump(dict(session.trial.config), Dumper=_DUMPER, sort_keys=False)
-                (session.place.files / "config.yaml").write_text(form)
-                held.enter_context(session.logged())
+                text = yaml.dump(dict(session.trial.config), Dumper=_DUMPER, sort_keys=False)
+                (session.place.files / "config.yaml").write_text(text)
+                resources.enter_context(session.logged())
             run_sessions(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
     def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
-        """Raises `ContractBroken` where others, paid for by the same charge, have gone on without these.
+        """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.
 
-        On the same subsamples they were one mechanism; on two subsamples they would be more than was paid for.
+        On the same subsamples they are priced as one mechanism; on different subsamples they would cost more.
         """
         ours: dict[str, int] = {}
         for receipt in filter(None, (Receipt.read(place.files) for place in places)):
@@ -82,19 +81,20 @@ class _Task:
             other = Receipt.read(place.files)
             if other is not None and stretches(place.record, other.attempt) > ours.get(other.charge, math.inf):
                 raise ContractBroken(
-                    f"Expected trial {place.name} not to have gone on without runs that were charged for the same "
-                    "subsamples as it: they do not train apart from it. Another sweep is another charge."
+                    f"Expected trial {place.name} to have the same number of steps as the runs that share its "
+                    "subsamples: they are charged together and must train together. Start a new sweep, with a new "
+                    "charge."
                 )
 
     def turns(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
-        """The trials that are trained at once, one turn after another."""
+        """The groups of trials that are trained together, one group after another."""
         size = len(trials) if self.block.shared else max(1, at_once(trials[0].config))
         for first in range(0, len(trials), size):
             yield trials[first : first + size]
 
 
 def run_block(config: DictConfig) -> None:
-    """The Hydra task: trains those of a part of a block that hold receipts, and writes their results."""
+    """The Hydra task: trains the trials with receipts in a part of a block and writes their results."""
     if config.get("block") is None:
         raise NoReceipt(
             "Nothing trains outside a charged sweep: start one with `python -m sweeper` "
@@ -102,7 +102,7 @@ def run_block(config: DictConfig) -> None:
         )
     job = HydraConfig.get()
     if config.get("store") is None:
-        raise NoReceipt("Nothing trains outside a charged sweep: this job was told of no private store.")
+        raise NoReceipt("Nothing trains outside a charged sweep: this job has no private store.")
     store = PrivateStore(root=Path(config.store))
     folder = SweepFolder(root=Path(job.runtime.cwd) / str(job.sweep.dir), store=store)
     with stop_requests(folder.stop) as should_stop:
@@ -124,15 +124,15 @@ def run_block(config: DictConfig) -> None:
 
 
 def _refuse_untrusted(plan: Plan, trusted: Collection[str]) -> None:
-    """Raises `BadInput` where the plan names a class that is neither ours nor one that the command line named."""
+    """Raises `BadInput` if the plan names a class that is neither dpsweep's nor named on the command line."""
     for name in sorted(plan.foreign_names - set(trusted)):
         raise BadInput(
-            f"Expected {name} in plan {plan.id} to be one of our classes or one that the sweep's own command named: a "
-            "folder is data, and nothing in it is imported."
+            f"Expected {name} in plan {plan.id} to be a class of dpsweep or one that the sweep's command names: a "
+            "folder is data, and no class is imported because a file names it."
         )
 
 
 def _is_due(place: TrialPlace) -> bool:
-    """Whether the trial in this folder holds a receipt that nobody has taken."""
+    """Whether the trial in this folder has an unused receipt."""
     receipt = Receipt.read(place.files)
     return receipt is not None and not receipt.used(place)

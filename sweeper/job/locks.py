@@ -1,9 +1,9 @@
-"""Who is at work on what: locks of the operating system, which a crash lets go of, and their holder's name beside them.
+"""File locks that name their holder: locks of the operating system, with the holder's name in a file beside them.
 
-The lock alone decides; what stands beside it only says who holds it. Locks hold between the processes of one machine,
-and between machines where the file system passes them on: NFS 4 does, NFS 3 with its lock daemon, some cluster file
-systems only where they are mounted so. Where they do not, nothing runs twice all the same, since a receipt is used once
-(`accounting/ledger/receipt.py`); but a trial at work on another machine is then taken for a killed one.
+The system releases the lock of a crashed process. The lock alone decides; the file beside it is for messages. Locks
+work between the processes of one machine, and between machines if the file system supports it: NFS 4 does, NFS 3 with
+its lock daemon, some cluster file systems with a mount option. Without support no trial runs twice either, since a
+receipt is used once (`accounting/ledger/receipt.py`); but a trial that runs on another machine then looks killed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dpsweep.accounting.errors import BadInput
 WORK = ".lock"
 
 GLANCE_SECONDS = 0.3
-"""How long a lock is waited for: `at_work` holds it for an instant, which must not refuse a job that begins then."""
+"""The time to wait for a lock: `at_work` holds it for an instant, which must not refuse a job that starts then."""
 
 
 @contextmanager
 def held(path: Path, what: str) -> Iterator[None]:
-    """Holds the lock at `path`; where another process does, `BadInput` says which one runs `what`."""
+    """Holds the lock at `path`; if another process holds it, raises `BadInput` with the process that runs `what`."""
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,24 +38,24 @@ def held(path: Path, what: str) -> Iterator[None]:
     except OSError as cause:
         raise BadInput(f"Expected {path.parent} to be a place for a lock: {cause.strerror}.") from cause
     try:
-        with suppress(OSError):  # a full disk must not stop a sweep for want of a name
-            _note(path).write_text(json.dumps(_me()))
+        with suppress(OSError):  # a full disk must not stop a sweep because the holder's name cannot be written
+            _holder_file(path).write_text(json.dumps(_this_process()))
         yield
     finally:
         with suppress(OSError):
-            _note(path).unlink()
+            _holder_file(path).unlink()
         lock.release()
 
 
 @contextmanager
 def working(place: Path) -> Iterator[None]:
-    """Held by a job on its trial's folder while it is at work."""
+    """Holds the lock of a trial's folder while a job trains the trial."""
     with held(place / WORK, f"Trial {place.name}"):
         yield
 
 
 def at_work(place: Path) -> bool:
-    """Whether a process is at work on the trial in this folder."""
+    """Whether a process trains the trial in this folder now."""
     path = place / WORK
     if not path.exists():
         return False
@@ -68,18 +68,18 @@ def at_work(place: Path) -> bool:
     return False
 
 
-def _me() -> dict[str, str | int]:
+def _this_process() -> dict[str, str | int]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
-def _note(path: Path) -> Path:
+def _holder_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.holder")
 
 
 def _holder(path: Path) -> str:
     try:
-        note = json.loads(_note(path).read_text())
-        return f"process {note['pid']} on {note['host']} since {note['since']}"
+        holder = json.loads(_holder_file(path).read_text())
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

@@ -1,8 +1,8 @@
-"""A worker ends when its parent does, so that nothing trains on and no lock is held after a sweep was killed.
+"""Termination of a worker when its parent ends, so that a killed sweep leaves no training and no lock behind.
 
 On Linux the system kills the worker at once (`PR_SET_PDEATHSIG` of prctl(2)). It does so when the *thread* that started
-the worker ends, so a worker has to be started by a thread that lives as long as its program, or as its pool. Elsewhere
-a thread of the worker looks now and then whether its parent is still the same process.
+the worker ends, so the starting thread has to live as long as its program or its pool. On other systems a thread of the
+worker checks regularly whether its parent is still the same process.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LOOK_SECONDS = 0.5
 
 
 def killed_with(parent: int) -> Callable[[], None]:
-    """What a child of the process `parent` calls to be killed by the system when its parent ends; Linux only.
+    """A function that a child of process `parent` calls so that the system kills it when its parent ends; Linux only.
 
-    The C library is loaded here, so that a forked child need not load it. The call raises `ChildProcessError` where the
-    system refuses, and ends a child whose parent has ended already.
+    The C library is loaded here, so that a forked child does not have to. The function raises `ChildProcessError` if
+    the system refuses, and exits if the parent has already ended.
     """
     libc = ctypes.CDLL(None)
 
@@ -39,7 +39,7 @@ def killed_with(parent: int) -> Callable[[], None]:
 
 
 def end_with(parent: int) -> None:
-    """Lets this process end when the process `parent`, which started it, does; on every system with such a relation."""
+    """Ends this process when its parent, the process `parent`, ends; on all POSIX systems."""
     if os.name != "posix":
         return
     if sys.platform == "linux":
@@ -52,7 +52,7 @@ def end_with(parent: int) -> None:
 
 
 def watch(parent: int) -> None:
-    """Ends this process, whatever it does, once its parent is another one than the process `parent`."""
+    """Ends this process at once when the process `parent` is no longer its parent."""
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
     os._exit(1)

@@ -1,9 +1,9 @@
-"""How a job learns that it shall stop: by a file, which it looks for, or by a signal to its own process.
+"""Stop requests to jobs: a file in the sweep's folder, or a signal to the job's process.
 
-The file in the sweep's folder asks all jobs, wherever they run; the coordinator makes it. SIGTERM and SIGUSR2, which a
-cluster sends before it takes a machine away, ask the one job that they are sent to. A worker is deaf to SIGINT, which a
-terminal sends to the coordinator and to its workers alike. In the coordinator's own process, where the basic launcher
-runs its jobs, all signals stay the coordinator's.
+The coordinator creates the file, which stops all jobs on all machines. SIGTERM and SIGUSR2, which a cluster sends
+before it takes a machine away, stop the job that receives them. A worker ignores SIGINT, which a terminal sends to the
+coordinator and to its workers. Jobs of the basic launcher run in the coordinator's process, where the coordinator
+handles all signals.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasa
 
 @contextmanager
 def stop_requests(file: Path) -> Iterator[Callable[[], bool]]:
-    """Yields the question whether to stop, cheap enough to be asked after every step; a yes is never taken back."""
-    asked, looked = False, -math.inf
+    """Yields a function that says whether to stop: cheap to call after every step, never False after True."""
+    requested, last_look = False, -math.inf
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
+    def request(*_: object) -> None:
+        nonlocal requested
+        requested = True
 
     def should_stop() -> bool:
-        nonlocal looked
-        if not asked and (now := time.monotonic()) - looked >= LOOK_SECONDS:
-            looked = now
+        nonlocal last_look
+        if not requested and (now := time.monotonic()) - last_look >= LOOK_SECONDS:
+            last_look = now
             if file.exists():
-                ask()
-        return asked
+                request()
+        return requested
 
-    with _handled(dict.fromkeys(SIGNALS, ask) | {signal.SIGINT: signal.SIG_IGN} if _is_worker() else {}):
+    with _handlers_set(dict.fromkeys(SIGNALS, request) | {signal.SIGINT: signal.SIG_IGN} if _is_worker() else {}):
         yield should_stop
 
 
 def _is_worker() -> bool:
-    """Whether nobody in this process waits for an interrupt; only a main thread may set handlers."""
-    unheard = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
-    return unheard and threading.current_thread() is threading.main_thread()
+    """Whether SIGINT has no special handler, and this is the main thread, which alone can set one."""
+    default = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
+    return default and threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
-def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
-    """Signals come to these handlers, and afterwards to those before them; what is no handler of Python's stays."""
+def _handlers_set(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """Sets these signal handlers and later restores the earlier ones; handlers set outside Python stay in place."""
     before = {number: old for number in handlers if (old := signal.getsignal(number)) is not None}
     for number in before:
         signal.signal(number, handlers[number])

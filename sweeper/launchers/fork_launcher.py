@@ -1,8 +1,8 @@
-"""Hydra's jobs in processes that are forked from the coordinator: what it has imported, no job imports again.
+"""A Hydra launcher whose jobs are forked from the coordinator, so that no job imports the coordinator's modules again.
 
-A job has one thread. The threads that torch works with are not copied by a fork, and OpenMP waits for them for ever
-once the parent has used several, as the coordinator may when it times a step. A job that never asks for a second thread
-meets none of them. A parent that has begun to use CUDA can not be forked at all: its children get no device.
+A job has one thread. A fork does not copy torch's worker threads, and OpenMP waits for them for ever if the parent has
+used several, as the coordinator may when it times a step. A job with one thread never waits for them. A parent that
+has used CUDA cannot be forked: its children get no device.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ NEEDED = (
 )
 """Modules that every trial imports."""
 
-ELSE = "hydra/launcher=joblib starts new processes, which may."
+ADVICE = "hydra/launcher=joblib starts new processes, which can."
 
 
 def prepare(device: str, threads: int) -> None:
-    """Imports what a trial needs, or raises `BadInput` where trials on this device can not be forked from here."""
+    """Imports the modules of a trial, or raises `BadInput` if trials on this device cannot be forked from here."""
     refuse(device, threads)
     for name in NEEDED:
         import_module(name)
 
 
 def refuse(device: str = "cpu", threads: int = 1) -> None:
-    """Raises `BadInput` where jobs with this device and so many threads, or any, would not survive a fork from here."""
+    """Raises `BadInput` if jobs with this device and number of threads cannot be forked from this process."""
     if not can_fork():
         raise BadInput(
             f"Expected hydra/launcher=fork on Linux only, got {sys.platform}; hydra/launcher=joblib runs here."
         )
     if _has_cuda():
-        raise BadInput(f"Expected this process not to use CUDA yet: forked jobs cannot go on with it. {ELSE}")
+        raise BadInput(f"Expected this process not to use CUDA yet: forked jobs cannot go on with it. {ADVICE}")
     if device != "cpu":
-        raise BadInput(f"Expected compute.device={device} to be cpu: a forked job can use no other. {ELSE}")
+        raise BadInput(f"Expected compute.device={device} to be cpu: a forked job can use no other. {ADVICE}")
     if threads != 1:
-        raise BadInput(f"Expected compute.threads={threads} to be 1 or null: more can hang a forked job. {ELSE}")
+        raise BadInput(f"Expected compute.threads={threads} to be 1 or null: more can hang a forked job. {ADVICE}")
 
 
 def _has_cuda() -> bool:
@@ -65,32 +65,32 @@ def _has_cuda() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
-    """What all jobs of a launcher share: Hydra's context and configuration, and the task."""
+    """The common data of a launcher's jobs: Hydra's context and configuration, and the task."""
 
     context: HydraContext
     task: TaskFunction
     config: DictConfig
 
     def launch(self, overrides: Sequence[Sequence[str]], first: int, at_once: int) -> list[JobReturn]:
-        """Runs a job for each list of overrides; what ends one of them ends that one alone."""
+        """Runs a job for each list of overrides; an error in one job does not end the others."""
         refuse()
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         log.info("Forking %d jobs, %d at once", len(overrides), at_once)
-        works = [partial(self._work, one, number) for number, one in enumerate(overrides, first)]
+        works = [partial(self._work, job, number) for number, job in enumerate(overrides, first)]
         ends = fork_each(works, at_once)
-        return [_job_return(end, one) for end, one in zip(ends, overrides, strict=True)]
+        return [_job_return(end, job) for end, job in zip(ends, overrides, strict=True)]
 
     def _work(self, overrides: Sequence[str], number: int) -> bytes:
-        """A job in a process of its own, from its overrides to what it hands back."""
+        """Runs a job in its process, from its overrides to its pickled `JobReturn`."""
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         try:
             return _to_bytes(self._run(overrides, number))
-        except Exception as error:  # noqa: BLE001 - it is handed back
+        except Exception as error:  # noqa: BLE001 - the parent gets it
             return _to_bytes(_failed(error, overrides))
-        except BaseException as error:  # noqa: BLE001 - it ends a job and nothing else
+        except BaseException as error:  # noqa: BLE001 - it ends this job only
             return _to_bytes(_failed(ChildProcessError(f"A job left by {_sentence(error)}"), overrides))
 
     def _run(self, overrides: Sequence[str], number: int) -> JobReturn:
@@ -109,28 +109,28 @@ class Jobs:
 
 
 def _to_bytes(job: JobReturn) -> bytes:
-    """The job's end, pickled; where its error can not be, a plain one that says the same."""
+    """The pickled `JobReturn`; an error that cannot be pickled is replaced by a `RuntimeError` with its message."""
     if job.status is not JobStatus.FAILED:
         return pickle.dumps(job)
     error = job._return_value
     error.add_note("".join(traceback.format_exception(error)))
     try:
-        said = pickle.dumps(job)
-        pickle.loads(said)
-    except Exception:  # noqa: BLE001 - anything may happen while somebody's class is pickled
+        pickled = pickle.dumps(job)
+        pickle.loads(pickled)
+    except Exception:  # noqa: BLE001 - the pickling of a user's class may raise any exception
         job.return_value = RuntimeError(_sentence(error))
-        said = pickle.dumps(job)
-    return said
+        pickled = pickle.dumps(job)
+    return pickled
 
 
 def _job_return(end: bytes | ChildProcessError, overrides: Sequence[str]) -> JobReturn:
-    """What the job handed back; where its process was lost, a failed job."""
+    """The job's `JobReturn`; a failed one if its process was lost."""
     if isinstance(end, ChildProcessError):
         return _failed(end, overrides)
     try:
         job: JobReturn = pickle.loads(end)
-    except Exception as error:  # noqa: BLE001 - a value that can not be read back is the loss of one job
-        return _failed(ChildProcessError(f"What a job handed back cannot be read: {_sentence(error)}"), overrides)
+    except Exception as error:  # noqa: BLE001 - an unreadable value fails one job only
+        return _failed(ChildProcessError(f"A job's return value cannot be read: {_sentence(error)}"), overrides)
     return job
 
 

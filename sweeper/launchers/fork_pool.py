@@ -1,17 +1,17 @@
-"""Work in processes that are forked from this one: what is loaded stays loaded, and a lost one takes no other along.
+"""Runs functions in forked processes: loaded modules stay loaded, and a lost process does not affect the others.
 
-There is one process for each piece of work, not a pool: a pool's idle workers outlive the program that is killed, with
-all that they inherited. What always holds:
+Each function has its own process instead of a pool: the idle workers of a pool outlive a killed program, with all files
+and locks that they inherited. Invariants:
 
-* A child never returns into its parent's program: it leaves by `os._exit`, whatever happened.
-* It has none of its parent's files, locks and connections. Their numbers lead to the null device; had they been closed,
-  another file could get such a number, and an object of the parent's that knows it would close that one.
-* It uses no lock that another thread of its parent's may have held when it was born: it prints by objects of its own.
-* What its parent has forgotten is not finalised in it too: a connection must not say goodbye twice.
-* It dies when its parent does, at once, so that its own locks are free for the next program.
-* It is deaf to SIGINT, which a terminal sends to it too, and handles no other signal until its work asks for it.
+* A child never returns into its parent's program: it always exits by `os._exit`.
+* It has none of its parent's files, locks and connections. Their file descriptors lead to the null device; if they were
+  closed, a new file could get the same number, and an object copied from the parent could close it.
+* It uses no lock that another thread of its parent may have held at the fork: it prints through new stream objects.
+* It does not finalise the parent's unreachable objects: a connection must not be closed twice.
+* It is killed when its parent ends, so that its locks are free for the next program.
+* It blocks SIGINT, which a terminal sends to it too, and handles no other signal until its function sets a handler.
 
-Linux only: elsewhere no signal tells of a parent's death, and system libraries forbid a fork.
+Linux only: other systems have no signal for a parent's death, and their libraries do not support a fork.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import NoReturn
 from dpsweep.sweeper.job.parent_death import killed_with
 
 WAKE_SECONDS = 0.2
-"""How long this process sleeps at most: where another of its threads hears a signal, nothing else wakes this one."""
+"""The longest sleep of this process: a signal that another of its threads receives does not wake this thread."""
 
 CHUNK = 1 << 16
 STDERR = 2
@@ -43,14 +43,14 @@ ForkWork = Callable[[], bytes]
 
 
 def can_fork() -> bool:
-    """Whether this system has all that is promised here."""
+    """Whether this system supports all invariants of this module."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
 def fork_each(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
-    """What each piece of work says, at most `at_once` at a time; where its process was lost, one sentence on how.
+    """Runs the functions, at most `at_once` at a time, and returns their bytes, or an error for a lost process.
 
-    Whatever ends this call early ends them all.
+    An exception in this call kills all processes.
     """
     ends: dict[int, bytes | ChildProcessError] = {}
     waiting = deque(enumerate(works))
@@ -68,40 +68,40 @@ def fork_each(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProc
 
 @dataclass(kw_only=True, eq=False)
 class _Child:
-    """A process at work; `over` can be read once it has ended, `pipe` whenever it says something."""
+    """A running process; `pidfd` is readable when it has ended, `pipe` when it has written output."""
 
     place: int
     pid: int
-    over: int
+    pidfd: int
     pipe: int
-    said: bytearray = field(default_factory=bytearray)
+    output: bytearray = field(default_factory=bytearray)
 
-    def listen(self) -> bool:
-        """Takes up what it has said so far; False where it has nothing more to say."""
+    def read_output(self) -> bool:
+        """Reads the available output; returns False at end of file."""
         with suppress(BlockingIOError):
             while part := os.read(self.pipe, CHUNK):
-                self.said += part
+                self.output += part
             return False
         return True
 
     def end(self) -> bytes | ChildProcessError:
-        """Lets go of a process that has ended."""
-        self.listen()
-        for number in (self.pipe, self.over):
+        """Waits for an ended process, closes its descriptors, and returns its output or an error."""
+        self.read_output()
+        for number in (self.pipe, self.pidfd):
             os.close(number)
         try:
             code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        except ChildProcessError:  # where this program ignores SIGCHLD, the system keeps no word of how it ended
+        except ChildProcessError:  # if this program ignores SIGCHLD, the system keeps no exit status
             code = 0
         if code < 0:
             return ChildProcessError(f"A worker was ended by {_name(-code)}.")
-        if code or not self.said:
-            return ChildProcessError(f"A worker left with code {code} and no result.")
-        return bytes(self.said)
+        if code or not self.output:
+            return ChildProcessError(f"A worker exited with code {code} and no result.")
+        return bytes(self.output)
 
 
 class _Children:
-    """The processes that run; those that do when the block is left are killed."""
+    """The running processes; on exit from the `with` block they are killed."""
 
     def __init__(self) -> None:
         self.running: set[_Child] = set()
@@ -115,47 +115,47 @@ class _Children:
     ) -> None:
         for child in self.running:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(child.over, signal.SIGKILL)
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         for child in self.running:
             child.end()
         self._selector.close()
 
     def start(self, place: int, work: ForkWork) -> None:
-        """Forks a process for this work."""
-        with _unheard() as mask:
+        """Forks a process for this function."""
+        with _signals_blocked() as mask:
             pid, pipe = _fork(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
             try:
-                child = _Child(place=place, pid=pid, over=os.pidfd_open(pid), pipe=pipe)
-            except BaseException:  # Ctrl-C too, which another thread may hear
+                child = _Child(place=place, pid=pid, pidfd=os.pidfd_open(pid), pipe=pipe)
+            except BaseException:  # KeyboardInterrupt included: another thread may receive SIGINT
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 os.close(pipe)
                 raise
             self.running.add(child)
-            for number in (child.pipe, child.over):
+            for number in (child.pipe, child.pidfd):
                 self._selector.register(number, selectors.EVENT_READ, child)
 
     def ended(self) -> dict[int, bytes | ChildProcessError]:
-        """Waits a while, and returns what became of those that ended."""
+        """Waits for at most `WAKE_SECONDS` and returns the outputs or errors of processes that ended."""
         ready = self._selector.select(WAKE_SECONDS)
-        found = {}
-        for child in {key.data for key, _ in ready if key.fd == key.data.over}:
-            for number in (child.pipe, child.over):
+        ends = {}
+        for child in {key.data for key, _ in ready if key.fd == key.data.pidfd}:
+            for number in (child.pipe, child.pidfd):
                 with suppress(KeyError):
                     self._selector.unregister(number)
             self.running.remove(child)
-            found[child.place] = child.end()
+            ends[child.place] = child.end()
         for key, _ in ready:
-            if key.data in self.running and not key.data.listen():
+            if key.data in self.running and not key.data.read_output():
                 self._selector.unregister(key.fd)
-        return found
+        return ends
 
 
 @contextmanager
-def _unheard() -> Iterator[set[signal.Signals | int]]:
-    """Signals wait until a new process is known to its parent, and until it has put away its parent's handlers.
+def _signals_blocked() -> Iterator[set[signal.Signals | int]]:
+    """Blocks SIGINT and SIGTERM until the parent has recorded the child and the child has reset the handlers.
 
-    Yields those that waited before.
+    Yields the set of signals that were blocked before.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -165,16 +165,16 @@ def _unheard() -> Iterator[set[signal.Signals | int]]:
 
 
 def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
-    """A new process's number, and the pipe by which it says what its work says; these signals wait in it for ever."""
+    """Forks; returns the child's process id and the pipe of its output. The child blocks the signals in `mask`."""
     read, write = os.pipe()
     os.set_blocking(read, False)
-    be_mortal = killed_with(os.getpid())
+    die_with_parent = killed_with(os.getpid())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, from Python 3.12 on: see above
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of other threads: see above
             pid = os.fork()
         if not pid:
-            _live(work, write, be_mortal, mask)
+            _run_child(work, write, die_with_parent, mask)
     except OSError:
         os.close(read)
         raise
@@ -183,25 +183,25 @@ def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
     return pid, read
 
 
-def _live(work: ForkWork, write: int, be_mortal: Callable[[], None], mask: Collection[int]) -> NoReturn:
-    """The whole life of a child."""
+def _run_child(work: ForkWork, write: int, die_with_parent: Callable[[], None], mask: Collection[int]) -> NoReturn:
+    """Runs the child from the fork to its exit."""
     try:
-        be_mortal()
+        die_with_parent()
         gc.freeze()
-        _let_go(write)
-        _forget_handlers()
+        _redirect_descriptors(write)
+        _reset_handlers()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with open(write, "wb") as pipe, _own_output():
+        with open(write, "wb") as pipe, _new_streams():
             pipe.write(work())
         os._exit(0)
-    except BaseException:  # noqa: BLE001 - all that is above belongs to the parent
+    except BaseException:  # noqa: BLE001 - the stack frames above are the parent's
         os.write(STDERR, traceback.format_exc().encode())
     finally:
         os._exit(1)
 
 
-def _let_go(kept: int) -> None:
-    """Leads all that was inherited to the null device, but the standard output and errors, and the pipe."""
+def _redirect_descriptors(kept: int) -> None:
+    """Redirects all inherited descriptors to the null device, except standard output, standard error and the pipe."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if number not in (1, 2, kept, null):
@@ -209,8 +209,8 @@ def _let_go(kept: int) -> None:
 
 
 @contextmanager
-def _own_output() -> Iterator[None]:
-    """Prints by objects of its own: the parent's hold what it has yet to print, and maybe a lock of another thread."""
+def _new_streams() -> Iterator[None]:
+    """Prints through new stream objects: the parent's have unprinted text, and perhaps a lock of another thread."""
     with (
         open(1, "w", buffering=1, closefd=False) as out,
         open(2, "w", buffering=1, closefd=False, errors="backslashreplace") as errors,
@@ -220,8 +220,8 @@ def _own_output() -> Iterator[None]:
         yield
 
 
-def _forget_handlers() -> None:
-    """Takes the parent's handlers away; what it ignores stays ignored."""
+def _reset_handlers() -> None:
+    """Removes the parent's signal handlers; signals that it ignores stay ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):

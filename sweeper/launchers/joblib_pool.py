@@ -1,9 +1,9 @@
-"""joblib's pool of workers: deaf to Ctrl-C from their first moment on, and gone when the coordinator is.
+"""Preparation of joblib's pool: its workers never receive Ctrl-C, and end when the coordinator ends.
 
 A terminal sends SIGINT to the workers too. They inherit a mask that blocks it (`sweeper/coordinator/signals.py`), but
-the resource trackers that joblib starts just before its workers unblock it in the thread that starts them. A worker
-that hears Ctrl-C while it imports prints a traceback, and its pool is lost. So the trackers are started here, and the
-mask is put back.
+joblib starts its resource trackers just before its workers, and this unblocks SIGINT in the starting thread. A worker
+that receives SIGINT during its imports prints a traceback, and its pool is lost. So this module starts the trackers
+earlier and restores the mask.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from dpsweep.sweeper.job.parent_death import end_with
 
 QUIET = "ignore:resource_tracker"
-"""A pool that is killed leaves semaphores behind. The trackers remove them, and need not warn the user of it."""
+"""A killed pool leaves semaphores behind. The trackers remove them; their warning does not help the user."""
 
 
 def is_pool(launcher: Any) -> bool:
-    """Whether this is joblib's launcher, whose settings go to `joblib.Parallel` as they are."""
+    """Whether this is joblib's launcher, which passes its settings to `joblib.Parallel`."""
     return isinstance(getattr(launcher, "joblib", None), dict)
 
 
 def tame(launcher: Any) -> None:
-    """Prepares a launcher of joblib's for the workers that this thread will let it start; others stay as they are."""
+    """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged."""
     if not is_pool(launcher):
         return
     launcher.joblib |= {"initializer": end_with, "initargs": (os.getpid(),)}
@@ -36,7 +36,7 @@ def tame(launcher: Any) -> None:
 
 
 def _start_trackers() -> None:
-    """Once they run, nothing that joblib does afterwards starts them again."""
+    """Starts the trackers; joblib does not start them again while they run."""
     from multiprocessing import resource_tracker
 
     from joblib.externals.loky.backend import resource_tracker as loky_tracker
@@ -47,7 +47,7 @@ def _start_trackers() -> None:
 
 @contextmanager
 def _mask_kept() -> Iterator[None]:
-    """Which signals this thread blocks is afterwards what it was before."""
+    """Restores this thread's mask of blocked signals at the end."""
     if os.name != "posix":
         yield
         return
@@ -60,7 +60,7 @@ def _mask_kept() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Programs that Python's own libraries start within ignore what the trackers would warn of."""
+    """Suppresses the trackers' warnings in Python processes that are started inside the `with` block."""
     sys.warnoptions.append(QUIET)
     try:
         yield

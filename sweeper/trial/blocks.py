@@ -1,9 +1,9 @@
-"""Which points may be trained together, and how many jobs they are divided among.
+"""Blocks of points that may be trained together, and their division into jobs.
 
-Points that differ in numbers alone (learning rate, clip norm, noise, ...) make one block. Where their models can be
-stacked, a job trains many of them at once; elsewhere each is a job of its own, unless the user asks for more in one.
-How a block is divided changes nothing but the time that it takes, since every point has batches and noise of its own.
-Points with shared subsamples are one job, whatever their model.
+Points that differ in numbers only (learning rate, clip norm, noise, ...) form one block. If their models can be
+stacked, a job trains many of them at once; otherwise each point is a separate job, unless the user asks for more in
+one. The division of a block changes its running time only, since every point has separate batches and noise. Points
+with shared subsamples are one job, whatever their model.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import unit_column
 
 MOST = 256
-"""Points that a job has in work at once at most: each holds a lock and a log, and files that may be open are few."""
+"""Largest number of points that a job trains at once: each has an open lock and log, and open files are limited."""
 
 FLOATS = 2**25
-"""Parameters that stacked models have together at most."""
+"""Largest total number of parameters of stacked models."""
 
 _FREE = ("trainer", "privacy")
-"""The parts of a configuration in which points of a block may have different numbers."""
+"""The parts of a configuration in which the points of a block may differ in their numbers."""
 
 
 def blocks_of(trials: Sequence[Trial], *, shared: bool) -> tuple[Block, ...]:
-    """The blocks of a plan, in the order of their first points; raises `BadInput` where shared ones are not one."""
+    """The blocks of a plan, in the order of their first points; raises `BadInput` if shared ones are several."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(json.dumps(_form(trial.config), sort_keys=True), []).append(trial)
     if shared and len(groups) > 1:
         raise BadInput(
-            "Expected subsample=shared to have points of one method that differ in its numbers and in their noise "
-            f"alone; these differ in {', '.join(_differences(trials))}. A sweep for each is a charge for each."
+            "Expected subsample=shared to have points of one method that differ in its numbers and their noise only; "
+            f"these differ in {', '.join(_differences(trials))}. Run a separate sweep for each, with its own charge."
         )
     if shared and len(trials) > MOST:
         raise BadInput(f"Expected subsample=shared to have at most {MOST} points, got {len(trials)}.")
@@ -64,7 +64,7 @@ def could_share(plan: Plan, discloses: Collection[Disclosure]) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """One of `parts` equal parts of a block, and which of its points are due."""
+    """One of `parts` equal parts of a block, with those of its points that are due."""
 
     block: Block
     part: int
@@ -73,7 +73,7 @@ class Job:
 
 
 def part_of(block: Block, part: int, parts: int) -> tuple[Trial, ...]:
-    """The points of one of the parts that a block is divided into; one with shared subsamples is never divided."""
+    """The points of one part of a block; a block with shared subsamples is never divided."""
     if block.shared:
         return block.trials
     points = len(block.trials)
@@ -81,15 +81,15 @@ def part_of(block: Block, part: int, parts: int) -> tuple[Trial, ...]:
 
 
 def jobs_of(blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, together: int | None) -> Iterator[Job]:
-    """The jobs that these blocks are divided into, those without a due point left out.
+    """The jobs of these blocks, without those that have no due point.
 
-    `together` is the most points of a job, None for what suits: as many as can be stacked while every worker has some.
+    `together` is the largest number of points of a job; None stacks as many as possible while every worker has some.
     """
-    wanted = {trial.id for trial in due}
+    due_ids = {trial.id for trial in due}
     for block in blocks:
         parts = _parts(block, workers, together)
         for part in range(parts):
-            points = tuple(trial for trial in part_of(block, part, parts) if trial.id in wanted)
+            points = tuple(trial for trial in part_of(block, part, parts) if trial.id in due_ids)
             if points:
                 yield Job(block=block, part=part, parts=parts, due=points)
 
@@ -100,7 +100,7 @@ def stacks(config: Mapping[str, Any]) -> bool:
 
 
 def at_once(config: Mapping[str, Any]) -> int:
-    """How many points with this configuration a job stacks at most; 0 where it trains one after another."""
+    """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
     if config.get("augmentation"):
         return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine")}
@@ -129,12 +129,12 @@ def _parts(block: Block, workers: int, together: int | None) -> int:
         return 1
     if together is not None:
         return math.ceil(points / together)
-    most = at_once(block.trials[0].config)
-    return min(points, max(workers, math.ceil(points / most))) if most else points
+    stack_size = at_once(block.trials[0].config)
+    return min(points, max(workers, math.ceil(points / stack_size))) if stack_size else points
 
 
 def _form(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what points of a block may have of their own."""
+    """A configuration without the numbers in which the points of a block may differ."""
     form = {key: value for key, value in config.items() if key != "repeat"}
     for name in _FREE:
         form[name] = _without_numbers(form[name])
@@ -153,7 +153,7 @@ def _is_number(value: object) -> bool:
 
 
 def _differences(trials: Sequence[Trial]) -> list[str]:
-    """The parts of their configurations in which points differ too much."""
+    """The parts of the configurations that prevent the points from being one block."""
     forms = [_form(trial.config) for trial in trials]
     keys = {key for form in forms for key in form}
     return sorted(typed_key(key) for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))

@@ -1,4 +1,4 @@
-"""What a session trains with: the model, the streams and the records of a trial, each from its configuration."""
+"""Construction of a trial's model, random streams and records from its configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def make_streams(trial: Trial, receipt: Receipt) -> Streams:
-    """New streams for each session of each attempt; with a seed, an attempt's first session has the trial's own."""
+    """New random streams for each session; with a seed, those of a first session depend on seed and trial alone."""
     from dpsweep.trainers.randomness import reproducible_streams, secret_streams
 
     seed = trial.config["seed"]
@@ -39,19 +39,19 @@ def make_streams(trial: Trial, receipt: Receipt) -> Streams:
 
 
 def initial_identity(trial: Trial) -> str:
-    """What decides the initial weights: public for a point, secret for a try.
+    """The identity that determines the initial weights: public for a point, secret for a try.
 
-    Theorems about hidden losers are about tries that are all alike; weights that anybody could compute from a try's
-    place in the draw would make each of them another mechanism.
+    Theorems on hidden losers assume that all tries are the same mechanism; initial weights that a reader can compute
+    from a try's place in the draw would make each try a different mechanism.
     """
     return secrets.token_hex() if is_try(trial) and trial.config["seed"] is None else trial.id
 
 
 def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
-    """The model of a configuration, with weights that depend on the trial's identity alone.
+    """The model of a configuration, with initial weights that depend on the trial's identity alone.
 
-    One of ours has the weights that we draw, one of the user's own those that its constructor draws or loads.
-    Raises ValueError where it does not read what the configuration's data set gives.
+    dpsweep draws the weights of its own models; a user's model has the weights that its constructor draws or loads.
+    Raises ValueError if the model cannot read the inputs of the configuration's data set.
     """
     from dpsweep.trainers.models.initialize import build as build_model
     from dpsweep.trainers.models.initialize import construct
@@ -68,9 +68,9 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
 
 
 def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None) -> Split:
-    """The records of a trial, split as its score wants them; kept for the next trial that asks for the same."""
-    wanted = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
-    return _load(json.dumps(wanted, sort_keys=True), folder)
+    """The records of a trial, split as its score requires; cached for the next trial with the same data and score."""
+    request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
+    return _load(json.dumps(request, sort_keys=True), folder)
 
 
 @lru_cache(maxsize=1)
@@ -79,6 +79,6 @@ def _load(request: str, folder: Path | None) -> Split:
     dataset = build(config["dataset"], "dataset")
     private, test = dataset.load(folder)
     if (private.units is None) != (unit_column(dataset) is None):
-        raise ContractBroken(f"Expected the records of {dataset.name} to come by {dataset.unit}, as was charged.")
+        raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
     return split

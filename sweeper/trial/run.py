@@ -1,7 +1,7 @@
-"""From claimed receipts and configurations to result files.
+"""Training of claimed trials, from receipts and configurations to result files.
 
-Sessions of one block may be trained at once. Data are read only after the receipts were claimed. What ran is compared
-with what was declared, and a difference is a failure that the ledger keeps.
+Sessions of one block may be trained together. Data are read only after the receipts were claimed. Each run is compared
+with its declaration; a difference is a failed result, and the charge stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Ready:
-    """A session that is about to train, or has trained."""
+    """A session with everything that its training needs."""
 
     session: Session
     run: Run
@@ -62,10 +62,10 @@ def run_sessions(
     *,
     shared: bool = False,
 ) -> None:
-    """Trains these trials and writes their results; whatever goes wrong is a result too, and stays charged.
+    """Trains these trials and writes their results; an error is a result too, and stays charged.
 
-    A trial that was stopped leaves a checkpoint and no result; a receipt to resume goes on from there. With `shared`
-    all have the same subsamples, as they were charged for.
+    A stopped trial leaves a checkpoint and no result; a receipt to resume continues from the checkpoint. With `shared`
+    all trials use the same subsamples, as they were charged.
     """
     started, clock = _now(), time.perf_counter()
     blank = {session.trial.id: _blank(session, machine, started) for session in sessions}
@@ -74,8 +74,8 @@ def run_sessions(
         session.log.error("the trial failed", exc_info=error)
         steps = steps_spent(session.place, session.trial, session.receipt.attempt)
         seconds = time.perf_counter() - clock
-        why = f"{type(error).__name__}: {error}"
-        _end(session, replace(blank[session.trial.id], error=why, steps=steps, seconds=seconds))
+        message = f"{type(error).__name__}: {error}"
+        _end(session, replace(blank[session.trial.id], error=message, steps=steps, seconds=seconds))
 
     for session in sessions:
         receipt, axes = session.receipt, dict(session.trial.axes)
@@ -86,7 +86,7 @@ def run_sessions(
     for session in sessions:
         try:
             ready.append(_prepare(session, machine))
-        except Exception as error:  # noqa: BLE001 - one that cannot go on must not take the others along
+        except Exception as error:  # noqa: BLE001 - a failed session must not end the others
             failed(session, error)
     try:
         groups = [*_groups(ready, shared=shared)]
@@ -99,7 +99,7 @@ def run_sessions(
             data = load(group[0].session.trial.config, group[0].session.declaration.adjacency, machine.data)
             _log_no_records(group, data)
             outcomes = _train(group, data, machine, should_stop, shared=shared)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends these trials and is told
+        except Exception as error:  # noqa: BLE001 - any error ends these trials and is written to their results
             for one in group:
                 failed(one.session, error)
             continue
@@ -116,20 +116,20 @@ def run_sessions(
 
 
 def _log_no_records(group: Sequence[_Ready], data: Split) -> None:
-    """Tells the trial's log, which is the curator's, where there is nothing to train on: it is no reason to end."""
+    """Warns in the trial's log, which only the curator sees, if there is no training record; training continues."""
     if not data.train.available:
         for one in group:
-            one.session.log.warning("no record is trained on: the weights are noise alone")
+            one.session.log.warning("there is no training record: the weights are noise alone")
 
 
 def _empty(data: Split) -> list[str]:
-    """The parts of the private records, "train" and "holdout", in which there are none."""
+    """The empty parts ("train", "holdout") of the private records."""
     parts = {"train": data.train, "holdout": data.holdout}
     return [name for name, part in parts.items() if part is not None and not part.available]
 
 
 def _end(session: Session, result: TrialResult) -> None:
-    """Writes how it ended, after which nobody goes on."""
+    """Writes the final result; the attempt cannot be resumed afterwards."""
     (session.place.files / "progress").unlink(missing_ok=True)
     replace(result, ended=_now()).write(session.place.files)
     forget_checkpoints(session.place.files)
@@ -137,7 +137,7 @@ def _end(session: Session, result: TrialResult) -> None:
 
 
 def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
-    """The result of a trial of which nothing is known yet."""
+    """The result of a trial before training: failed, with no steps."""
     return TrialResult(
         trial=session.trial.id,
         attempt=session.receipt.attempt,
@@ -156,13 +156,13 @@ def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
 
 @cache
 def _versions() -> Mapping[str, str]:
-    """What the numbers depend on, besides the configuration."""
-    found = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
-    return found | {"python": platform.python_version()}
+    """The software versions that the results depend on."""
+    versions = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
+    return versions | {"python": platform.python_version()}
 
 
 def _prepare(session: Session, machine: Machine) -> _Ready:
-    """Model, streams and journal, and what an earlier session left."""
+    """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session."""
     import torch
 
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
@@ -194,16 +194,16 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
 
 
 def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
-    """Those that take their steps together: at the same step, and of one charge where subsamples are shared.
+    """The groups that are trained together: at the same step, and of one charge if subsamples are shared.
 
-    Raises `ContractBroken` where runs that were charged for the same subsamples would have different ones.
+    Raises `ContractBroken` if runs that were charged for the same subsamples would have different ones.
     """
     groups: dict[tuple[object, ...], list[_Ready]] = {}
     for one in ready:
         groups.setdefault((one.step, one.session.receipt.charge if shared else None), []).append(one)
     if shared and len({charge for _, charge in groups}) < len(groups):
         raise ContractBroken(
-            "Expected runs that were charged for the same subsamples to be at the same step: they do not go on apart."
+            "Expected runs that were charged for the same subsamples to be at the same step: they must train together."
         )
     yield from groups.values()
 
@@ -236,7 +236,7 @@ def _train(
 
 
 def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
-    """How the runs of a group are looked at in their course; None where they are not."""
+    """The recorder of a group's learning curves; None if the score declares none."""
     from dpsweep.trainers.training.learning_curves import CurveRecorder, look
 
     declaration = session.declaration
@@ -244,12 +244,12 @@ def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | N
     if every is None:
         return None
     engine = build(session.trial.config["engine"], "engine")
-    about = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
-    return CurveRecorder(every=every, look=partial(look, **about, device=machine.device))
+    settings = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
+    return CurveRecorder(every=every, look=partial(look, **settings, device=machine.device))
 
 
 def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
-    """Stacked where models can be, which pays for a lone one too; by the engine elsewhere."""
+    """Gradient sums of stacked models if the models can be stacked (faster even for one), else by the engine."""
     from dpsweep.trainers.engines.stacked import Stack
     from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 
@@ -272,7 +272,7 @@ def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
 
 
 def _streams(group: Sequence[_Ready]) -> list[Streams]:
-    """Each run's own where they are derived from a seed; secret ones are as good for all, and quicker to draw from."""
+    """One set of streams per run if they are derived from a seed; all runs share secret streams, which is faster."""
     secret = group[0].session.trial.config["seed"] is None
     return [group[0].streams] * len(group) if secret else [one.streams for one in group]
 
@@ -280,7 +280,7 @@ def _streams(group: Sequence[_Ready]) -> list[Streams]:
 def _finish(
     one: _Ready, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
 ) -> TrialResult:
-    """Compares what ran with what was charged, keeps the model, and measures the score."""
+    """Compares the run with its charge, saves the model, and measures the score."""
     from dpsweep.trainers.models.weights_file import save_model
 
     session, declaration = one.session, one.session.declaration
@@ -291,7 +291,7 @@ def _finish(
         steps=outcome.steps,
         seconds=outcome.seconds,
         curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve), "empty": _empty(data)},
-        parameters=_released(one.model) if outcome.rounded else None,
+        parameters=_trained_numbers(one.model) if outcome.rounded else None,
         counts=noisy_counts(declaration.score, declaration.dataset.classes),
     )
     charged = session.trial.event
@@ -312,32 +312,32 @@ def _finish(
     return replace(result, score=score)
 
 
-def _released(model: nn.Module) -> int:
-    """How many numbers a step of its training releases."""
+def _trained_numbers(model: nn.Module) -> int:
+    """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
-    """Raises `ContractBroken` unless what ran is `least` or more accesses, and nothing that was not charged."""
+    """Raises `ContractBroken` unless the run made at least `least` accesses, and all of them were charged."""
     if not is_charged(realised, declared, least=least):
-        raise ContractBroken(f"Something else ran than was charged: realised {realised}, declared {declared}.")
+        raise ContractBroken(f"The run differs from its charge: realised {realised}, declared {declared}.")
 
 
 def check_company(company: int, *, shared: bool) -> None:
-    """Raises `ContractBroken` where runs had the same subsamples that were charged for subsamples of their own."""
+    """Raises `ContractBroken` if runs shared subsamples but were charged for independent subsamples."""
     if company != 1 and not shared:
-        raise ContractBroken(f"Something else ran than was charged: {company} runs had the same subsamples.")
+        raise ContractBroken(f"The run differs from its charge: {company} runs had the same subsamples.")
 
 
 def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
     """Raises `ContractBroken` unless the score about to be measured is the one that was charged."""
     same = measured is declared if measured is None or declared is None else events.same(measured, declared)
     if not same:
-        raise ContractBroken(f"Another score was to be measured than was charged: {measured}, not {declared}.")
+        raise ContractBroken(f"The score differs from its charge: measured {measured}, declared {declared}.")
 
 
 def _filled(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without what is empty, at any depth."""
+    """The mapping without empty mappings, at any depth."""
     return {
         name: _filled(value) if isinstance(value, Mapping) else value for name, value in form.items() if value != {}
     }
@@ -348,7 +348,7 @@ def _check_score(score: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             _check_score(value)
         elif not math.isfinite(value):
-            raise ContractBroken(f"Expected score.{name}={value} to be finite: it can be compared with nothing.")
+            raise ContractBroken(f"Expected score.{name}={value} to be finite: it cannot be compared.")
 
 
 def _now() -> str:

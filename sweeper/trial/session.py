@@ -1,4 +1,4 @@
-"""One go at an attempt at a trial, where it runs, and what it says about itself while it does."""
+"""A session: the part of an attempt that one process trains, with its machine, its log and its progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRESS_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a job runs; no part of any identity."""
+    """The device, threads, chunk size and data folder of a job; not part of any identity."""
 
     device: str
     threads: int
@@ -39,7 +39,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One go at an attempt at a trial, whose receipt this process has claimed, in the trial's two places."""
+    """The part of an attempt that this process trains: a trial, its claimed receipt, and its two folders."""
 
     trial: Trial
     receipt: Receipt
@@ -47,17 +47,17 @@ class Session:
 
     @cached_property
     def declaration(self) -> Declaration:
-        """What the trial declares."""
+        """The trial's declaration."""
         return declare(self.trial.config)
 
     @property
     def log(self) -> logging.Logger:
-        """For what concerns this trial alone."""
+        """The logger for messages about this trial alone."""
         return log.getChild(self.trial.id)
 
     @contextmanager
     def logged(self) -> Iterator[None]:
-        """Sends our log to the trial's own file; where the disk takes no more of it, the trial goes on without."""
+        """Writes dpsweep's log to the trial's file; on a full disk the trial continues without a log."""
         logging.raiseExceptions = False
         handler = logging.FileHandler(self.place.files / "train.log")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -76,7 +76,7 @@ class Session:
 
 
 def progress(places: Sequence[Path], steps: int) -> Callable[[int], None]:
-    """Writes how far the trials are, for the coordinator's display: now and then, and the rarer the more they are."""
+    """Writes the trials' progress for the coordinator's display, at intervals that grow with the number of trials."""
     last, seconds = 0.0, PROGRESS_SECONDS * max(1, len(places) / 16)
 
     def on_step(done: int) -> None:

@@ -1,7 +1,7 @@
-"""A resolved configuration made into declarations: everything a trial says about itself before it runs.
+"""A trial's declaration, built from its resolved configuration: all its settings before it runs.
 
-Instantiating is validating: a wrong type, a negative value or an unknown field is refused here, before any charge.
-Declarations import no torch.
+Building validates: a wrong type, a negative value or an unknown field is refused here, before any charge.
+Declarations do not import torch.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
-"""The one engine that takes units of one example each alone, by its name: to import it is to import torch."""
+"""The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
 SAME_BOUND = {"kind": "constant_clip_norm"}
-"""The clip schedule of a configuration that names none: what never changes is no part of a trial's identity."""
+"""The clip schedule of a configuration without one: a constant clip norm is not part of a trial's identity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """How many steps lie between the checkpoints of a trial, and how often it may lose so many and go on."""
+    """The number of steps between checkpoints, and how often a trial may lose this many steps and resume."""
 
     every: int | None
     resumes: int
@@ -62,7 +62,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What one trial declares, without its noise, which a plan may still have to calibrate."""
+    """The declaration of one trial without its noise multiplier, which a plan may still have to calibrate."""
 
     dataset: DataSet
     loss: Loss
@@ -85,23 +85,24 @@ class Declaration:
         if unit_column(self.dataset) is not None and self.adjacency is Adjacency.REPLACE_ONE:
             raise BadInput(
                 f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
-                f"dataset.unit_column: a {self.dataset.unit} put in another's place may be split otherwise."
+                f"dataset.unit_column: a {self.dataset.unit} that replaces another may be in the other part of the "
+                "split."
             )
         if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
             raise BadInput(
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with "
-                f"clip_schedule.noise={self.bounds.noise}: what it costs to run lost steps again depends on "
-                "which steps they are."
+                f"clip_schedule.noise={self.bounds.noise}: the price of repeated steps would depend on which steps "
+                "were lost."
             )
         if is_noiseless(self.trainer) and not self.public:
             raise BadInput(
-                f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: say "
-                "so only if these records are nobody's secret."
+                f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: "
+                "declare this only if the records are public."
             )
 
     @property
     def public(self) -> bool:
-        """Whether whoever runs the sweep declared that these records are nobody's secret."""
+        """Whether the curator declared that these records are public."""
         return is_public(self.dataset)
 
     @property
@@ -111,17 +112,17 @@ class Declaration:
 
     @property
     def stretch(self) -> int | None:
-        """The steps between two checkpoints, None where there are none before the end."""
+        """The steps between two checkpoints, None if there is no checkpoint before the end."""
         every = self.checkpoints.every
         return None if every is None or every >= self.steps else every
 
     @property
     def priced_steps(self) -> int:
-        """All steps of the run, and the stretch that is lost and run again where a killed trial goes on."""
+        """All steps of the run, plus the steps that a resumed trial repeats after a kill."""
         return self.steps + self.checkpoints.resumes * (self.stretch or 0)
 
     def training(self, noise_multiplier: float) -> DpEvent:
-        """What training may do to the training records at most."""
+        """The event of training: an upper limit on its accesses to the training records."""
         return _training(
             self.sampler,
             self.train_records,
@@ -133,12 +134,12 @@ class Declaration:
         )
 
     def event(self, noise_multiplier: float) -> PlanEvent:
-        """Training and scoring, each for its own records."""
+        """The events of training and of scoring, which read disjoint records."""
         return PlanEvent(training=self.training(noise_multiplier), validation=self.score.event())
 
 
 def declare(config: Mapping[str, Any]) -> Declaration:
-    """The declarations of a resolved configuration; every mistake in it is one sentence."""
+    """The declaration of a resolved configuration; raises `BadInput` with one sentence for a mistake."""
     privacy = config["privacy"]
     if privacy["adjacency"] not in list(Adjacency):
         raise BadInput(f"Expected privacy.adjacency={privacy['adjacency']!r} to be one of {', '.join(Adjacency)}.")
@@ -181,17 +182,20 @@ def declare(config: Mapping[str, Any]) -> Declaration:
 
 
 def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
-    """The sampler of output perturbation, once it is clear that the method suits all else."""
-    given = (config.get("ema"), config.get("augmentation"), config["checkpoint"]["every"], config["score"].get("every"))
-    if any(given) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
+    """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
+    settings = (
+        *(config.get("ema"), config.get("augmentation")),
+        *(config["checkpoint"]["every"], config["score"].get("every")),
+    )
+    if any(settings) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
         raise BadInput(
             "Expected ema, augmentation, checkpoint.every and score.every to be null, and clip_schedule=constant: "
             "output perturbation has no steps."
         )
     if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
         raise BadInput(
-            "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a problem that "
-            "is convex, with gradients that are bounded."
+            "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a convex "
+            "problem with bounded gradients."
         )
     if unit_column(parts["dataset"]) is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
@@ -199,10 +203,10 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
 
 
 def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
-    """Raises BadInput where an engine that is asked for by name would refuse what a unit is."""
+    """Raises BadInput if the configured engine does not support units with several examples."""
     copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
     if name_of(engine) == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
-        raise BadInput("Expected engine=fused to be auto or opacus where a unit has several examples.")
+        raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
 
 
 def _checkpoints(config: Any) -> Checkpoints:
@@ -223,11 +227,11 @@ def _training(
     *,
     public: bool,
 ) -> DpEvent:
-    """All steps, each at its own noise; steps beyond them are lost ones, which are all alike."""
+    """The event of all steps, each at its noise; the priced steps beyond `steps` are repeated ones, all equal."""
     factors = noise_factors(bounds, steps)
-    taken = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
-    found = step_events(sampler, taken, records=records, noise_multiplier=noise_multiplier, public=public)
-    repeated = [events.repeat(event, count) for event, count in found.items()]
+    steps_by_factor = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
+    counts = step_events(sampler, steps_by_factor, records=records, noise_multiplier=noise_multiplier, public=public)
+    repeated = [events.repeat(event, count) for event, count in counts.items()]
     return repeated[0] if len(repeated) == 1 else events.compose(repeated)
 
 
@@ -237,18 +241,18 @@ def _is_integer(value: object) -> bool:
 
 @lru_cache(maxsize=4096)
 def _declared(config: str, name: str) -> Any:
-    """One part of a declaration; the points of a grid share most of theirs, and all of them are frozen."""
+    """One part of a declaration, cached: the points of a grid share most parts, and every part is frozen."""
     return build(json.loads(config), name)
 
 
 def build(config: Mapping[str, Any], name: str) -> Any:
-    """The object that a part of a configuration describes, or one sentence that says what is wrong.
+    """The object that a part of a configuration describes; raises `BadInput` with one sentence for a mistake.
 
-    It calls whatever class of the user's the configuration names: what was read from a folder is held against the
-    user's own word for these classes before (`sweeper/job/block_job.py`).
+    It calls any class of the user that the configuration names. For a configuration from a folder, a job first checks
+    these names against those on the command line (`sweeper/job/block_job.py`).
     """
     try:
-        return build_own(config, name, _users)
+        return build_own(config, name, _user_object)
     except DpsweepError:
         raise
     except (ImportError, ValueError, TypeError, KeyError) as cause:
@@ -256,7 +260,7 @@ def build(config: Mapping[str, Any], name: str) -> Any:
 
 
 def class_of(config: Mapping[str, Any], name: str) -> Any:
-    """The class of ours or the user's that a part of a configuration names, imported."""
+    """The class that a part of a configuration names, dpsweep's or the user's, imported."""
     node = stored(config, name)
     try:
         return get_object(node[TARGET]) if TARGET in node else own_class(node[KIND], name)
@@ -264,26 +268,26 @@ def class_of(config: Mapping[str, Any], name: str) -> Any:
         raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
 
-def _users(node: Mapping[str, Any], name: str) -> Any:
-    """An object of a class of the user's, with those that it is given, as Hydra makes them."""
-    return _made(at_home(node), name)
+def _user_object(node: Mapping[str, Any], name: str) -> Any:
+    """An object of a user's class with its nested objects, as Hydra's `instantiate` builds them."""
+    return _instantiate(at_home(node), name)
 
 
-def _made(value: Any, name: str, *, inner: bool = True) -> Any:
+def _instantiate(value: Any, name: str, *, inner: bool = True) -> Any:
     if isinstance(value, list):
-        return [_made(one, name) for one in value] if inner else value
+        return [_instantiate(one, name) for one in value] if inner else value
     if not isinstance(value, Mapping):
         return value
     if TARGET not in value:
-        return {key: _made(one, name) for key, one in value.items()} if inner else dict(value)
+        return {key: _instantiate(one, name) for key, one in value.items()} if inner else dict(value)
     kind = get_object(str(value[TARGET]))
     deeper = bool(value.get("_recursive_", True))
-    given = {key: _made(one, name, inner=deeper) for key, one in value.items() if key not in _WORDS}
+    arguments = {key: _instantiate(one, name, inner=deeper) for key, one in value.items() if key not in _HYDRA_KEYS}
     if is_dataclass(kind):
-        check_fields(given, name, kind)
-    arguments = _made(list(value.get("_args_", ())), name, inner=deeper)
-    return partial(kind, *arguments, **given) if value.get("_partial_", False) else kind(*arguments, **given)
+        check_fields(arguments, name, kind)
+    positional = _instantiate(list(value.get("_args_", ())), name, inner=deeper)
+    return partial(kind, *positional, **arguments) if value.get("_partial_", False) else kind(*positional, **arguments)
 
 
-_WORDS = frozenset({TARGET, "_recursive_", "_convert_", "_partial_", "_args_"})
-"""What Hydra's `instantiate` reads beside a class's own arguments."""
+_HYDRA_KEYS = frozenset({TARGET, "_recursive_", "_convert_", "_partial_", "_args_"})
+"""Keys that Hydra's `instantiate` reads and does not pass to the class."""

@@ -80,7 +80,7 @@ def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_agai
     path, whole = refused(searched, f"trials/{folder.runs(Plan.read(folder.plan))[place].id}/result.json")
     path.unlink()
     looks = searched.looks
-    assert "the result of the try that won" in sentence(searched.run(), ExitCode.BAD_INPUT)
+    assert "the result of the winning try" in sentence(searched.run(), ExitCode.BAD_INPUT)
     assert searched.looks == looks
     path.write_bytes(whole)
     searched.finish(1)

@@ -71,7 +71,7 @@ def test_a_card_says_where_only_the_data_sets_class_knows_what_an_input_is(
     code = snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)
     made = with_models(sweep_of(AXES))
     card = render_card(compose(read(made.folder, made.ledger)), code, own=True, form=None)
-    assert "known to the data set's own class alone" in card
+    assert "Only the data set's class can turn a raw row into an input" in card
     assert "preprocessing.json" not in card
 
 
@@ -98,6 +98,6 @@ def test_where_there_is_no_winner_nothing_is_exported(sweep_of: SweepOf) -> None
     made = sweep_of(AXES)
     for path in Path(made.folder).glob(f"trials/*/{MODEL_FILE}"):
         path.unlink()
-    with pytest.raises(BadInput, match=r"to have a winner that may be shown, and its model\.$"):
+    with pytest.raises(BadInput, match=r"to have a winner that the selection rule discloses, and its model\.$"):
         write_export(made.folder, made.ledger)
     assert not (made.folder / "export").exists()

@@ -127,11 +127,11 @@ def test_a_search_of_one_run_has_one_price(sweep_of: SweepOf) -> None:
 def test_every_trouble_is_told(troubled: Any) -> None:
     texts = "\n".join(page_of(troubled.folder).texts)
     for said in (
-        "1 diverged: parameters ceased to be finite",
+        "1 diverged: parameters became infinite or NaN",
         "1 failed with an error",
-        "1 started without a result: killed, or still running",
+        "1 started but without a result: killed, or still running",
         "1 never started",
-        "1 charged again to be repeated",
+        "1 charged again for a repeat",
         "Point 4: RuntimeError: out of memory",
         "Best by noisy accuracy",
         "python -m sweeper dataset=digits trainer.lr=0.1,0.2",

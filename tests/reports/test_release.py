@@ -131,9 +131,9 @@ def test_under_such_a_rule_the_page_does_not_depend_on_losers(
     ("fields", "reason"),
     [
         ({"randomness": "reproducible"}, "NOT a private release"),
-        ({"realised_steps": lambda place: 81}, "Something else ran"),
-        ({"realised_steps": lambda place: 79}, "Something else ran"),
-        ({"fates": {0: "failed"}, "error": "ContractBroken: else."}, "Something else ran"),
+        ({"realised_steps": lambda place: 81}, "A run differs from its charge"),
+        ({"realised_steps": lambda place: 79}, "A run differs from its charge"),
+        ({"fates": {0: "failed"}, "error": "ContractBroken: else."}, "A run differs from its charge"),
         ({"fates": dict.fromkeys(range(12), "failed")}, "a finished run"),
     ],
 )

@@ -67,7 +67,7 @@ def test_output_perturbation_is_told_as_what_it_is(sweep_of: SweepOf) -> None:
     event = output_perturbation(noise_std=3.0, sensitivity=0.75, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
     line = lines_of(sweep_of(AXES, training=event))["Sampling and noise"]
     assert "minimises a strongly convex loss over all training records" in line.text
-    assert "of 4 times what one record can move it" in line.text
+    assert "is 4 times the largest distance that one record can move" in line.text
 
 
 @pytest.mark.parametrize("noise", ["absolute", "multiplier"])
@@ -98,7 +98,7 @@ def test_a_finished_run_of_fewer_steps_than_charged_is_a_violation_too(sweep_of:
 
 
 def test_a_contract_broken_in_the_job_is_a_violation(sweep_of: SweepOf) -> None:
-    made = sweep_of(AXES, fates={1: "failed"}, error="ContractBroken: Something else ran than was charged.")
+    made = sweep_of(AXES, fates={1: "failed"}, error="ContractBroken: The run differs from its charge.")
     assert lines_of(made)["Sampling and noise"].standing is EvidenceLevel.VIOLATED
 
 
@@ -116,7 +116,7 @@ def test_a_result_that_nobody_started_is_a_violation(sweep_of: SweepOf) -> None:
     assert "1 point ran without a charge" in line.text
 
 
-@pytest.mark.parametrize("word", ["architecture", "preprocessing", "other looks", "timing"])
+@pytest.mark.parametrize("word", ["architecture", "preprocessing", "other uses", "timing"])
 def test_what_is_not_covered_is_said(sweep_of: SweepOf, word: str) -> None:
     assert word in lines_of(sweep_of(AXES))["Not covered"].text
 
@@ -131,7 +131,7 @@ def test_outsiders_learn_no_counts_of_what_went_wrong(sweep_of: SweepOf) -> None
 def test_noise_of_an_earlier_version_is_an_assumption(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES))["Floating point"]
     assert line.standing is EvidenceLevel.ASSUMED
-    assert "taken for exact" in line.text
+    assert "assumed to be exact" in line.text
 
 
 def test_what_the_noise_adds_is_a_number(sweep_of: SweepOf) -> None:
@@ -151,7 +151,7 @@ def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: 
     budget = replace(sweep.plan.budget, unit="patient")
     sweep = replace(sweep, plan=replace(sweep.plan, budget=budget))
     line = floating_point(_context(sweep, Audience.CURATOR))
-    assert "Where a patient joins, one other patient has another place in the batch" in line.evidence[-1]
+    assert "When a patient is added, one other patient changes its place in the batch" in line.evidence[-1]
 
 
 def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) -> None:

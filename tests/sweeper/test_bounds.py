@@ -171,4 +171,4 @@ def test_a_sweep_with_a_falling_bound_runs_and_its_page_says_so(program: Program
     page = (folder / "curator" / "report.html").read_text()
     assert "noise of multiplier 60 rising to 119.5" in page
     assert "by schedule (linear: least 0.5, noise absolute)" in page
-    assert "What ran is what was charged." in page
+    assert "The runs match their charge." in page

@@ -145,7 +145,7 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     assert Path(done.stdout.splitlines()[-1]) == Path("reproductions/b_fig2_3/smoke/index.html")
     assert {path.name for path in tmp_path.iterdir()} == {"reproductions"}, "the user's ledger was not made"
     page = (folder / "index.html").read_text()
-    assert "What it costs: epsilon at delta 1e-5" in page
+    assert "Price: epsilon at delta 1e-5" in page
     assert "public benchmark, or made up" in page
     assert page.count('class="verdict"') == 2
     shutil.rmtree(folder)
@@ -170,7 +170,7 @@ def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_
     """It goes with the folder, and its page says that the records are public."""
     done = program("b_fig6", "--scale", "smoke", "--", word, module="dpsweep.reports.reproduction")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"Expected {word} to be left to the figure, whose account is for its own public data")
+    assert done.stderr.startswith(f"Expected no override {word}: the figure's account is for its own public data")
     assert not list(tmp_path.iterdir())
 
 

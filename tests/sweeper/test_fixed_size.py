@@ -58,5 +58,5 @@ def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path) ->
         assert same(from_json(result.event), trial.event.training)
         ((epoch, count),) = flatten(trial.event.training)
         assert (epoch.steps, count) == (2, 2)
-    assert "Each step takes the training records that fall to it, each in one of every 2 steps, and adds" in page
-    assert "What ran is what was charged." in page
+    assert "Each step takes its share of the training records (each record is in one of every 2 steps) and adds" in page
+    assert "The runs match their charge." in page

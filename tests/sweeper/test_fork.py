@@ -72,9 +72,9 @@ def test_much_comes_back_whole_from_several_at_once() -> None:
     [
         (partial(end_by, signal.SIGKILL), "A worker was ended by SIGKILL."),
         (partial(end_by, signal.SIGTERM), "A worker was ended by SIGTERM."),
-        (lambda: os._exit(3), "A worker left with code 3 and no result."),
-        (lambda: os._exit(0), "A worker left with code 0 and no result."),
-        (lambda: 1 / 0, "A worker left with code 1 and no result."),
+        (lambda: os._exit(3), "A worker exited with code 3 and no result."),
+        (lambda: os._exit(0), "A worker exited with code 0 and no result."),
+        (lambda: 1 / 0, "A worker exited with code 1 and no result."),
     ],
 )
 def test_a_lost_worker_is_one_sentence_and_its_neighbours_go_on(work: Callable[[], bytes], sentence: str) -> None:

@@ -85,7 +85,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     }
     assert f"{100 * (winner.score or 0):.1f} %" in html
     assert not any(one.trial.id in html for one in tries)
-    assert "Tries of a secret draw" in (folder.root / "curator" / "report.html").read_text()
+    assert "the tries of a secret draw" in (folder.root / "curator" / "report.html").read_text()
 
     before, results = ledger.statement("digits").entries, sorted(folder.trials.glob("*/result.json"))
     stamps = [path.stat().st_mtime_ns for path in results]
@@ -150,7 +150,7 @@ def test_the_search_goes_on_with_its_draw_after_kill_minus_nine(
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
         strike_when(lambda: claims(here.folder) in ((2, 1), (3, 2)), process, signal.SIGKILL)
     stamps = {path: path.stat().st_mtime_ns for path in here.folder.trials.glob("*/result.json")}
-    with pytest.raises(BadInput, match="to be over"):
+    with pytest.raises(BadInput, match="to be finished"):
         write_release(here.folder.root, here.ledger)
     done = program(*line)
     assert done.returncode == 4
@@ -201,7 +201,7 @@ def test_a_lost_draw_is_not_replaced_by_the_results_of_its_search(place: Callabl
     here.folder.draw.unlink()
     second = here.plant(Draw(tries=(0, 1, 2)))
     assert second.stored.attempt == 2
-    with pytest.raises(BadInput, match="to be over"):
+    with pytest.raises(BadInput, match="to be finished"):
         write_release(here.folder.root, here.ledger)
     assert work(second, {0: 0.3, 1: 0.4, 2: None}) == [0, 1, 2]
     assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=2, winner=1)

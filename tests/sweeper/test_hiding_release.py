@@ -81,8 +81,8 @@ def test_a_draw_of_no_tries_is_released_as_nothing(program: Program, place: Call
         "launch",
     ]
     empty = released(here)
-    assert b"The search gave nothing" in empty["report.html"]
-    assert json.loads(empty["report.json"])["outcome"].startswith("The search gave nothing")
+    assert b"The search has no winner" in empty["report.html"]
+    assert json.loads(empty["report.json"])["outcome"].startswith("The search has no winner")
 
 
 def test_a_search_whose_tries_all_died_is_released_as_one_that_made_none(
@@ -112,7 +112,7 @@ def test_the_curators_page_shows_every_try_and_says_that_none_may_leave(place: C
     page = write_report(here.folder.root, here.ledger)
     html, form = page.read_text(), json.loads((page.parent / "report.json").read_text())
     assert [row["accuracy"] for row in form["trials"]["rows"]] == [0.5, None, 0.25]
-    assert "none of it may be passed on" in html
+    assert "do not pass them on" in html
     assert "of 3 finished" in re.sub(r"<[^>]*>", "", html)
     assert "Try 2: OSError: gone" in html
     assert "<figure" not in html, "a map would show points that were not drawn as missing"

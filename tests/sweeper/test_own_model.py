@@ -77,9 +77,9 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     assert {path.name for path in card.parent.iterdir()} == {
         *("README.md", "model.safetensors", "config.yaml", "preprocessing.json")
     }
-    for words in ("The model's class is the user's own", "from my_model import Net", "count as public", "one patient"):
+    for words in ("The user wrote the model's class", "from my_model import Net", "count as public", "one patient"):
         assert words in card.read_text()
-    told = "The weights that Net starts from, frozen ones among them, are taken for public"
+    told = "The initial weights of Net, frozen ones included, are assumed to be public"
     assert told in (sweep / "curator" / "report.html").read_text()
     with (folder / "visits.csv").open() as stream:
         rows = list(csv.DictReader(stream))[::7]

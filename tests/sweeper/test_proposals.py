@@ -229,7 +229,7 @@ def test_a_page_shows_which_points_were_tried_how_often_and_who_proposed_them(pl
     in_order = list(dict.fromkeys(map(tuple, cells.to_numpy().tolist())))
     assert in_order == [tuple(trial.axes[key] for key in keys) for trial in here.plan.trials]
     assert "12 runs proposed among 16 points of DP-NSGD" in page
-    assert "TPESampler proposed which points were run, from the noisy scores of the runs before" in page
+    assert "TPESampler proposed the point of each run from the noisy scores of earlier runs" in page
     assert "Every run was charged before it started" in page
     form = json.loads((here.folder.root / "curator" / "report.json").read_text())
     assert [row["accuracy"] for row in form["trials"]["rows"]][2:] == [0.4 + place / 50 for place in range(10)]

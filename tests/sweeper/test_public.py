@@ -47,7 +47,7 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
     assert [entry.kind for entry in statement.entries][:3] == ["open", "data", "charge"], "before anything starts"
     write_export(folder, ledger)
     beside = write_beside([folder, folder], ledger, tmp_path / "beside")
-    assert "digits was declared public: nobody in it is protected." in beside.read_text()
+    assert "digits was declared public: its records are not protected." in beside.read_text()
     for page in ("curator/report.html", "release/report.html", "export/README.md"):
         text = (folder / page).read_text()
         assert NOBODY in text

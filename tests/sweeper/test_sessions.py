@@ -142,7 +142,7 @@ def test_one_whose_charge_was_another_fails_alone(trials: tuple[Trial, ...], tmp
     found = results(group, tmp_path)
     assert [result.status for result in found] == [Status.FINISHED, Status.FAILED, Status.FINISHED]
     assert found[1].error is not None
-    assert "Another score was to be measured" in found[1].error
+    assert "The score differs from its charge" in found[1].error
     assert found[1].event is not None
 
 
@@ -188,7 +188,7 @@ def test_shared_runs_of_one_charge_never_go_on_apart(shared: tuple[Trial, ...], 
     for result in results(shared, tmp_path):
         assert result.status is Status.FAILED
         assert result.error is not None
-        assert "they do not go on apart" in result.error
+        assert "they must train together" in result.error
 
 
 def test_shared_runs_of_two_charges_have_two_subsamples(shared: tuple[Trial, ...], tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_shared_runs_that_got_their_receipts_late_never_train_on_the_charge_of_t
     run(0, 1)
     assert {result.status for result in results(plan.trials[:2], folder.trials)} == {Status.FINISHED}
     sessions(plan.trials[2:], folder.trials, plan=plan.id, store=folder.store)
-    with pytest.raises(ContractBroken, match="they do not train apart from it"):
+    with pytest.raises(ContractBroken, match="must train together"):
         run(0, 1)
     late = folder.trial(plan.trials[2].id)
     assert not list(late.glob("claim-*"))
@@ -263,5 +263,5 @@ def test_shared_runs_go_on_without_one_that_has_ended(
     found = results(plan.trials[1:], folder.trials)
     assert {(result.status, result.steps) for result in found} == {(Status.FINISHED, 6)}
     sessions(plan.trials[:1], folder.trials, resume=1, plan=plan.id, store=folder.store)
-    with pytest.raises(ContractBroken, match="they do not train apart from it"):
+    with pytest.raises(ContractBroken, match="must train together"):
         run(0, 1)

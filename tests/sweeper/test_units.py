@@ -191,4 +191,4 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     assert result is not None
     assert result.status is Status.FAILED
     assert result.steps == 0
-    assert result.error == "ContractBroken: Expected the records of visits to come by patient, as was charged."
+    assert result.error == "ContractBroken: Expected the records of visits to be grouped by patient, as charged."

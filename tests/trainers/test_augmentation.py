@@ -121,7 +121,7 @@ def test_no_augmentation_leaves_no_trace_and_one_is_trained_by_itself(compose_pr
     ("overrides", "sentence"),
     [
         (["augmentation.pixels=8"], "Expected dataset.shape=[1, 8, 8] to be (channels, height, width)"),
-        (["engine=fused"], "Expected engine=fused to be auto or opacus where a unit has several examples."),
+        (["engine=fused"], "Expected engine=fused to be auto or opacus if a unit has several examples."),
         (["dataset=regression", "loss=squared_error", "model=linear"], "to be (channels, height, width)"),
         (["augmentation.multiplicity=0"], "Expected multiplicity=0 >= 1"),
     ],

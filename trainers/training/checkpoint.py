@@ -107,7 +107,7 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
     ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
     if not saved.get("rounded", False):
         log.warning(
-            "an earlier version began this run with float32 noise: the page states this, and a seed cannot repeat the run"
+            "an earlier version began this run with float32 noise: the page says so, and a seed cannot repeat the run"
         )
     return Progress(
         weights=saved["weights"],

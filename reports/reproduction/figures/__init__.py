@@ -1,1 +1,1 @@
-"""One figure or table of a paper a file; each file has one `FIGURE`, and its name is what `make reproduce` takes."""
+"""One figure or table of a paper per file; each file defines `FIGURE`, and `make reproduce` takes its name."""

@@ -10,7 +10,7 @@ CLIPPED, NORMALIZED = learning.clipped("clipped_sgd"), learning.normalized("norm
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Two charts a method, a curve per value."""
+    """Two charts per method, with a curve per value."""
     courses = {family: family.courses(sweep) for family in (CLIPPED, NORMALIZED)}
     return Reproduction(
         title="How bounds bias training, without noise",
@@ -22,7 +22,7 @@ def make(sweep: Sweep) -> Reproduction:
         ),
         sheets=(),
         notes=(
-            "The values of c and r, and the learning rates, are ours: the paper's text gives none.",
+            "The values of c and r, and the learning rates, are ours; the paper's text does not give them.",
             learning.PUBLIC,
         ),
     )

@@ -11,7 +11,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One map per method and noise multiplier, as on the sweep's own page."""
+    """One map per method and noise multiplier, as on the sweep's page."""
     return Reproduction(
         title="What DP-NSGD and DP-SGD ask to be tuned",
         source="Yang, Zhang, Chen, Liu 2022, Figure 3",
@@ -28,7 +28,7 @@ def make(sweep: Sweep) -> Reproduction:
         sheets=(
             costs(sweep),
             sheet(
-                "What the paper prints for one run, in its full size",
+                "Epsilon of one run as the paper prints it, at full scale",
                 ("noise multiplier", "epsilon"),
                 list(PRINTED.items()),
             ),

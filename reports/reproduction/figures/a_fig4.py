@@ -8,13 +8,13 @@ from dpsweep.reports.reproduction.paired_heatmaps import make as pair
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One map a method."""
+    """One map per method."""
     return pair(
         sweep,
         normalized="dpnsgd",
         clipped="dpsgd",
         source="Yang, Zhang, Chen, Liu 2022, Figure 4",
-        note="The paper fine-tunes RoBERTa-base, its embeddings frozen; that is scale=full here.",
+        note="The paper fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here.",
     )
 
 

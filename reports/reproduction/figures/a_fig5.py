@@ -8,14 +8,14 @@ from dpsweep.reports.reproduction.paired_heatmaps import make as pair
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One map a method."""
+    """One map per method."""
     return pair(
         sweep,
         normalized="dpnadam",
         clipped="dpadam",
         source="Yang, Zhang, Chen, Liu 2022, Figure 5",
-        note="The paper draws these maps and says nothing of them: the claims are its Figure 4's, asked of the other "
-        "two methods. It fine-tunes RoBERTa-base, its embeddings frozen; that is scale=full here.",
+        note="The paper makes no claim on these maps: the claims here are those of its Figure 4, for the other two "
+        "methods. It fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here.",
     )
 
 

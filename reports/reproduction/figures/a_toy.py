@@ -1,4 +1,4 @@
-"""Yang et al. 2022, Section A.1: gradients on which normalization may climb, and clipping does not."""
+"""Yang et al. 2022, Section A.1: gradients for which normalization may increase the loss and clipping does not."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 
 TAU = 1.0
-"""tau_0, in whose units everything is: the example has no other scale."""
+"""tau_0, the unit of all norms: the example has no other scale."""
 
 REGULARIZERS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)
 CLIP_NORMS = (1.5, 2.0, 4.0)
 NORMS = np.geomspace(1e-4, 10.0, 4001)
-"""Norms of the true gradient that are tried."""
+"""Norms of the true gradient at which the descent is computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToyRow:
-    """For one r: the bound below which the paper says the descent is negative, and the norm up to which it is."""
+    """For one r: the paper's bound below which the descent is negative, and the largest norm at which it is."""
 
     regularizer: float
     stated: float
-    found: float
+    computed: float
 
     @property
     def holds(self) -> bool:
-        """Whether it is negative wherever the paper says so."""
-        return self.stated <= self.found
+        """Whether the descent is negative up to the paper's bound."""
+        return self.stated <= self.computed
 
 
 def descent(norm: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """E<grad f, h g> for true gradients of these norms, over the two gradients that may be drawn, along one line.
+    """E<grad f, h g> in one dimension for true gradients grad f of these norms.
 
-    g is grad f and tau_0 more with probability 1/3, and tau_0 / 2 less with probability 2/3.
+    g = grad f + tau_0 with probability 1/3, and g = grad f - tau_0 / 2 with probability 2/3.
     """
     longer, shorter = norm + TAU, norm - TAU / 2
     return np.asarray(norm * (factor(np.abs(longer)) * longer + 2 * factor(np.abs(shorter)) * shorter) / 3)
@@ -54,38 +54,38 @@ def clipped(norm: np.ndarray, clip_norm: float) -> np.ndarray:
 
 
 def row(regularizer: float) -> ToyRow:
-    """The largest norm that was tried up to which the descent is negative at all norms tried, 0 where at none."""
+    """The largest of `NORMS` up to which the descent is negative at all of them; 0 if it is nowhere negative."""
     negative = normalized(NORMS, regularizer) < 0
     last = len(NORMS) if negative.all() else int(np.argmin(negative))
     return ToyRow(
-        regularizer=regularizer, stated=TAU**2 / (10 * regularizer), found=float(NORMS[last - 1]) if last else 0.0
+        regularizer=regularizer, stated=TAU**2 / (10 * regularizer), computed=float(NORMS[last - 1]) if last else 0.0
     )
 
 
 def as_stated(rows: list[ToyRow]) -> Finding:
-    """The paper's own range."""
+    """The paper's range."""
     return Finding(
         claim="For |grad f| <= tau_0^2 / (10 r) the descent of normalization is negative.",
         criterion="for every r that was tried, it is negative at all norms tried up to that bound",
         numbers="; ".join(
-            f"r = {number(one.regularizer)}: up to {one.found:.3g}, said {one.stated:.3g}" for one in rows
+            f"r = {number(one.regularizer)}: up to {one.computed:.3g}, stated {one.stated:.3g}" for one in rows
         ),
         holds=all(one.holds for one in rows),
     )
 
 
 def somewhere(rows: list[ToyRow]) -> Finding:
-    """What the example is there to show."""
+    """The purpose of the example: the descent is negative for small gradients."""
     return Finding(
         claim="The function value may not even decrease along E[h g] under normalization, whatever r.",
         criterion="for every r that was tried, the descent is negative at all norms below some positive one",
-        numbers=f"the smallest such norm is {min(one.found for one in rows):.3g} tau_0",
-        holds=all(one.found > 0 for one in rows),
+        numbers=f"the smallest such norm is {min(one.computed for one in rows):.3g} tau_0",
+        holds=all(one.computed > 0 for one in rows),
     )
 
 
 def clipping() -> Finding:
-    """Where clipping leaves both gradients as they are."""
+    """The range in which clipping changes neither gradient."""
     errors = {
         clip: float(np.max(np.abs(clipped(inside, clip) / inside**2 - 1)))
         for clip in CLIP_NORMS
@@ -100,7 +100,7 @@ def clipping() -> Finding:
 
 
 def make() -> Reproduction:
-    """The descent of both over the norm of the true gradient."""
+    """The descent of both methods over the norm of the true gradient."""
     rows, shown = [row(value) for value in REGULARIZERS], np.linspace(0.005, 0.6, 120)
     x = tuple(shown)
     return Reproduction(
@@ -135,14 +135,14 @@ def make() -> Reproduction:
         findings=(as_stated(rows), somewhere(rows), clipping()),
         sheets=(
             sheet(
-                "Up to which |grad f| / tau_0 the descent of normalization is negative",
-                ("r / tau_0", "as the paper states it", "found"),
-                [(one.regularizer, one.stated, one.found) for one in rows],
+                "Largest |grad f| / tau_0 up to which the descent of normalization is negative",
+                ("r / tau_0", "stated by the paper", "computed"),
+                [(one.regularizer, one.stated, one.computed) for one in rows],
             ),
         ),
         notes=(
-            "The paper's explicit formula is met below tau_0 / 2. Its bound tau_0^2 / (10 r) grows without end as r "
-            "falls, while the descent turns positive before tau_0 / 2 for every r.",
+            "The paper's explicit formula is correct below tau_0 / 2. Its bound tau_0^2 / (10 r) grows without limit "
+            "as r falls, but for every r the descent becomes positive before tau_0 / 2.",
         ),
     )
 

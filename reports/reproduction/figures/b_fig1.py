@@ -1,4 +1,4 @@
-"""Mohapatra et al. 2022, Figure 1: what random stopping (LT) costs against composition by Moments Accountant (MA)."""
+"""Mohapatra et al. 2022, Figure 1: prices of random stopping (LT) and of composition by Moments Accountant (MA)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ RECORDS = (1000, 2000, 5000, 10_000, 20_000, 60_000, 100_000, 200_000, 500_000, 
 SIZES = (5000, 10_000, 60_000)
 GAMMAS = (1.0, 0.1, 0.01, 0.001)
 PRINTED = {10_000: 4.8, 1_000_000: 7.3}
-"""The blow-ups that the paper names, at the sizes where ours round to them."""
+"""The ratios that the paper prints, at the sizes where our ratios round to them."""
 
 BARELY = 0.25
-"""The paper says "barely increases"; here: by at most this share, from one expected try to a thousand."""
+"""Our criterion for the paper's "barely increases": at most this share, from one expected try to a thousand."""
 
 
 def blow_up(rows: Sequence[BlowUpRow]) -> Finding:
     """The left panel's claim."""
     ratios = {row.records: row.ratio for row in rows}
-    off = max(abs(ratios[records] - printed) for records, printed in PRINTED.items())
-    least, most = min(RECORDS[1:], key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    deviation = max(abs(ratios[records] - printed) for records, printed in PRINTED.items())
+    lowest, highest = min(RECORDS[1:], key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return Finding(
         claim="A single run tuned by LT costs about 5 times the run itself, more on larger data sets: 4.8x to 7.3x.",
         criterion="within 0.06 of what is printed, and never falling with the number of records",
         numbers="; ".join(
             f"{records} records: printed {printed}, ours {ratios[records]:.2f}" for records, printed in PRINTED.items()
         )
-        + f"; from {ratios[least]:.2f} at {least} records to {ratios[most]:.2f} at {most}",
-        holds=off <= 0.06 and _rising([row.ratio for row in rows]),
+        + f"; from {ratios[lowest]:.2f} at {lowest} records to {ratios[highest]:.2f} at {highest}",
+        holds=deviation <= 0.06 and _rising([row.ratio for row in rows]),
     )
 
 
@@ -69,7 +69,7 @@ def affordable(rows: Sequence[AffordableRow]) -> Finding:
 
 def make() -> Reproduction:
     """All three panels, from the accountants."""
-    blown, stopped, afforded = (
+    one_run, stopping, candidates = (
         figure_1_blow_up(RECORDS),
         figure_1_stopping(SIZES, GAMMAS),
         figure_1_affordable(RECORDS),
@@ -87,7 +87,7 @@ def make() -> Reproduction:
                         title="Blow-up of one run",
                         x_label="records",
                         y_label="epsilon by LT / epsilon of the run",
-                        curves=(Curve(label="blow-up", x=sizes, y=tuple(row.ratio for row in blown)),),
+                        curves=(Curve(label="blow-up", x=sizes, y=tuple(row.ratio for row in one_run)),),
                         log_x=True,
                     ),
                     Chart(
@@ -98,7 +98,7 @@ def make() -> Reproduction:
                             Curve(
                                 label=f"{size} records",
                                 x=tuple(1 / gamma for gamma in GAMMAS),
-                                y=tuple(row.epsilon for row in stopped if row.records == size),
+                                y=tuple(row.epsilon for row in stopping if row.records == size),
                             )
                             for size in SIZES
                         ),
@@ -109,32 +109,32 @@ def make() -> Reproduction:
                         title="What MA affords for that",
                         x_label="records",
                         y_label="candidates by MA",
-                        curves=(Curve(label="MA", x=sizes, y=tuple(float(row.candidates) for row in afforded)),),
+                        curves=(Curve(label="MA", x=sizes, y=tuple(float(row.candidates) for row in candidates)),),
                         log_x=True,
                         log_y=True,
                     ),
                 ),
             ),
         ),
-        findings=(blow_up(blown), more_tries(stopped), affordable(afforded)),
+        findings=(blow_up(one_run), more_tries(stopping), affordable(candidates)),
         sheets=(
             sheet(
                 "One run, and LT with gamma = 1",
                 ("records", "one run", "LT", "blow-up", "candidates by MA"),
                 [
                     (row.records, row.one_run, row.random_stopping, row.ratio, other.candidates)
-                    for row, other in zip(blown, afforded, strict=True)
+                    for row, other in zip(one_run, candidates, strict=True)
                 ],
             ),
             sheet(
                 "LT by gamma",
                 ("records", "gamma", "epsilon"),
-                [(row.records, row.gamma, row.epsilon) for row in stopped],
+                [(row.records, row.gamma, row.epsilon) for row in stopping],
             ),
         ),
         notes=(
             "Noise multiplier 4, batches of 250, 10000 steps, delta 1e-5, Mironov's conversion. The jump beyond 200000 "
-            "records is a Renyi curve's: LT needs one run's epsilon at a delta near 1e-14.",
+            "records comes from the Renyi curve: LT needs one run's epsilon at a delta near 1e-14.",
         ),
     )
 

@@ -11,7 +11,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One map of counts."""
+    """One map with the number of times that each cell is the best."""
     counts = claims.wins(sweep.table)
     rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
     lengths = sweep.table[STEPS].nunique()
@@ -45,8 +45,8 @@ def make(sweep: Sweep) -> Reproduction:
             ),
         ),
         notes=(
-            "One data set and one model; the paper adds up four data sets, two models and three noise levels. Each "
-            "length is a run of its own.",
+            "One data set and one model; the paper sums over four data sets, two models and three noise levels. Each "
+            "number of steps is a separate run.",
             ACCOUNT,
         ),
     )

@@ -21,8 +21,8 @@ ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", "dpsgd"
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """A chart a noise level: best and median candidates over the number of steps."""
-    table = sweep.table.assign(found=scores(sweep.table))
+    """A chart per noise level: best and median candidates over the number of steps."""
+    table = sweep.table.assign(score=scores(sweep.table))
     levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
     last = table[table[STEPS] == table[STEPS].max()]
     return Reproduction(
@@ -41,21 +41,22 @@ def make(sweep: Sweep) -> Reproduction:
         ),
         sheets=(costs(sweep),),
         notes=(
-            "Each length is a run of its own. DP-SGD is trained to the end alone. The noise levels are ours.",
+            "Each number of steps is a separate run. DP-SGD has runs of the full length only. The noise levels are "
+            "ours.",
             ACCOUNT,
         ),
     )
 
 
 def _findings(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
-    """Those of Figures 7 and 8 at one noise level."""
+    """The findings of Figures 7 and 8 at one noise level."""
     last, both = rows[rows[STEPS] == rows[STEPS].max()], rows[rows["method"].isin((ADAM, WOSM))]
     for finding in (claims.few_candidates_do(last, [TUNED], ADAM), claims.alongside(both, ADAM, WOSM)):
         yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}")
 
 
 def _chart(noise: float, rows: pd.DataFrame, quality: str) -> Chart:
-    grouped = rows.groupby(["method", STEPS], sort=False)["found"]
+    grouped = rows.groupby(["method", STEPS], sort=False)["score"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
     return Chart(
         title=f"Noise multiplier {number(noise)}",
@@ -64,11 +65,11 @@ def _chart(noise: float, rows: pd.DataFrame, quality: str) -> Chart:
         curves=tuple(
             Curve(
                 label=f"{method_label(method)}, {kind}",
-                x=tuple(map(float, found[method].index)),
-                y=tuple(found[method]),
+                x=tuple(map(float, values[method].index)),
+                y=tuple(values[method]),
             )
             for method in dict.fromkeys(rows["method"])
-            for kind, found in kinds.items()
+            for kind, values in kinds.items()
         ),
     )
 

@@ -8,14 +8,14 @@ from dpsweep.reports.reproduction.loss_maps import make as landscape
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Of records that are made up."""
+    """Both maps, for made-up records."""
     cap = float(sweep.plan.trials[0].config["loss"]["cap"])
     return landscape(
         sweep,
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 2 and 3",
         cap=cap,
         measure="log10 of the mean squared error",
-        note=f"Losses are those of public records, each at most {cap:g}.",
+        note=f"Losses are computed on public records, each at most {cap:g}.",
     )
 
 

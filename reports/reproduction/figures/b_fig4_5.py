@@ -8,14 +8,14 @@ from dpsweep.reports.reproduction.loss_maps import make as landscape
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Of mails."""
+    """Both maps, for mails."""
     return landscape(
         sweep,
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 4 and 5",
         cap=1.0,
-        measure="log10 of the share of mails that are told wrongly",
-        note="The paper draws the training loss; here it is the share of held-out mails that are told wrongly, with "
-        "the noise of its count.",
+        measure="log10 of the share of misclassified mails",
+        note="The paper draws the training loss; these maps show the share of misclassified held-out mails, with "
+        "noise on its count.",
     )
 
 

@@ -14,7 +14,7 @@ DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 
 def make(sweep: Sweep) -> Reproduction:
     """One column of points per learning rate."""
-    table = sweep.table.assign(found=scores(sweep.table))
+    table = sweep.table.assign(score=scores(sweep.table))
     rates = sorted(set(table[LR]))
     default = table[(table[list(DEFAULT)] == list(DEFAULT.values())).all(axis=1)]
     curves = {"other decay rates": table, "all defaults": default}
@@ -24,7 +24,7 @@ def make(sweep: Sweep) -> Reproduction:
         drawings=(
             charts(
                 "figure",
-                "Accuracy of DP-Adam's candidates by learning rate; the defaults marked.",
+                "Accuracy of DP-Adam's candidates by learning rate; the defaults are marked.",
                 (
                     Chart(
                         title="DP-Adam's candidates",
@@ -34,7 +34,7 @@ def make(sweep: Sweep) -> Reproduction:
                             Curve(
                                 label=label,
                                 x=tuple(float(rates.index(lr)) for lr in rows[LR]),
-                                y=tuple(rows["found"]),
+                                y=tuple(rows["score"]),
                                 lined=False,
                             )
                             for label, rows in curves.items()
@@ -47,7 +47,7 @@ def make(sweep: Sweep) -> Reproduction:
         findings=(claims.defaults_do(table, DEFAULT),),
         sheets=(
             costs(sweep),
-            sheet("Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "found"]].to_numpy().tolist()),
+            sheet("Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "score"]].to_numpy().tolist()),
         ),
         notes=("The values of lr, beta1 and beta2 beside the defaults are ours.", ACCOUNT),
     )

@@ -12,7 +12,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Each method's candidates from worst to best."""
+    """Each method's candidates, sorted from worst to best."""
     methods = list(dict.fromkeys(sweep.table["method"]))
     ranked = {name: sorted(scores(sweep.table[sweep.table["method"] == name])) for name in methods}
     few = min(ranked, key=lambda name: len(ranked[name]))
@@ -30,11 +30,11 @@ def make(sweep: Sweep) -> Reproduction:
                         y_label=sweep.quality,
                         curves=tuple(
                             Curve(
-                                label=f"{method_label(name)} ({len(found)})",
-                                x=tuple((place + 1) / len(found) for place in range(len(found))),
-                                y=tuple(found),
+                                label=f"{method_label(name)} ({len(values)})",
+                                x=tuple((place + 1) / len(values) for place in range(len(values))),
+                                y=tuple(values),
                             )
-                            for name, found in ranked.items()
+                            for name, values in ranked.items()
                         ),
                     ),
                 ),
@@ -54,16 +54,19 @@ def make(sweep: Sweep) -> Reproduction:
                 [
                     (
                         method_label(name),
-                        len(found),
-                        found[0],
-                        found[-1],
-                        claims.mean_of_best(found, len(ranked[few])),
+                        len(values),
+                        values[0],
+                        values[-1],
+                        claims.mean_of_best(values, len(ranked[few])),
                     )
-                    for name, found in ranked.items()
+                    for name, values in ranked.items()
                 ],
             ),
         ),
-        notes=("The paper draws the best of every 100 steps; here is the end of training alone.", ACCOUNT),
+        notes=(
+            "The paper draws the best score at every 100 steps; this figure shows the end of training only.",
+            ACCOUNT,
+        ),
     )
 
 

@@ -15,9 +15,9 @@ METHODS = ("dpadam", "adadp", "dpadamwosm")
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Two curves a method."""
-    table = sweep.table.assign(found=scores(sweep.table))
-    grouped = table.groupby(["method", STEPS])["found"]
+    """Two curves per method."""
+    table = sweep.table.assign(score=scores(sweep.table))
+    grouped = table.groupby(["method", STEPS])["score"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
     return Reproduction(
         title="Adam without second moments",
@@ -34,11 +34,11 @@ def make(sweep: Sweep) -> Reproduction:
                         curves=tuple(
                             Curve(
                                 label=f"{method_label(method)}, {kind}",
-                                x=tuple(map(float, found[method].index)),
-                                y=tuple(found[method]),
+                                x=tuple(map(float, values[method].index)),
+                                y=tuple(values[method]),
                             )
                             for method in METHODS
-                            for kind, found in kinds.items()
+                            for kind, values in kinds.items()
                         ),
                     ),
                 ),
@@ -47,8 +47,8 @@ def make(sweep: Sweep) -> Reproduction:
         findings=(claims.alongside(table, "dpadam", "dpadamwosm"),),
         sheets=(costs(sweep),),
         notes=(
-            "Each length is a run of its own, and an iteration of ADADP is two of its steps. The paper says nothing of "
-            "how ADADP does on this data set, so no verdict is given on it.",
+            "Each number of steps is a separate run, and an iteration of ADADP is two of its steps. The paper makes no "
+            "claim on ADADP for this data set, so there is no verdict on it.",
             ACCOUNT,
         ),
     )

@@ -1,4 +1,4 @@
-"""Mohapatra et al. 2022, Figure 9: up to how many candidates composition (MA) is cheaper than random stopping (LT)."""
+"""Mohapatra et al. 2022, Figure 9: the number of candidates at which random stopping (LT) becomes cheaper than MA."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction
 from dpsweep.reports.reproduction.tables.honest_tuning import CandidatesRow, crossing, figure_9
 
 PRINTED = {5000: 14, 60_000: 26}
-"""Candidates up to which the paper finds MA the cheaper one."""
+"""Number of candidates up to which MA is cheaper, as printed."""
 
 CONSTANT = 0.15
-"""The paper calls LT's price almost constant; here: within this share, from 1 to 40 candidates."""
+"""Our criterion for the paper's "almost constant": growth within this share, from 1 to 40 candidates."""
 
 
 def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
-    """Where the curves cross."""
-    found = {records: crossing(own) for records, own in rows.items()}
+    """The number of candidates at which the curves cross."""
+    counts = {records: crossing(curve) for records, curve in rows.items()}
     return Finding(
         claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
-        criterion="exactly so many",
-        numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in found.items()),
-        holds=found == PRINTED,
+        criterion="exactly these numbers",
+        numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in counts.items()),
+        holds=counts == PRINTED,
     )
 
 
 def constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
-    """How flat LT's curve is."""
-    growth = {size: own[-1].random_stopping / own[0].random_stopping - 1 for size, own in rows.items()}
-    composed = {size: own[-1].composition / own[0].composition for size, own in rows.items()}
+    """The growth of LT's and of MA's price over the chart."""
+    growth = {size: curve[-1].random_stopping / curve[0].random_stopping - 1 for size, curve in rows.items()}
+    composed = {size: curve[-1].composition / curve[0].composition for size, curve in rows.items()}
     return Finding(
         claim="LT's price remains almost constant as candidates are added, MA's does not.",
         criterion=f"LT grows by at most {CONSTANT:.0%} over the chart, and MA at least doubles",
@@ -48,7 +48,7 @@ def make() -> Reproduction:
             charts(
                 "figure",
                 "Two charts, epsilon by LT and by MA over the number of candidates; dashed where they cross.",
-                [_chart(records, own) for records, own in rows.items()],
+                [_chart(records, curve) for records, curve in rows.items()],
             ),
         ),
         findings=(crossings(rows), constant(rows)),
@@ -56,9 +56,9 @@ def make() -> Reproduction:
             sheet(
                 f"{records} records",
                 ("candidates", "MA", "LT"),
-                [(row.candidates, row.composition, row.random_stopping) for row in own],
+                [(row.candidates, row.composition, row.random_stopping) for row in curve],
             )
-            for records, own in rows.items()
+            for records, curve in rows.items()
         ),
         notes=("Noise multiplier 4, batches of 250, 10000 steps, delta 1e-5, gamma = 1 / candidates, delta2 = 1e-10.",),
     )

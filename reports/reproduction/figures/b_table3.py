@@ -12,7 +12,7 @@ CLOSE = 0.012
 
 
 def agrees(rows: Sequence[CostRow]) -> Finding:
-    """Whether the table's numbers come out."""
+    """The largest deviation from the printed table."""
     worst = max(rows, key=lambda row: abs(row.epsilon - row.printed))
     return Finding(
         claim="The final epsilons of Table 3.",
@@ -24,10 +24,10 @@ def agrees(rows: Sequence[CostRow]) -> Finding:
 
 
 def adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
-    """What the table is there to show."""
+    """The table's conclusion: DPAdam costs the least."""
     cost = {(row.data_set, row.optimizer): row.epsilon for row in rows}
-    least = {data.name: min(cost[data.name, "DPSGD"], cost[data.name, "DPMomentum"]) for data in DATA_SETS}
-    shares = {name: cost[name, "DPAdam"] / other for name, other in least.items()}
+    cheapest = {data.name: min(cost[data.name, "DPSGD"], cost[data.name, "DPMomentum"]) for data in DATA_SETS}
+    shares = {name: cost[name, "DPAdam"] / other for name, other in cheapest.items()}
     return Finding(
         claim="With 4 candidates composed by MA, DPAdam is tuned for less than the others by LT.",
         criterion="on every data set for less than half of what the next one costs",
@@ -84,8 +84,8 @@ def make() -> Reproduction:
         ),
         notes=(
             "Noise multiplier 4, batches of 250; DPSGD and DPMomentum by LT with gamma = 1 / candidates and "
-            "delta2 = 1e-20, DPAdam by MA; Mironov's conversion with orders up to 512. Delta is one power of ten below "
-            "what the paper's words say: this is what reproduces its numbers.",
+            "delta2 = 1e-20, DPAdam by MA; Mironov's conversion with orders up to 512. Delta is a tenth of the delta "
+            "in the paper's text; this delta reproduces its numbers.",
         ),
     )
 

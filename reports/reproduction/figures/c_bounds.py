@@ -9,11 +9,11 @@ from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction
 from dpsweep.reports.reproduction.tables.one_run import LectureRow, NoiseRow, lecture, noise_table
 
 TRUE_COST, SLACK = 0.0216, 46
-"""What the theorem's noise costs under its own neighbours, by an independent calculation, and how much it leaves."""
+"""Epsilon of the theorem's noise for its neighbours by an independent calculation, and promised epsilon over it."""
 
 
 def theorem(row: LectureRow) -> Finding:
-    """Whether the theorem keeps its promise."""
+    """The theorem's guarantee compared with the proven bound."""
     return Finding(
         claim="With the theorem's noise, a million steps on 1000 records are (1, 1e-5)-DP.",
         criterion="what is proven of the noise by privacy-loss distributions is at most what is promised",
@@ -23,7 +23,7 @@ def theorem(row: LectureRow) -> Finding:
 
 
 def slack(row: LectureRow) -> Finding:
-    """How much tighter one can do."""
+    """The factor between the promised and the true epsilon."""
     factor = row.promised / row.neighbours
     return Finding(
         claim="In practice one should apply tighter versions of amplification and composition.",
@@ -53,7 +53,7 @@ def make() -> Reproduction:
     """The theorem and the accountants, computed."""
     row, rows = lecture(), noise_table()
     noises = tuple(row.noise_multiplier for row in rows)
-    known = {
+    epsilons = {
         "promised by the theorem": row.promised,
         "proven of all neighbours": row.bound,
         "worst known neighbours": row.neighbours,
@@ -73,7 +73,7 @@ def make() -> Reproduction:
                         y_label="epsilon",
                         curves=tuple(
                             Curve(label=label, x=(float(place),), y=(value,), lined=False)
-                            for place, (label, value) in enumerate(known.items())
+                            for place, (label, value) in enumerate(epsilons.items())
                         ),
                         log_y=True,
                         ticks=("promised", "proven", "neighbours", "attack"),
@@ -94,7 +94,9 @@ def make() -> Reproduction:
         ),
         findings=(theorem(row), slack(row), accountants(rows)),
         sheets=(
-            sheet("1000 records, a million steps of one record, delta 1e-5", ("epsilon", "value"), list(known.items())),
+            sheet(
+                "1000 records, a million steps of one record, delta 1e-5", ("epsilon", "value"), list(epsilons.items())
+            ),
             sheet(
                 "50000 records, batches of 1000, 5000 steps, delta 1e-5",
                 ("noise multiplier", "classical", "Moments Accountant", "PLD"),

@@ -1,4 +1,4 @@
-"""Yu, Zhang, Chen 2019, Figure 2: momentum, a clip norm that falls, both and neither, at one budget."""
+"""Yu, Zhang, Chen 2019, Figure 2: DP-SGD with momentum, a falling clip norm, both and neither, at one budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One curve a method."""
+    """One curve per method."""
     rows = amended.runs(sweep)
     return Reproduction(
         title="Momentum and a clip norm that falls",
@@ -27,14 +27,14 @@ def make(sweep: Sweep) -> Reproduction:
         ),
         sheets=(costs(sweep),),
         notes=(
-            "Each length is a run of its own, at the noise multiplier with which the budget pays for so many steps.",
+            "Each number of steps is a separate run, at the noise multiplier for which the budget allows these steps.",
             ACCOUNT,
         ),
     )
 
 
 def constrained(rows: pd.DataFrame) -> Finding:
-    """The advantage is larger where fewer steps are paid for."""
+    """The advantage over DP-SGD is larger for smaller numbers of steps."""
     plain, both = amended.best(rows, PLAIN), amended.best(rows, BOTH)
     gaps = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
     few, many = min(gaps, default=0.0), max(gaps, default=0.0)

@@ -12,9 +12,9 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One curve a coefficient."""
-    table = sweep.table.assign(found=scores(sweep.table))
-    best = table.groupby([MOMENTUM, STEPS])["found"].max()
+    """One curve per coefficient."""
+    table = sweep.table.assign(score=scores(sweep.table))
+    best = table.groupby([MOMENTUM, STEPS])["score"].max()
     return Reproduction(
         title="How much momentum",
         source="Yu, Zhang, Chen 2018, Figure 3",
@@ -41,7 +41,7 @@ def make(sweep: Sweep) -> Reproduction:
         ),
         findings=(claims.momentum(table), claims.quick_start(table)),
         sheets=(costs(sweep),),
-        notes=("Each length is a run of its own.", ACCOUNT),
+        notes=("Each number of steps is a separate run.", ACCOUNT),
     )
 
 

@@ -1,4 +1,4 @@
-"""Yu, Zhang, Chen 2019, Figure 4: the amended DP-SGD where the budget is smaller and records are replaced."""
+"""Yu, Zhang, Chen 2019, Figure 4: DP-SGD with momentum and falling clip norm, smaller budget, replaced records."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """Covertype's panel."""
+    """The panel of Covertype."""
     return panel(sweep, "Covertype", "MNIST is `d_fig4_mnist`.")
 
 
 def panel(sweep: Sweep, data: str, other: str) -> Reproduction:
-    """One curve a method; `other` is where the figure's other panel is."""
+    """One curve per method; `other` names the file of the figure's other panel."""
     rows = amended.runs(sweep)
     return Reproduction(
         title="A smaller budget, for records that are replaced",
@@ -25,7 +25,7 @@ def panel(sweep: Sweep, data: str, other: str) -> Reproduction:
             amended.better(rows, [BOTH], "The amended DP-SGD is better than DP-SGD in the more restricted setting."),
         ),
         sheets=(costs(sweep),),
-        notes=(f"Each length is a run of its own. The figure's other panel, {other}", ACCOUNT),
+        notes=(f"Each number of steps is a separate run. The figure's other panel, {other}", ACCOUNT),
     )
 
 

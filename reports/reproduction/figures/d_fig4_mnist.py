@@ -8,7 +8,7 @@ from dpsweep.reports.reproduction.finding import Reproduction, Trained
 
 
 def make(sweep: Sweep) -> Reproduction:
-    """One curve a method."""
+    """One curve per method."""
     return panel(sweep, "MNIST", "Covertype is `d_fig4`.")
 
 

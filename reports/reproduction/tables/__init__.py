@@ -1,1 +1,1 @@
-"""The papers' tables and figures as data: computed, never copied; what a paper printed stands beside it."""
+"""The papers' tables and figures as computed data, with the printed numbers for comparison."""

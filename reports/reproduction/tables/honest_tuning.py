@@ -1,10 +1,10 @@
-"""What tuning costs: random stopping (LT) against composition (MA), as tables and figures of one paper.
+"""The price of tuning by random stopping (LT) and by composition (MA), as tables and figures of one paper.
 
 *Source*: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (The Role of Adaptive Optimizers for Honest Private Hyperparameter
 Selection): Figure 1, Table 3 and Figure 9, with noise multiplier 4, batches of 250 and Mironov's conversion. Random
-stopping asks for deltas near 1e-14, hence for high orders; orders that stop at 63 say 3.17 instead of 3.01 for MNIST.
-Figure 1's growth, from 4.8 to 7.3 times at a million records, is no matter of missing orders: beyond an order near
-sigma^2 ln(1/q) the divergence of a sampled Gaussian leaps, and at little sampling that order is needed.
+stopping needs deltas near 1e-14, hence high orders; with orders up to 63 only, MNIST has 3.17 instead of 3.01.
+Figure 1's growth from 4.8 to 7.3 times at a million records is not caused by missing orders: beyond an order near
+sigma^2 ln(1/q) the divergence of a sampled Gaussian jumps, and a small sample rate needs that order.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ORDERS: tuple[float, ...] = tuple(
     + [float(order) for order in range(11, 513)]
 )
 MOMENTS = Rdp(conversion=Conversion.MIRONOV, orders=ORDERS)
-MOST = 2000
-"""Candidates beyond which a count is no longer searched for."""
+MOST_CANDIDATES = 2000
+"""Largest number of candidates in the bisection of `_affordable`."""
 
 
-def _searched(candidates: int, run: DpEvent) -> DpEvent:
+def _randomly_stopped(candidates: int, run: DpEvent) -> DpEvent:
     return random_stopping(run, gamma=1 / candidates, delta2=TABLE_DELTA2)
 
 
 OPTIMIZERS: Mapping[str, Callable[[DpEvent], DpEvent]] = {
-    "DPSGD": partial(_searched, 40),
-    "DPMomentum": partial(_searched, 280),
+    "DPSGD": partial(_randomly_stopped, 40),
+    "DPMomentum": partial(_randomly_stopped, 280),
     "DPAdam": lambda run: repeat(run, 4),
 }
 """Table 2's grids: the first two by random stopping with gamma = 1 / candidates, DPAdam's by composition."""
@@ -44,7 +44,7 @@ OPTIMIZERS: Mapping[str, Callable[[DpEvent], DpEvent]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PaperDataSet:
-    """A data set of Table 3; `delta` is one power of ten below the paper's words, which reproduces its numbers."""
+    """A data set of Table 3; `delta` is a tenth of the delta in the paper's text, which reproduces its numbers."""
 
     name: str
     records: int
@@ -73,7 +73,7 @@ class CostRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidatesRow:
-    """A point of Figure 9: epsilon of so many candidates by composition and by random stopping."""
+    """A point of Figure 9: epsilon of a number of candidates by composition and by random stopping."""
 
     candidates: int
     composition: float
@@ -90,13 +90,13 @@ class BlowUpRow:
 
     @property
     def ratio(self) -> float:
-        """How many times dearer the rule is than the run."""
+        """The rule's epsilon divided by the run's epsilon."""
         return self.random_stopping / self.one_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingRow:
-    """A point of Figure 1, middle: epsilon of random stopping where 1 / gamma tries are expected."""
+    """A point of Figure 1, middle: epsilon of random stopping with 1 / gamma expected tries."""
 
     records: int
     gamma: float
@@ -105,7 +105,7 @@ class StoppingRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AffordableRow:
-    """A point of Figure 1, right: how many candidates composition affords for random stopping's least price."""
+    """A point of Figure 1, right: candidates that composition affords for random stopping's least price."""
 
     records: int
     epsilon: float
@@ -113,7 +113,7 @@ class AffordableRow:
 
 
 def table_3() -> tuple[CostRow, ...]:
-    """All twelve cells, row by row."""
+    """All twelve cells of Table 3, row by row."""
     return tuple(
         CostRow(data_set=data.name, optimizer=optimizer, printed=printed, epsilon=_cell(data, tuned))
         for data in DATA_SETS
@@ -122,7 +122,7 @@ def table_3() -> tuple[CostRow, ...]:
 
 
 def figure_9(records: int, candidates: Iterable[int] = range(1, 41)) -> tuple[CandidatesRow, ...]:
-    """Both rules against the number of candidates; random stopping expects as many tries."""
+    """Epsilon of both rules over the number of candidates; random stopping has as many expected tries."""
     return tuple(
         CandidatesRow(
             candidates=count,
@@ -134,7 +134,7 @@ def figure_9(records: int, candidates: Iterable[int] = range(1, 41)) -> tuple[Ca
 
 
 def crossing(rows: Iterable[CandidatesRow]) -> int:
-    """The largest number of candidates up to which composition is never the dearer rule; 0 if it is at once."""
+    """The largest number of candidates up to which composition never costs more; 0 if it costs more at once."""
     last = 0
     for row in rows:
         if row.composition > row.random_stopping:
@@ -144,7 +144,7 @@ def crossing(rows: Iterable[CandidatesRow]) -> int:
 
 
 def figure_1_blow_up(records: Iterable[int]) -> tuple[BlowUpRow, ...]:
-    """The rule's price with gamma = 1, where it makes one try, over that of the run."""
+    """The price of random stopping with gamma = 1 (one try) and of the run alone."""
     return tuple(
         BlowUpRow(
             records=size,
@@ -156,7 +156,7 @@ def figure_1_blow_up(records: Iterable[int]) -> tuple[BlowUpRow, ...]:
 
 
 def figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[StoppingRow, ...]:
-    """The price barely grows with the number of expected tries."""
+    """The price of random stopping over gamma; it grows little with the number of expected tries."""
     gammas = tuple(gammas)
     return tuple(
         StoppingRow(records=size, gamma=gamma, epsilon=_stopped(size, gamma=gamma))
@@ -166,12 +166,12 @@ def figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[
 
 
 def figure_1_affordable(records: Iterable[int]) -> tuple[AffordableRow, ...]:
-    """Candidates by composition for the price of random stopping with gamma = 1."""
+    """The number of candidates by composition at the price of random stopping with gamma = 1."""
     return tuple(_affordable(size, _stopped(size, gamma=1.0)) for size in records)
 
 
 def _affordable(records: int, epsilon: float) -> AffordableRow:
-    low, high = 0, MOST
+    low, high = 0, MOST_CANDIDATES
     while low < high:
         middle = math.ceil((low + high) / 2)
         low, high = (middle, high) if _composed(records, middle) <= epsilon else (low, middle - 1)

@@ -1,4 +1,4 @@
-"""What one run costs, and what papers said it costs: accountants, samplers, and the lecture's noise.
+"""The epsilon of one run by accountant and by sampler beside the papers' numbers, and the lecture's theorem.
 
 The setting is that of Yang, Zhang, Chen, Liu 2022 (Normalized/Clipped SGD with Perturbation for DP Non-Convex
 Optimization): 50000 records, batches of 1000, 100 epochs, delta 1e-5, noise multipliers 3.6, 2.0 and 1.2.
@@ -29,7 +29,7 @@ from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 RECORDS, BATCH, EPOCHS, DELTA = 50_000, 1000, 100, 1e-5
 RATE, STEPS = BATCH / RECORDS, EPOCHS * RECORDS // BATCH
 GRID = 35
-"""Cells of the paper's heatmaps: all of them were trained on the same records."""
+"""Number of cells in the paper's heatmaps; all were trained on the same records."""
 
 PRINTED = {3.6: 2.0, 2.0: 4.0, 1.2: 8.0}
 """The epsilon that the paper prints for each noise multiplier."""
@@ -42,7 +42,7 @@ ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseRow:
-    """Epsilon of one run at a noise multiplier, Poisson sampling, add or remove one; `limit` is no bound.
+    """Epsilon of one run at a noise multiplier, Poisson sampling, add or remove one; `limit` is not a bound.
 
     `mironov` and `improved` are the two conversions of the Moments Accountant; `grid` is the price of all 35 runs.
     """
@@ -61,7 +61,7 @@ class NoiseRow:
 class SamplerRow:
     """Epsilon of one run with a sampler at the noise multipliers 3.6, 2.0, 1.2; only a `proven` row is a bound.
 
-    `forced` is what an explicit attack forces: no accountant may say less.
+    `forced` is a lower bound by an explicit attack.
     """
 
     sampler: str
@@ -74,10 +74,10 @@ class SamplerRow:
 
 @dataclass(frozen=True, kw_only=True)
 class LectureRow:
-    """The lecture's theorem at a million single-record steps: what it promises, and what the noise really costs.
+    """The lecture's theorem for a million single-record steps: the promised epsilon and the epsilon of its noise.
 
-    `forced` is what an explicit attack forces; `neighbours` the cost of the worst known neighbours (one record
-    replaced, all others pulling its old way); `bound` what is proven of all of them.
+    `forced` is a lower bound by an explicit attack; `neighbours` is the epsilon of the worst known neighbours (one
+    record replaced, all others with the old record's gradient); `bound` is proven for all neighbours.
     """
 
     noise_multiplier: float
@@ -93,7 +93,7 @@ def noise_table() -> tuple[NoiseRow, ...]:
 
 
 def sampler_table() -> tuple[SamplerRow, ...]:
-    """The same run with every sampler: the one that runs must be the one that is charged."""
+    """The same run with every sampler: the sampler that runs must be the one that is charged."""
     return (
         _row("Poisson", Pld(), ADD, _poisson),
         _row("Poisson", Pld(), REPLACE, _poisson),
@@ -114,15 +114,15 @@ def sampler_table() -> tuple[SamplerRow, ...]:
 
 
 def truncation_table() -> tuple[SamplerRow, ...]:
-    """Poisson sampling that keeps no more than a part above the expected batch: what bounded memory costs."""
+    """Poisson sampling truncated a little above the expected batch: the price of bounded memory."""
     return tuple(_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated(cap)) for cap in CAPS)
 
 
 def lecture() -> LectureRow:
-    """1000 records, 10^6 steps, epsilon 1, delta 1e-5, and the noise that the theorem asks for."""
+    """1000 records, 10^6 steps, epsilon 1, delta 1e-5, and the noise that the theorem requires."""
     records, steps, epsilon = 1000, 10**6, 1.0
     noise = lecture_noise(records=records, steps=steps, epsilon=epsilon, delta=DELTA)
-    # From one end of the ball to the other: the sensitivity is 2, hence half the noise.
+    # A replaced gradient moves across the whole ball: the sensitivity is 2, hence half the noise multiplier.
     pair = poisson_gaussian(sample_rate=1 / records, noise_multiplier=noise / 2)
     step = without_replacement_gaussian(records=records, batch_size=1, noise_multiplier=noise)
     return LectureRow(

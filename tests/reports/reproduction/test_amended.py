@@ -14,7 +14,7 @@ def rows(**scores: tuple[float, float]) -> pd.DataFrame:
     names = {"plain": PLAIN, "momentum": MOMENTUM, "falling": FALLING, "both": BOTH}
     return pd.DataFrame(
         [
-            {"method": names[name], "noise": noise, "steps": int(100 * noise), "found": score}
+            {"method": names[name], "noise": noise, "steps": int(100 * noise), "score": score}
             for name, found in scores.items()
             for noise, score in zip((1.0, 2.0), found, strict=True)
         ]

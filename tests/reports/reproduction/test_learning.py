@@ -70,7 +70,7 @@ def test_the_toys_range_holds_from_a_regularizer_on() -> None:
     assert not a_toy.row(0.37).holds
     assert a_toy.row(0.39).holds
     root = (-3.5 + np.sqrt(3.5**2 + 2)) / 2  # of x^2 + 3.5 x - 0.5, r = 1
-    assert a_toy.row(1.0).found == pytest.approx(root, rel=0.01)
+    assert a_toy.row(1.0).computed == pytest.approx(root, rel=0.01)
     assert not a_toy.as_stated([a_toy.row(0.1)]).holds
     assert a_toy.as_stated([a_toy.row(1.0)]).holds
     assert a_toy.clipping().holds
