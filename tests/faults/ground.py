@@ -28,8 +28,8 @@ from dpsweep.accounting.records.trial_result import Status
 from dpsweep.reports.content.sweep_table import read
 from tests.faults import witness
 from tests.faults.instants import Fault, Stroke
-from tests.faults.programs import Done, Run
 from tests.faults.witness import Look, Looks
+from tests.forked_programs import Done, Run
 
 SHARDS = 6
 
