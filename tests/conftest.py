@@ -21,6 +21,7 @@ from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
 from tests.databases import Place, Server, in_file, programs, served
+from tests.forked_programs import Run
 from tests.waiting import HANGS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -70,7 +71,18 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def program(tmp_path: Path, environment: dict[str, str]) -> Program:
-    """Runs `python -m MODULE ARGUMENTS...` in the test's folder."""
+    """Does what `python -m MODULE ARGUMENTS...` does in the test's folder, in a fork that has all imports already."""
+
+    def run(*arguments: str, module: str = "sweeper", timeout: float = HANGS) -> subprocess.CompletedProcess[str]:
+        done = Run(arguments, tmp_path, environment, module=module).wait(timeout)
+        return subprocess.CompletedProcess([module, *arguments], done.code, done.out, done.err)
+
+    return run
+
+
+@pytest.fixture
+def fresh_program(tmp_path: Path, environment: dict[str, str]) -> Program:
+    """Runs `python -m MODULE ARGUMENTS...` in the test's folder, as a user does."""
 
     def run(*arguments: str, module: str = "sweeper", timeout: float = HANGS) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -29,8 +29,8 @@ from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.sweep_table import read
 from tests.faults import witness
 from tests.faults.instants import Fault, Stroke
-from tests.faults.programs import Done, Run
 from tests.faults.witness import Look, Looks
+from tests.forked_programs import Done, Run
 
 SHARDS = 6
 

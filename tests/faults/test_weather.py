@@ -12,7 +12,7 @@ from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.trial_result import Status
 from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, sentence
 from tests.faults.instants import Stroke
-from tests.faults.programs import CLOCK
+from tests.forked_programs import CLOCK
 
 pytestmark = FAULTS
 

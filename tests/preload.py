@@ -1,8 +1,11 @@
-"""What the server imports before it forks: all that a sweep imports on its way."""
+"""What the server of `tests/forked_programs.py` imports before it forks: all that a sweep imports on its way."""
 
 import importlib
+import pkgutil
 
-NAMES = (
+import dpsweep
+
+OTHERS = (
     "alembic.command",
     "hydra._internal.core_plugins.bash_completion",
     "hydra._internal.core_plugins.basic_launcher",
@@ -15,27 +18,15 @@ NAMES = (
     "matplotlib.pyplot",
     "optuna.storages._rdb.models",
     "optuna.storages._rdb.storage",
-    "dpsweep.reports.figures.heatmap",
-    "dpsweep.reports.pages.curator_page",
-    "dpsweep.reports.pages.release",
     "rich._emoji_codes",
     "seaborn",
     "sqlalchemy.dialects.sqlite",
     "sqlalchemy.orm",
-    "dpsweep.sweeper.commands.cli",
-    "dpsweep.sweeper.commands.sweep_coordinator",
     "tests.faults.instants",
     "tests.faults.witness",
-    "dpsweep.trainers.training.checkpoint",
-    "dpsweep.trainers.data.sets.embedded",
-    "dpsweep.trainers.data.split",
-    "dpsweep.trainers.methods.named",
-    "dpsweep.trainers.engines.auto",
-    "dpsweep.trainers.engines.opacus",
-    "dpsweep.trainers.training.loop",
-    "dpsweep.trainers.models.initialize",
-    "dpsweep.trainers.models.logistic",
 )
+OURS = (module.name for module in pkgutil.walk_packages(dpsweep.__path__, "dpsweep."))
 
-for name in NAMES:
-    importlib.import_module(name)
+for name in (*OTHERS, *OURS):
+    if not name.endswith((".__main__", ".hydra_plugins")) and ".hydra_plugins." not in name:
+        importlib.import_module(name)

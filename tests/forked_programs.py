@@ -7,6 +7,7 @@ fork finds neither threads nor anything that an earlier run left behind.
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,10 @@ from tests.faults.instants import Fault, arm
 from tests.waiting import HANGS
 
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.faults.preload"])
+_SERVER.set_forkserver_preload(["tests.preload"])
+
+CLI = "dpsweep.sweeper.commands.cli"
+"""The module behind the console script."""
 
 CLOCK = "FAULTS_CLOCK"
 """The variable that says by how many days the clock jumps."""
@@ -48,12 +52,19 @@ class Run:
     """A run that goes on."""
 
     def __init__(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], fault: Fault | None = None
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        fault: Fault | None = None,
+        module: str = CLI,
     ) -> None:
         pipes = [_SERVER.Pipe(duplex=False) for _ in range(2)]
         ends = [end for _, end in pipes]
         self._reads = [read for read, _ in pipes]
-        self._process = _SERVER.Process(target=_run, args=(tuple(words), folder, dict(environment), fault, ends))
+        self._process = _SERVER.Process(
+            target=_run, args=(tuple(words), folder, dict(environment), fault, module, ends)
+        )
         self._process.start()
         for end in ends:
             end.close()
@@ -122,20 +133,26 @@ def swing_clock(days: float) -> None:
 
 
 def _run(
-    words: Sequence[str], folder: Path, environment: Mapping[str, str], fault: Fault | None, ends: Sequence[Connection]
+    words: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    fault: Fault | None,
+    module: str,
+    ends: Sequence[Connection],
 ) -> None:
+    """What `python -m MODULE WORDS...` does in this folder."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     for number, end in enumerate(ends, start=1):
         os.dup2(end.fileno(), number)
         end.close()
-    sys.argv = ["dpsweep", *words]
-    sys.orig_argv = ["python", *sys.argv]
+    sys.argv = [module, *words]
+    sys.orig_argv = [sys.executable, "-m", *sys.argv]
+    sys.path.insert(0, str(folder))
     if days := environment.get(CLOCK):
         swing_clock(float(days))
     if fault is not None:
         arm(fault)
-    from dpsweep.sweeper.commands.cli import main
-
-    main()
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
