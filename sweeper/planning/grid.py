@@ -176,7 +176,10 @@ def _own_name(request: Request, config: DictConfig) -> str:
 
 def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple[Any, ...]]:
     """The axes of one method: the grid's, without those that the command line fixes or replaces."""
-    grid: dict[str, dict[str, Any]] = {str(name): dict(axes) for name, axes in _mapping(config.grid.axes).items()}
+    grid = _mapping(config.grid.axes)
+    for name, values in grid.items():
+        if not isinstance(values, dict):
+            raise BadInput(f"Expected grid.axes.{name}={values!r} to map keys to lists of values.")
     if trainer not in grid and not request.values:
         known = f"it has them for {', '.join(grid)}" if grid else "it has none"
         raise BadInput(

@@ -59,5 +59,5 @@ def at_rate(name: str, lr: float) -> DictConfig:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_learns_digits(digits: Records, name: str) -> None:
     """Chance is 0.1; at one of its default learning rates, of which a large one is tried first."""
-    rates = sorted(OmegaConf.load(CONF / "trainer" / "axes" / f"{name}.yaml")["trainer.lr"])
+    rates = sorted(OmegaConf.load(CONF / "trainer" / "axes" / f"{name}.yaml")[name]["trainer.lr"])
     assert any(accuracy(digits, name, lr) > 0.75 for lr in sorted(rates, key=lambda lr: abs(rates.index(lr) - 2)))
