@@ -203,7 +203,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["model=nosuch,logistic"], "nosuch"),
         (["tuning._target_=dpsweep.accounting.selection.composition.Kompozition"], "to name a selection rule"),
         (["tuning._target_=os.system"], "tuning=os.system to name a selection rule"),
-        (["grid.axes.dpsgd=[1,2]"], r"grid.axes.dpsgd=\[1, 2\] to map keys to lists of values"),
+        (["grid.axes.dpsgd=[1,2]"], "grid.axes.dpsgd=[1, 2] to map keys to lists of values"),
         (
             ["trainer=dpsgd", "trainer._target_=dpsweep.trainers.methods.dpsgd.NoSuch"],
             "trainer=dpsweep.trainers.methods.dpsgd.NoSuch to be a class with a tag",
