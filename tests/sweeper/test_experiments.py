@@ -151,7 +151,7 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     shutil.rmtree(folder)
     refused = program("b_fig2_3", "--scale", "smoke", "budget.epsilon=1", module="dpsweep.reports.reproduction")
     assert refused.returncode == 3, "what is removed is forgotten, and the declared budget holds"
-    assert "remove reproductions/b_fig2_3/smoke to begin anew" in refused.stderr
+    assert "delete reproductions/b_fig2_3/smoke and run the command again" in refused.stderr
     assert not (folder / "index.html").exists()
 
 
