@@ -23,7 +23,7 @@ MAY_IMPORT = {
 ROOMS = (
     "accounting/errors",
     "accounting/numbers",
-    "accounting/floating_point",
+    "accounting/rounded_noise_price",
     "accounting/json_files",
     "accounting/names",
     "accounting/notation",

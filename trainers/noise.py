@@ -7,7 +7,7 @@ Invariant: every released noisy number is a multiple of `spacing(noise_std)`, a 
 declared noise alone. Each multiple stands for a cell, which is an interval of that width. Its probability is within a
 factor exp(+-2**-36) of the probability that exact Gaussian noise on the same sum falls into this cell. Rounding exact
 noise is post-processing, so a release of k noisy numbers costs the proven cost of exact noise, plus the cost that
-`dpsweep.accounting.floating_point` adds.
+`dpsweep.accounting.rounded_noise_price` adds.
 
 The argument for 2**-36, in units of the standard deviation; a cell is h >= 2**-11 wide and may lie anywhere:
 

@@ -19,12 +19,13 @@ from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.execution import SearchOutcome, execution_of, read_draw
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import choices_of
 from dpsweep.accounting.records.released_winner import ReleasedWinner
 from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import is_charged
+from dpsweep.accounting.records.stored_draw import SearchOutcome, read_draw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Execution, rule_from_config

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.records.execution import read_stored
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.stored_draw import read_stored
 
 TURN = "turn"
 """The key of the turn in a run's configuration."""

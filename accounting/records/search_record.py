@@ -16,7 +16,7 @@ from typing import Any
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, made_folder
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.execution import DrawnTrial, SearchOutcome, read_stored
+from dpsweep.accounting.records.stored_draw import DrawnTrial, SearchOutcome, read_stored
 from dpsweep.accounting.records.trial_result import TrialResult
 
 

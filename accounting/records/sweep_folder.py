@@ -8,19 +8,19 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import FOLDER, PrivateStore, TrialPlace
-from dpsweep.accounting.records.execution import (
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
+from dpsweep.accounting.records.stored_draw import (
     DRAW_FILE,
     ENDED,
     OUTCOME_FILE,
     DrawnTrial,
     StoredDraw,
-    execution_of,
     read_draw,
     read_tries,
     tries_of,
 )
-from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
 from dpsweep.accounting.selection.interface import Execution
 
 

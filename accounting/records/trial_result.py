@@ -40,7 +40,7 @@ class TrialResult:
     "train" and "holdout" of the private records that are empty), and `curve`, a list of measurements on public records,
     each {"step", "test_accuracy", "test_loss"}; for data declared public also "training_accuracy", "training_loss",
     "mean_factor" and "shortened". A value that is not finite is None. `parameters` is the number of noisy numbers in a
-    step of training, None if an earlier version started the training: then `dpsweep.accounting.floating_point` does not
+    step of training, None if an earlier version started the training: then `accounting/rounded_noise_price.py` does not
     describe its noise. `counts` is the number of noisy counts that the score released.
     """
 

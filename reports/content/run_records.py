@@ -8,16 +8,10 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.records.execution import (
-    DRAW_FILE,
-    OUTCOME_FILE,
-    SearchOutcome,
-    execution_of,
-    read_draw,
-    read_tries,
-)
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
+from dpsweep.accounting.records.stored_draw import DRAW_FILE, OUTCOME_FILE, SearchOutcome, read_draw, read_tries
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.selection.interface import Execution
 

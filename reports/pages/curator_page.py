@@ -36,7 +36,7 @@ from dpsweep.reports.exhibits.exhibit import Exhibit, shown
 from dpsweep.reports.figures.heatmap import Picture, pictures
 from dpsweep.reports.figures.svg import fragment
 from dpsweep.reports.pages.templates import fill, store
-from dpsweep.reports.statement.public_data import NOBODY, statement_of
+from dpsweep.reports.statement.declared_public import NOBODY, statement_of
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 

@@ -21,8 +21,8 @@ from dpsweep.accounting.records.released_winner import CONFIG_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.pages import card_snippet as snippet
 from dpsweep.reports.pages import model_code, preprocessing
+from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.release import compose, write_release
 from dpsweep.reports.pages.templates import fill

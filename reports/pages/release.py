@@ -37,7 +37,7 @@ from dpsweep.reports.exhibits.exhibit import shown
 from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages import preprocessing
 from dpsweep.reports.pages.curator_page import Page
-from dpsweep.reports.statement.public_data import statement_of
+from dpsweep.reports.statement.declared_public import statement_of
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, violations
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dpsweep.accounting.floating_point import LOG_RATIO, excess
 from dpsweep.accounting.notation import delta_up
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.rounded_noise_price import LOG_RATIO, excess
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line

@@ -21,8 +21,8 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.outlook import outlook, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.execution import execution_of
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.commands import price_table

@@ -28,7 +28,9 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.execution import (
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.search_record import SearchRecord
+from dpsweep.accounting.records.stored_draw import (
     DrawnTrial,
     SearchOutcome,
     StoredDraw,
@@ -37,8 +39,6 @@ from dpsweep.accounting.records.execution import (
     read_draw,
     scores_of,
 )
-from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of

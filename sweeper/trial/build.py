@@ -14,8 +14,8 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
-from dpsweep.accounting.records.execution import is_try
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.stored_draw import is_try
 from dpsweep.sweeper.trial.spec import build, class_of
 from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of

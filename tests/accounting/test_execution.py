@@ -20,8 +20,9 @@ from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names import tags
-from dpsweep.accounting.records.execution import StoredDraw, check_draw, execution_of, read_draw, tries_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.records.stored_draw import StoredDraw, check_draw, read_draw, tries_of
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, Search

@@ -18,8 +18,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.records.charged_events import paid_for
-from dpsweep.accounting.records.execution import execution_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import read_proposals, runs_of, store_proposals
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsweep.accounting.floating_point import LOG_RATIO, excess
+from dpsweep.accounting.rounded_noise_price import LOG_RATIO, excess
 
 
 def test_what_remains_grows_with_the_numbers_and_is_small() -> None:

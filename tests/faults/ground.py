@@ -20,9 +20,9 @@ from dpsweep.accounting.chain.entries import Entry, Kind
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.execution import execution_of
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.selection.interface import Execution

@@ -17,8 +17,8 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.ledger.account import Attempts
-from dpsweep.accounting.records.execution import execution_of
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.selection.interface import Execution
 from tests.faults.ground import CHECKPOINTS, EVERY, HIDING, RESUMES, STEPS, SWEEP, Ground
 from tests.faults.witness import Look

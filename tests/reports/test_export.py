@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.pages.card_snippet import snippet
 from dpsweep.reports.pages.model_export import CARD, render_card, write_export
+from dpsweep.reports.pages.prediction_code import snippet
 from dpsweep.reports.pages.preprocessing import declared
 from dpsweep.reports.pages.release import compose
 from dpsweep.trainers.models.logistic import logistic

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.names.tags import HOMES
-from dpsweep.reports.pages.card_snippet import snippet
 from dpsweep.reports.pages.model_code import code_of
+from dpsweep.reports.pages.prediction_code import snippet
 from dpsweep.reports.pages.preprocessing import declared
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.own.bounded import bounded_records

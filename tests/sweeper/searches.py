@@ -11,9 +11,9 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.execution import StoredDraw
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.released_winner import WINNER_FILE
+from dpsweep.accounting.records.stored_draw import StoredDraw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw

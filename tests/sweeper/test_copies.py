@@ -15,9 +15,9 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.execution import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.folder_audit import verify_copies, verify_folder
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release

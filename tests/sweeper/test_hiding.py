@@ -18,9 +18,10 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.execution import SearchOutcome, StoredDraw, execution_of
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.selection.execution import pays_for_execution

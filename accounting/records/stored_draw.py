@@ -1,7 +1,6 @@
-"""The execution of a plan: every point once, the runs that a sampler proposes, or the tries of a secret draw.
+"""The stored draw of a search that hides its losers, its tries, and their outcome.
 
-The price of a plan is the price of its event, so a plan may run only if its event describes the execution. Invariants
-of a search that hides its losers:
+Invariants of such a search:
 
 * The draw is made once, stored for its owner alone before the first run, and never repeated, extended or shortened.
 * A try is a point at a place in the draw. Two tries of one point are two runs, each with its own folder and randomness,
@@ -26,8 +25,8 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.execution import pays_for_execution, search_paid_by
-from dpsweep.accounting.selection.interface import Draw, Execution, Proposals, Search, rule_from_config
+from dpsweep.accounting.selection.execution import search_paid_by
+from dpsweep.accounting.selection.interface import Draw, rule_from_config
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 DRAW = "draw"
@@ -37,22 +36,6 @@ DRAW_FILE, OUTCOME_FILE, ENDED = "draw.json", "outcome.json", "ended"
 """The names in a sweep's folder for its draw, the draw's outcome, and the marks of ended tries."""
 
 Stored = TypeVar("Stored")
-
-
-def execution_of(plan: Plan) -> Execution:
-    """The execution that this plan's price covers; raises `BadInput` if it does not pay for what its rule runs."""
-    rule = rule_from_config(plan.rule)
-    execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None
-    if plan.proposed is not None:
-        rule.check(Search(proposals=Proposals.ADAPTIVE))
-        execution = Execution.PROPOSED if execution is Execution.EVERY_POINT else None
-    if execution is None:
-        raise BadInput(
-            f"A sweep under {rule.name} can be planned and priced, but not run yet: `sweep` runs every point once, or "
-            "the tries of a draw that shows the winner alone. Choose tuning=composition or tuning=private_selection, "
-            "and final=false."
-        )
-    return execution
 
 
 def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
