@@ -1,6 +1,20 @@
-"""`python -m dpsweep VERB ...`: the same as `dpsweep VERB ...`."""
+"""The console script, and `python -m dpsweep VERB ...`, which does the same."""
 
-from dpsweep.sweeper.commands.cli import main
+import sys
+
+STOPPED = 130
+"""The exit code of a stop, `ExitCode.STOPPED`: the module that defines it is one of those whose import may be stopped."""
+
+
+def main() -> None:
+    """Runs a command; a Ctrl-C during the imports ends in one sentence too."""
+    try:
+        from dpsweep.sweeper.commands.cli import main as command
+    except KeyboardInterrupt:
+        print("Stopped before anything began: nothing was charged.", file=sys.stderr)
+        sys.exit(STOPPED)
+    command()
+
 
 if __name__ == "__main__":
     main()

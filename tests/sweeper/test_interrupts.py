@@ -108,3 +108,15 @@ def test_a_process_that_was_started_deaf_still_hears_its_own_signals(tmp_path: P
     shell = 'trap "" INT; exec "$0" -c "$1"'
     done = subprocess.run(["sh", "-c", shell, sys.executable, program], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "hydra.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "dpsweep", "plan"],
+        env=environment | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 130
+    assert done.stderr == "Stopped before anything began: nothing was charged.\n"

@@ -178,7 +178,10 @@ def linears(function) -> nn.Module:
         (lambda self, x: self.b(self.a(x.flip(0)).flip(0)), "model=Model to use its parameters in its layers alone"),
         (lambda self, x: self.b(self.a(x) + x @ self.a.weight), "model=Model to use its parameters in its layers"),
         (lambda self, x: self.b(self.a(x).tanh_()), "model=Model to run on random examples and under hooks"),
-        (lambda self, x: self.b((h := x.clone()) + self.a(h) + h.mul_(2)), "a=Linear to have inputs that nobody"),
+        (
+            lambda self, x: self.b((h := x.clone()) + self.a(h) + h.mul_(2)),
+            "a=Linear to have inputs that are not overwritten",
+        ),
     ],
     ids=[
         "twice",

@@ -11,7 +11,7 @@ from dpsweep import trainers
 
 ROOT = Path(trainers.__file__).parent
 ROOMS = ("declarations", "methods")
-ALONE = ("randomness", "validation")
+ALONE = ("randomness",)
 DECLARATIONS = sorted(
     {
         f"dpsweep.trainers.{room.replace('/', '.')}.{path.stem}"
