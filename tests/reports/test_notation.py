@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra.utils import get_class
+from hydra.utils import get_object
 
 from dpsweep.reports.content import formatting as notation
 
@@ -35,5 +35,5 @@ def test_unknown_methods_get_a_label_too() -> None:
 )
 def test_methods_are_called_what_they_call_themselves(path: Path) -> None:
     """Except for AUTO-S, which is DP-NSGD."""
-    label = get_class(yaml.safe_load(path.read_text())["_target_"]).label
+    label = get_object(yaml.safe_load(path.read_text())["_target_"]).label
     assert notation.method_label(path.stem) == ("AUTO-S" if path.stem == "auto_s" else label)
