@@ -17,7 +17,7 @@ pytestmark = pytest.mark.randomized(draws="the tries of a search that never begi
 
 LIGHT = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1,1", "trainer.lr=2", "steps=3", "accountant=rdp")
 PRICE, SHOW = "pricing.search_price.price_search", "pricing.outlook.outlook"
-DRAW = "selection.private_selection.PrivateSelection.draw"
+DRAW = "selection.hidden_search.HiddenSearchRule.draw"
 
 
 @pytest.fixture(autouse=True)

@@ -245,7 +245,7 @@ def test_a_release_shows_every_run_and_no_more(place: Callable[..., Place]) -> N
     assert files["trials.csv"].decode().splitlines()[0].startswith("run,method,")
     assert len(files["trials.csv"].decode().splitlines()) == 4
     assert "not tried" in files["report.html"].decode()
-    assert "Their number, 6, was fixed beforehand" in files["report.html"].decode()
+    assert "runs, 6, was fixed beforehand" in files["report.html"].decode()
 
 
 @TRAINS

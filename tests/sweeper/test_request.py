@@ -78,7 +78,7 @@ def test_a_request_does_not_change(read: Read) -> None:
 def test_the_jobs_of_a_plan_leave_the_request_as_it_is(read: Read) -> None:
     jobs = read().jobs
     assert jobs.of_plan("0123456789ab").folder == Path("sweeps/digits/0123456789ab").absolute()
-    assert jobs.folder == Path("sweeps/digits/unplanned").absolute()
+    assert "plan" not in jobs.config or "id" not in jobs.config.plan
 
 
 @pytest.mark.parametrize(
