@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -155,4 +156,7 @@ def _run(
     if fault is not None:
         arm(fault)
     sys.modules.pop(module, None)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]  # as an interpreter ends: pools of workers end here

@@ -53,7 +53,13 @@ def test_the_sweep_that_a_page_shows_is_the_default_one(page: str, compose_price
 
 
 @pytest.mark.parametrize(
-    "arguments", sorted({name for path in EXAMPLES["PAGES"] for name, _ in EXAMPLES["examples"](path.read_text())})
+    "arguments",
+    [
+        pytest.param(arguments, marks=[pytest.mark.long] if "fit=true" in arguments else [])
+        for arguments in sorted(
+            {name for path in EXAMPLES["PAGES"] for name, _ in EXAMPLES["examples"](path.read_text())}
+        )
+    ],
 )
 def test_plans_that_pages_show_are_what_the_program_prints(arguments: str) -> None:
     output = EXAMPLES["timeless"](EXAMPLES["output"](arguments))

@@ -30,7 +30,7 @@ def plan_settings(
         search=search,
         accountant=_group(config, "accountant"),
         looks_every=config.score.get("every"),
-        checkpoint_every=config.checkpoint.every,
+        checkpoint_every=config.checkpoint.get("every") if OmegaConf.is_dict(config.checkpoint) else None,
         subsample=config.subsample,
         repeats=config.repeats,
         spare_attempts=config.plan.spare_attempts,

@@ -94,8 +94,8 @@ def the_folder(place: Path) -> SweepFolder:
 
 
 @pytest.mark.parametrize("name", ["submitit", "fork", *(pytest.param(one, marks=LONG) for one in ("joblib", "ray"))])
-def test_trials_come_back_through_every_launcher(launched: Launched, program: Program, ledger: Ledger) -> None:
-    folder = folder_of(program(*TWO, *launched.overrides))
+def test_trials_come_back_through_every_launcher(launched: Launched, fresh_program: Program, ledger: Ledger) -> None:
+    folder = folder_of(fresh_program(*TWO, *launched.overrides))
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 2
     plan = Plan.read(folder.plan)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
@@ -208,7 +208,11 @@ def test_a_killed_worker_costs_what_ran_and_nothing_else(
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["submitit"])
 def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_same_command(
-    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], program: Program, tmp_path: Path, ledger: Ledger
+    launched: Launched,
+    begun: Callable[[int], subprocess.Popen[str]],
+    fresh_program: Program,
+    tmp_path: Path,
+    ledger: Ledger,
 ) -> None:
     """Slurm's word, two minutes before it ends a job, comes by submitit's signal."""
     with begun(3000) as process:
@@ -218,7 +222,7 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
     assert "left with 1 waiting at a checkpoint of 4 trials" in errors
     folder = the_folder(tmp_path)
     assert len(results(folder)) == 3
-    assert folder_of(program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
+    assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
     plan = Plan.read(folder.plan)
     assert len(ledger.statement(plan.account, plan.id).charges) == 1
@@ -227,7 +231,11 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["fork", "joblib"])
 def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_on(
-    launched: Launched, begun: Callable[[int], subprocess.Popen[str]], program: Program, tmp_path: Path, ledger: Ledger
+    launched: Launched,
+    begun: Callable[[int], subprocess.Popen[str]],
+    fresh_program: Program,
+    tmp_path: Path,
+    ledger: Ledger,
 ) -> None:
     """Their locks are free at once; what they did stays charged, and is charged once more to be done again."""
     with begun(3000) as process:
@@ -237,7 +245,7 @@ def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_
     wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     folder = the_folder(tmp_path)
     assert results(folder) == []
-    assert folder_of(program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
+    assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
     plan = Plan.read(folder.plan)
     statement = ledger.statement(plan.account, plan.id)

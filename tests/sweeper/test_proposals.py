@@ -250,20 +250,20 @@ def test_a_release_shows_every_run_and_no_more(place: Callable[..., Place]) -> N
 
 @TRAINS
 @pytest.mark.long
-def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger) -> None:
+def test_a_search_from_command_to_release_and_back_again(fresh_program: Program, ledger: Ledger) -> None:
     """Two workers, so proposals come in pairs."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     line = [*SIX, "search=tpe", "search.n_startup_trials=2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    planned = program("plan", *line, module="dpsweep.sweeper.commands.cli")
+    planned = fresh_program("plan", *line, module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     assert "6, of the points that TPESampler proposes" in " ".join(planned.stdout.split())
-    folder = folder_of(program(*line))
+    folder = folder_of(fresh_program(*line))
     plan = Plan.read(folder.plan)
     assert len(folder.runs(plan)) == 6
     assert not folder.draw.exists()
     study = optuna.load_study(study_name=f"digits-{plan.id}", storage=f"sqlite:///{folder.study}")
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 6
-    again = program(*line)
+    again = fresh_program(*line)
     assert "nothing is run or charged" in again.stdout
     assert "6 of 6 runs were proposed; 6 of 6 results are there, all paid" in verify_folder(folder.root, ledger)
     assert write_release(folder.root, ledger).is_file()

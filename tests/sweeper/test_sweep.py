@@ -393,9 +393,9 @@ def test_secret_sweeps_do_not_repeat(program: Program, ledger: Ledger) -> None:
     assert all(models[0][trial] != models[1][trial] for trial in models[0])
 
 
-def test_two_workers(program: Program) -> None:
+def test_two_workers(fresh_program: Program) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    folder = folder_of(program(*FOUR, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"))
+    folder = folder_of(fresh_program(*FOUR, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"))
     assert {result.status for result in results(folder).values()} == {Status.FINISHED}
 
 

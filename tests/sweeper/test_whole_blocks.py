@@ -123,10 +123,10 @@ def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("joblib", marks=pytest.mark.long), "fork"])
-def test_workers_share_the_points(program: Program, tmp_path: Path, launcher: str) -> None:
+def test_workers_share_the_points(fresh_program: Program, tmp_path: Path, launcher: str) -> None:
     if launcher == "fork" and sys.platform != "linux":
         pytest.skip("forked jobs need Linux")
-    done = program(*GRID, "steps=3", "privacy.epsilon=4", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2")
+    done = fresh_program(*GRID, "steps=3", "privacy.epsilon=4", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2")
     assert done.returncode == 0, done.stderr
     folder = folder_of(tmp_path)
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 6
