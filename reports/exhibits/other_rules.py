@@ -40,12 +40,14 @@ class Price:
     """What so many tries cost, on average so many, and the chance that one of them is one of the best points."""
 
     tries: float
-    luck: float
+    chance: float
     epsilon: float
 
 
 def rivals(plan: Plan, room: float) -> Exhibit | None:
-    """By the number of tries and by luck; None where runs are few or share batches, or nothing bounds them.
+    """Prices by the number of tries and by the chance to try a good point.
+
+    None where runs are few or share batches, or where nothing bounds them.
 
     `room` is the epsilon that the account had for this sweep, infinity where there is no limit.
     """
@@ -80,8 +82,8 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
         except DpsweepError:
             continue
         if math.isfinite(epsilon):
-            luck = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_best(MANY, BEST_SHARE)
-            found.append(Price(tries=priced.expected_tries(tries), luck=luck, epsilon=epsilon))
+            chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_best(MANY, BEST_SHARE)
+            found.append(Price(tries=priced.expected_tries(tries), chance=chance, epsilon=epsilon))
     return tuple(found)
 
 
@@ -112,16 +114,18 @@ def _draw(found: Mapping[str, tuple[Price, ...]], room: float) -> charts.Drawing
         log_y=True,
         levels=levels,
     )
-    by_luck = Chart(
-        title="At equal luck",
+    by_chance = Chart(
+        title="At an equal chance to try a good point",
         x_label=f"chance to have tried one of the best {BEST_SHARE:.0%}, %",
         y_label="epsilon",
-        curves=curves(lambda one: 100 * one.luck),
+        curves=curves(lambda one: 100 * one.chance),
         log_y=True,
         levels=levels,
     )
-    alt = "Epsilon of this sweep's runs by the number of tries, and by luck, under four rules."
-    return charts.charts("rivals", alt, (by_tries, by_luck))
+    alt = (
+        "Epsilon of this sweep's runs by the number of tries, and by the chance to try a good point, under four rules."
+    )
+    return charts.charts("rivals", alt, (by_tries, by_chance))
 
 
 def _sheet(found: Mapping[str, tuple[Price, ...]]) -> Sheet:
@@ -129,10 +133,12 @@ def _sheet(found: Mapping[str, tuple[Price, ...]]) -> Sheet:
         (
             Item(text=label),
             Item(text=f"{one.tries:.3g}", key=one.tries),
-            Item(text=f"{percent(one.luck)} %", key=one.luck),
+            Item(text=f"{percent(one.chance)} %", key=one.chance),
             Item(text=epsilon_up(one.epsilon), key=one.epsilon),
         )
         for label, own in found.items()
         for one in own
     )
-    return Sheet(caption="Prices by rule", columns=("rule", "tries", "luck", "epsilon"), rows=rows)
+    return Sheet(
+        caption="Prices by rule", columns=("rule", "tries", f"tried a top-{BEST_SHARE:.0%} point", "epsilon"), rows=rows
+    )

@@ -40,11 +40,11 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
     table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("rule", no_wrap=True)
-    for column in ("tries", "luck", "epsilon"):
+    for column in ("tries", "top 10 %", "epsilon"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("shows", no_wrap=True)
     table.add_column("fits", no_wrap=True)
-    for column in ("needs", "alone") if needs else ():
+    for column in ("noise needed", "one run") if needs else ():
         table.add_column(column, justify="right", no_wrap=True)
     for one in sorted(rules, key=lambda one: one.offer.epsilon):
         offer = one.offer
@@ -60,10 +60,10 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None
             style="bold" if one.taken else None,
         )
     console.print(table)
-    console.print("tries: expected runs; luck: the chance to have tried one of the best 10 % of the points")
+    console.print("tries: expected runs; top 10 %: the chance to try one of the best 10 % of the points")
     if needs:
         console.print(
-            "needs: the noise multiplier at which the search fits what is left; alone: what one run costs then"
+            "noise needed: the noise multiplier at which the search fits what is left; one run: its epsilon then"
         )
     console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={wanted})")
     if not all(one.offer.runs for one in rules):

@@ -154,15 +154,17 @@ def test_every_rule_is_priced_at_the_runs_of_this_sweep(sweep_of: SweepOf) -> No
     shown = rivals(made.plan, 5.0)
     assert shown is not None
     (sheet,) = shown.sheets
-    rows = list(zip(*(column(sheet, name) for name in ("rule", "tries", "luck", "epsilon")), strict=True))
+    rows = list(
+        zip(*(column(sheet, name) for name in ("rule", "tries", "tried a top-10% point", "epsilon")), strict=True)
+    )
     composed = [row[1:] for row in rows if row[0] == "composition"]
     assert [tries for tries, _, _ in composed] == list(TRIES)
-    assert [luck for _, luck, _ in composed] == pytest.approx([1 - 0.9**tries for tries in TRIES])
+    assert [chance for _, chance, _ in composed] == pytest.approx([1 - 0.9**tries for tries in TRIES])
     alone = float(table.read(made.folder, made.ledger).table["epsilon_alone"].max())
     assert composed[0][2] == pytest.approx(alone)
     for rule in {rule for rule, *_ in rows}:
-        own = [(tries, luck, epsilon) for name, tries, luck, epsilon in rows if name == rule]
-        assert own == sorted(own), "more tries, more luck, a higher price"
+        own = [(tries, chance, epsilon) for name, tries, chance, epsilon in rows if name == rule]
+        assert own == sorted(own), "more tries, a higher chance, a higher price"
         assert len(own) == len(TRIES)
 
 
