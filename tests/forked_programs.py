@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from tests.faults.instants import Fault, arm
+from tests.faults.syscalls import Fault, arm
 from tests.waiting import HANGS
 
 _SERVER = get_context("forkserver")

@@ -22,8 +22,8 @@ OTHERS = (
     "seaborn",
     "sqlalchemy.dialects.sqlite",
     "sqlalchemy.orm",
-    "tests.faults.instants",
-    "tests.faults.witness",
+    "tests.faults.syscalls",
+    "tests.faults.access_log",
 )
 OURS = (module.name for module in pkgutil.walk_packages(dpsweep.__path__, "dpsweep."))
 

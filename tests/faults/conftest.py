@@ -1,4 +1,4 @@
-"""Grounds to strike, and finished sweeps to hold against."""
+"""Sandboxes for commands that are killed, and finished sweeps to compare with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.ground import CHECKPOINTS, HIDING, SWEEP, Ground
-from tests.faults.instants import Stroke
+from tests.faults.sandbox import CHECKPOINTS, HIDING, SWEEP, Sandbox
+from tests.faults.syscalls import Stroke
 
-Make = Callable[[tuple[str, ...]], Ground]
+Make = Callable[[tuple[str, ...]], Sandbox]
 
 
 @pytest.fixture(scope="session")
@@ -19,47 +19,47 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """The sweep of a command that nothing ever happened to."""
 
     @cache
-    def run(words: tuple[str, ...]) -> Ground:
-        ground = Ground.at(tmp_path_factory.mktemp("undisturbed"), words)
-        done = ground.run()
+    def run(words: tuple[str, ...]) -> Sandbox:
+        sandbox = Sandbox.at(tmp_path_factory.mktemp("undisturbed"), words)
+        done = sandbox.run()
         assert done.code == 0, done.err
-        ground.check()
-        return ground
+        sandbox.check()
+        return sandbox
 
     return run
 
 
 @pytest.fixture
-def undisturbed(reference: Make) -> Ground:
+def undisturbed(reference: Make) -> Sandbox:
     return reference((*SWEEP, *CHECKPOINTS))
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Make:
-    """An empty ground for a command."""
-    return lambda words: Ground.at(tmp_path / "ground", words)
+def sandbox(tmp_path: Path) -> Make:
+    """An empty sandbox for a command."""
+    return lambda words: Sandbox.at(tmp_path / "sandbox", words)
 
 
 @pytest.fixture
-def finished(tmp_path: Path, undisturbed: Ground) -> Ground:
+def finished(tmp_path: Path, undisturbed: Sandbox) -> Sandbox:
     """A copy of the finished sweep."""
     return undisturbed.copied(tmp_path / "finished")
 
 
 @pytest.fixture
-def searched(tmp_path: Path, reference: Make) -> Ground:
+def searched(tmp_path: Path, reference: Make) -> Sandbox:
     """A copy of a finished search that hides its losers."""
     return reference((*SWEEP, *CHECKPOINTS, *HIDING)).copied(tmp_path / "searched")
 
 
 @pytest.fixture(scope="session")
-def _interrupted(tmp_path_factory: pytest.TempPathFactory, reference: Make) -> Ground:
-    ground = Ground.at(tmp_path_factory.mktemp("interrupted"), (*SWEEP, *CHECKPOINTS))
-    ground.run(Stroke.KILL, reference(ground.words).when("os.fsync .*/steps-1", 2))
-    return ground
+def _interrupted(tmp_path_factory: pytest.TempPathFactory, reference: Make) -> Sandbox:
+    sandbox = Sandbox.at(tmp_path_factory.mktemp("interrupted"), (*SWEEP, *CHECKPOINTS))
+    sandbox.run(Stroke.KILL, reference(sandbox.words).when("os.fsync .*/steps-1", 2))
+    return sandbox
 
 
 @pytest.fixture
-def interrupted(tmp_path: Path, _interrupted: Ground) -> Ground:
+def interrupted(tmp_path: Path, _interrupted: Sandbox) -> Sandbox:
     """A copy of a sweep that was killed in the first trial's second stretch, after a checkpoint."""
     return _interrupted.copied(tmp_path / "interrupted")

@@ -10,34 +10,34 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.plan import Plan
-from tests.faults.ground import CHECKPOINTS, FAULTS, SWEEP, Ground, agree, alike, sentence, studied
-from tests.faults.instants import Stroke
+from tests.faults.sandbox import CHECKPOINTS, FAULTS, SWEEP, Sandbox, agree, alike, sentence, studied
+from tests.faults.syscalls import Stroke
 
 pytestmark = FAULTS
 
-Make = Callable[[tuple[str, ...]], Ground]
+Make = Callable[[tuple[str, ...]], Sandbox]
 
 
-def cut(ground: Ground, name: str) -> tuple[Path, bytes]:
+def cut(sandbox: Sandbox, name: str) -> tuple[Path, bytes]:
     """Takes the last third of a file of the sweep, in the middle of a line; returns what it was."""
-    path = sorted(ground.folder.root.glob(name))[0]
+    path = sorted(sandbox.folder.root.glob(name))[0]
     whole = path.read_bytes()
     path.write_bytes(whole[: 2 * len(whole) // 3])
     return path, whole
 
 
-def refused(ground: Ground, name: str) -> tuple[Path, bytes]:
+def refused(sandbox: Sandbox, name: str) -> tuple[Path, bytes]:
     """Cuts a file: the command names it in its one sentence, and charges and starts nothing."""
-    before = ground.ledger.statement("digits").entries
-    path, whole = cut(ground, name)
-    assert str(path) in sentence(ground.run(), ExitCode.BAD_INPUT)
-    assert ground.ledger.statement("digits").entries == before
+    before = sandbox.ledger.statement("digits").entries
+    path, whole = cut(sandbox, name)
+    assert str(path) in sentence(sandbox.run(), ExitCode.BAD_INPUT)
+    assert sandbox.ledger.statement("digits").entries == before
     return path, whole
 
 
 @pytest.mark.parametrize(("name", "charges"), [("plan.json", 1), ("trials/*/result.json", 2)])
 def test_a_cut_plan_or_result_is_refused_and_without_it_the_command_goes_on(
-    finished: Ground, undisturbed: Ground, name: str, charges: int
+    finished: Sandbox, undisturbed: Sandbox, name: str, charges: int
 ) -> None:
     """A plan follows from the command; where a result is lost, the trial runs again on another charge."""
     path, _ = refused(finished, name)
@@ -47,7 +47,7 @@ def test_a_cut_plan_or_result_is_refused_and_without_it_the_command_goes_on(
     alike(finished, undisturbed)
 
 
-def test_a_cut_outcome_is_refused_and_without_it_the_draw_says_the_same(searched: Ground) -> None:
+def test_a_cut_outcome_is_refused_and_without_it_the_draw_says_the_same(searched: Sandbox) -> None:
     path, whole = refused(searched, "outcome.json")
     path.unlink()
     searched.finish(1)
@@ -55,7 +55,7 @@ def test_a_cut_outcome_is_refused_and_without_it_the_draw_says_the_same(searched
     assert searched.charges == 1
 
 
-def test_a_cut_draw_is_refused_until_it_is_put_back(searched: Ground) -> None:
+def test_a_cut_draw_is_refused_until_it_is_put_back(searched: Sandbox) -> None:
     path, whole = refused(searched, "draw.json")
     path.write_bytes(whole)
     searched.finish(1)
@@ -63,7 +63,7 @@ def test_a_cut_draw_is_refused_until_it_is_put_back(searched: Ground) -> None:
 
 
 @pytest.mark.long
-def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged(searched: Ground) -> None:
+def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged(searched: Sandbox) -> None:
     path, whole = refused(searched, "draw.json")
     path.unlink()
     done = searched.run()
@@ -74,7 +74,7 @@ def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged
 
 
 @pytest.mark.long
-def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_again(searched: Ground) -> None:
+def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_again(searched: Sandbox) -> None:
     folder = searched.folder
     place = json.loads(folder.outcome.read_text())["winner"]
     path, whole = refused(searched, f"trials/{folder.runs(Plan.read(folder.plan))[place].id}/result.json")
@@ -97,7 +97,7 @@ def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_agai
     ],
 )
 def test_an_attempt_whose_papers_were_cut_counts_as_killed_and_its_trial_is_charged_again(
-    interrupted: Ground, undisturbed: Ground, name: str
+    interrupted: Sandbox, undisturbed: Sandbox, name: str
 ) -> None:
     cut(interrupted, name)
     interrupted.finish(1)
@@ -105,7 +105,7 @@ def test_an_attempt_whose_papers_were_cut_counts_as_killed_and_its_trial_is_char
     agree(interrupted, undisturbed)
 
 
-def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Ground, undisturbed: Ground) -> None:
+def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Sandbox, undisturbed: Sandbox) -> None:
     path, _ = cut(finished, "study.db")
     done = finished.run()
     assert done.code == ExitCode.DONE
@@ -118,10 +118,10 @@ def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Ground,
     assert finished.charges == 1
 
 
-def test_a_half_written_study_is_completed(ground: Make, undisturbed: Ground) -> None:
-    struck = ground((*SWEEP, *CHECKPOINTS))
-    struck.run(Stroke.KILL, undisturbed.when("before a commit", 0))
-    assert len(studied(struck.folder)) < 2
-    struck.finish(1)
-    agree(struck, undisturbed)
-    assert struck.charges == 1
+def test_a_half_written_study_is_completed(sandbox: Make, undisturbed: Sandbox) -> None:
+    box = sandbox((*SWEEP, *CHECKPOINTS))
+    box.run(Stroke.KILL, undisturbed.when("before a commit", 0))
+    assert len(studied(box.folder)) < 2
+    box.finish(1)
+    agree(box, undisturbed)
+    assert box.charges == 1

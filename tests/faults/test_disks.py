@@ -11,12 +11,12 @@ from random import Random
 import pytest
 
 from dpsweep.accounting.errors import ExitCode
-from tests.faults.ground import CHECKPOINTS, FAULTS, SHARDS, SWEEP, Ground, agree, sentence, spread
-from tests.faults.instants import Stroke
+from tests.faults.sandbox import CHECKPOINTS, FAULTS, SHARDS, SWEEP, Sandbox, agree, sentence, spread
+from tests.faults.syscalls import Stroke
 
 pytestmark = FAULTS
 
-Make = Callable[[tuple[str, ...]], Ground]
+Make = Callable[[tuple[str, ...]], Sandbox]
 
 MET = (ExitCode.BAD_INPUT, ExitCode.LEDGER_DAMAGED, ExitCode.DISK_FAILED)
 
@@ -24,48 +24,48 @@ MET = (ExitCode.BAD_INPUT, ExitCode.LEDGER_DAMAGED, ExitCode.DISK_FAILED)
 @pytest.mark.parametrize(
     "name", ["os.mkdir books$", "os.fsync .*/steps-1", pytest.param(r"open .*/\.report\.html", marks=pytest.mark.long)]
 )
-def test_a_disk_that_is_full_from_here_on(ground: Make, undisturbed: Ground, name: str) -> None:
-    struck = ground((*SWEEP, *CHECKPOINTS))
-    fill(struck, undisturbed.when(name))
-    agree(struck, undisturbed)
+def test_a_disk_that_is_full_from_here_on(sandbox: Make, undisturbed: Sandbox, name: str) -> None:
+    box = sandbox((*SWEEP, *CHECKPOINTS))
+    fill(box, undisturbed.when(name))
+    agree(box, undisturbed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_disk_that_is_full_from_instants_all_over_the_sweep_on(
-    tmp_path: Path, undisturbed: Ground, chance: Random, shard: int
+    tmp_path: Path, undisturbed: Sandbox, chance: Random, shard: int
 ) -> None:
     for at in spread(chance, 1, len(undisturbed.instants()), 8, shard):
-        struck = Ground.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
-        fill(struck, at)
-        agree(struck, undisturbed)
+        box = Sandbox.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
+        fill(box, at)
+        agree(box, undisturbed)
 
 
-def fill(ground: Ground, at: int) -> None:
+def fill(sandbox: Sandbox, at: int) -> None:
     """Fills the disk at this instant, which is said, and makes room again."""
-    done = ground.run(Stroke.FULL, at)
+    done = sandbox.run(Stroke.FULL, at)
     if done.code != ExitCode.DONE:
         sentence(done, *MET)
-    assert done.code != ExitCode.BAD_INPUT or not (ground.ledger.accounts() and ground.charges), "it says so"
-    ground.check()
-    ground.finish()
+    assert done.code != ExitCode.BAD_INPUT or not (sandbox.ledger.accounts() and sandbox.charges), "it says so"
+    sandbox.check()
+    sandbox.finish()
 
 
 @pytest.fixture
-def mounted(ground: Make) -> Iterator[Ground]:
-    """A ground whose sweeps lie on a small disk of their own."""
-    struck = ground((*SWEEP, *CHECKPOINTS))
-    place = struck.root / "sweeps"
+def mounted(sandbox: Make) -> Iterator[Sandbox]:
+    """A sandbox whose sweeps lie on a small disk of their own."""
+    box = sandbox((*SWEEP, *CHECKPOINTS))
+    place = box.root / "sweeps"
     place.mkdir()
     if _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", place):
         pytest.skip("needs the right to mount a file system")
     try:
-        yield struck
+        yield box
     finally:
         subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_small_disk_for_the_sweep_and_room_for_the_ledger(mounted: Ground, undisturbed: Ground) -> None:
+def test_a_small_disk_for_the_sweep_and_room_for_the_ledger(mounted: Sandbox, undisturbed: Sandbox) -> None:
     sentence(mounted.run(), *MET)
     mounted.check()
     assert _mount("-o", "remount,size=64m", mounted.root / "sweeps") == 0
@@ -73,7 +73,7 @@ def test_a_small_disk_for_the_sweep_and_room_for_the_ledger(mounted: Ground, und
     agree(mounted, undisturbed)
 
 
-def test_a_folder_that_can_only_be_read(mounted: Ground, undisturbed: Ground) -> None:
+def test_a_folder_that_can_only_be_read(mounted: Sandbox, undisturbed: Sandbox) -> None:
     place = mounted.root / "sweeps"
     assert _mount("-o", "remount,size=64m", place) == 0
     mounted.run(Stroke.KILL, undisturbed.when("os.fsync .*/steps-1", 2))
@@ -89,35 +89,35 @@ def test_a_folder_that_can_only_be_read(mounted: Ground, undisturbed: Ground) ->
 
 
 @pytest.mark.parametrize("name", ["open .*/steps-1", pytest.param(r"open .*/\.result\.json", marks=pytest.mark.long)])
-def test_a_mount_that_vanishes_and_comes_back(ground: Make, undisturbed: Ground, name: str) -> None:
+def test_a_mount_that_vanishes_and_comes_back(sandbox: Make, undisturbed: Sandbox, name: str) -> None:
     """Meanwhile the program may have written where the mount was; that lies hidden below it afterwards."""
-    struck = ground((*SWEEP, *CHECKPOINTS))
-    vanish(struck, undisturbed.when(name))
-    agree(struck, undisturbed)
+    box = sandbox((*SWEEP, *CHECKPOINTS))
+    vanish(box, undisturbed.when(name))
+    agree(box, undisturbed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_mount_that_vanishes_at_instants_all_over_the_runs(
-    tmp_path: Path, undisturbed: Ground, chance: Random, shard: int
+    tmp_path: Path, undisturbed: Sandbox, chance: Random, shard: int
 ) -> None:
     first, last = undisturbed.when("claim-1"), undisturbed.when("os.rename .*result", 2)
     for at in spread(chance, first, last, 4, shard):
-        struck = Ground.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
-        vanish(struck, at)
-        agree(struck, undisturbed)
+        box = Sandbox.at(tmp_path / str(at), (*SWEEP, *CHECKPOINTS))
+        vanish(box, at)
+        agree(box, undisturbed)
 
 
-def vanish(ground: Ground, at: int) -> None:
-    place = ground.root / "sweeps" / "digits"
-    done = ground.run(Stroke.GONE, at, place)
+def vanish(sandbox: Sandbox, at: int) -> None:
+    place = sandbox.root / "sweeps" / "digits"
+    done = sandbox.run(Stroke.GONE, at, place)
     if done.code != ExitCode.DONE:
         sentence(done, ExitCode.DISK_FAILED, ExitCode.DONE_WITH_FAILURES)
     if place.exists():
         shutil.rmtree(place)
     place.with_name("digits elsewhere").rename(place)
-    ground.check()
-    ground.finish()
+    sandbox.check()
+    sandbox.finish()
 
 
 def _mount(*words: str | Path) -> int:

@@ -1,4 +1,4 @@
-"""A place for one sweep that is struck again and again, and what must hold of it whenever nothing is at work there."""
+"""A place for one sweep that is killed again and again, and what must hold whenever no process works there."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.sweep_table import read
-from tests.faults import witness
-from tests.faults.instants import Fault, Stroke
-from tests.faults.witness import Look, Looks
+from tests.faults import access_log
+from tests.faults.access_log import Look, Looks
+from tests.faults.syscalls import Fault, Stroke
 from tests.forked_programs import Done, Run
 
 SHARDS = 6
@@ -56,10 +56,10 @@ SWEEP = (
     "trainer.lr=2",
     "compute.together=1",
     f"steps={STEPS}",
-    "sampler._target_=tests.faults.witness.Sampler",
+    "sampler._target_=tests.faults.access_log.Sampler",
     "sampler.batch_size=1438",
     "privacy.noise_multiplier=0.02",
-    "score._target_=tests.faults.witness.Score",
+    "score._target_=tests.faults.access_log.Score",
     f"score.noise_std={NOISE_STD}",
     "accountant=rdp",
     "accountant.witnesses=[]",
@@ -72,11 +72,11 @@ HIDING = ("tuning=private_selection", "tuning.mean=3")
 
 
 @dataclass(kw_only=True)
-class Ground:
+class Sandbox:
     """A user's working folder with the command that is typed in it, and what was seen there so far.
 
-    `root` holds all that the program writes, `outside` what it does not know of: the witness and the logs of instants.
-    `status` is how its trials end.
+    `root` holds all that the program writes, `outside` what it does not know of: the access log and
+    the logs of system calls. `status` is how its trials end.
     """
 
     root: Path
@@ -91,18 +91,18 @@ class Ground:
     plan: Plan | None = None
 
     @classmethod
-    def at(cls, folder: Path, words: Sequence[str]) -> Ground:
+    def at(cls, folder: Path, words: Sequence[str]) -> Sandbox:
         """A new one."""
         root, outside = folder / "root", folder / "outside"
         for path in (root, outside):
             path.mkdir(parents=True)
         return cls(root=root, outside=outside, words=words, environment=_environment(root, outside))
 
-    def copied(self, folder: Path) -> Ground:
+    def copied(self, folder: Path) -> Sandbox:
         """A copy that remembers nothing, for damage."""
         shutil.copytree(self.root.parent, folder)
         root, outside = folder / "root", folder / "outside"
-        return Ground(root=root, outside=outside, words=self.words, environment=_environment(root, outside))
+        return Sandbox(root=root, outside=outside, words=self.words, environment=_environment(root, outside))
 
     @property
     def folder(self) -> SweepFolder:
@@ -116,8 +116,8 @@ class Ground:
 
     @property
     def looks(self) -> Looks:
-        """Who looked at the records so far, by the witness."""
-        return witness.looks(self.outside / "looks")
+        """Who looked at the records so far, by the access log."""
+        return access_log.looks(self.outside / "looks")
 
     def begin(self, stroke: Stroke = Stroke.NONE, at: int = 0, place: Path = Path()) -> Run:
         """Types the command, and strikes at its `at`-th instant."""
@@ -246,15 +246,15 @@ def sentence(done: Done, *codes: ExitCode) -> str:
     return last
 
 
-def agree(ground: Ground, undisturbed: Ground) -> None:
+def agree(sandbox: Sandbox, undisturbed: Sandbox) -> None:
     """The two sweeps show the same table up to noise, and the study holds each result once."""
-    assert studied(ground.folder) == sorted(trial.id for trial in ground.folder.runs(Plan.read(ground.folder.plan)))
-    alike(ground, undisturbed)
+    assert studied(sandbox.folder) == sorted(trial.id for trial in sandbox.folder.runs(Plan.read(sandbox.folder.plan)))
+    alike(sandbox, undisturbed)
 
 
-def alike(ground: Ground, undisturbed: Ground) -> None:
+def alike(sandbox: Sandbox, undisturbed: Sandbox) -> None:
     """The two sweeps show the same table up to noise."""
-    here, there = (read(one.folder.root, one.ledger).table.set_index("trial") for one in (ground, undisturbed))
+    here, there = (read(one.folder.root, one.ledger).table.set_index("trial") for one in (sandbox, undisturbed))
     columns = ["method", "trainer.regularizer", "state", "epsilon_alone", "noise_multiplier"]
     assert here[columns].equals(there[columns])
     assert (here["accuracy"].astype(float) - there["accuracy"].astype(float)).abs().max() < ALIKE
@@ -284,6 +284,6 @@ def _environment(root: Path, outside: Path) -> dict[str, str]:
             "DPSWEEP_LEDGER": str(root / "books" / "ledger.sqlite"),
             "COLUMNS": "200",
             "OMP_NUM_THREADS": "1",
-            witness.PLACE: str(outside / "looks"),
+            access_log.PLACE: str(outside / "looks"),
         }
     )

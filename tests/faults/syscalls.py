@@ -2,7 +2,7 @@
 
 Every file that is made, written, flushed, renamed or removed below a folder is an instant, and so is either side of a
 commit to a database. What comes between two of them changes nothing that outlives the process, so whoever strikes at
-each of them in turn has struck at every time that matters.
+each of them in turn has been killed at every time that matters.
 """
 
 from __future__ import annotations
