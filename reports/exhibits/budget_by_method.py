@@ -84,10 +84,10 @@ def spending(sweep: Sweep) -> Exhibit | None:
         key="spending",
         title="Where the budget went",
         note="Epsilons do not add; Renyi divergences of one order do. This is the divergence of training at order "
-        f"{order:.4g}, where the Moments Accountant finds its epsilon. Scores are read from other records, which train "
-        "nothing: they are paid for by these.",
+        f"{order:.4g}, at which the Moments Accountant has its smallest epsilon. Scores use other records, which are "
+        "not trained on: the price of training covers them.",
         source=SOURCE,
-        said=(f"One more run, as dear as the dearest, would add epsilon {epsilon_up(added)}, by RDP.",),
+        said=(f"One more run, at the price of the most expensive one, would add epsilon {epsilon_up(added)}, by RDP.",),
         bar=tuple(_segments(parts)),
         sheets=(_sheet(parts),),
     )
@@ -136,4 +136,4 @@ def _sheet(parts: Sequence[Part]) -> Sheet:
         for part in parts
     )
     columns = ("runs", "how many", "divergence", "share")
-    return Sheet(caption="Charged runs by what came of them", columns=columns, rows=rows)
+    return Sheet(caption="Charged runs by outcome", columns=columns, rows=rows)

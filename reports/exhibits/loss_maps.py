@@ -65,9 +65,9 @@ def bounding(sweep: Sweep) -> Exhibit | None:
     return Exhibit(
         key="bounding",
         title="How gradients are bounded",
-        note="At the last look: by what a gradient is multiplied on average before noise is added, how many become "
-        "shorter by it, and the step size that is left for the raw gradient of a method without momentum. Of "
-        "training records that were declared public.",
+        note="At the last measurement, for training records that were declared public: the mean factor by which a "
+        "gradient is multiplied before noise is added, the share of gradients that this factor shortens, and the "
+        "resulting step size for the raw gradient of a method without momentum.",
         source=RESULTS,
         drawings=tuple(
             charts.maps(f"bounding-{place}", f"{measure} over the grid.", measure, [_map(panel) for panel in panels])
@@ -113,8 +113,8 @@ def how_often_best(sweep: Sweep) -> Exhibit | None:
     return Exhibit(
         key="how-often-best",
         title="How often the best",
-        note="In what share of the repetitions a point has the best score of its method at its noise; equals share. "
-        "A point that is best once by chance is seldom so again.",
+        note="The share of the repetitions in which a point has the best score of its method at its noise; equal "
+        "scores share. A point that is best once by chance is seldom best again.",
         source=RESULTS,
         drawings=(
             charts.maps(
@@ -142,8 +142,8 @@ def _loss_maps(sweep: Sweep, losses: pd.Series, *, key: str, title: str, measure
     return Exhibit(
         key=key,
         title=title,
-        note=f"Of {records}; on a log scale differences show where all scores are good, or all bad. White: the lowest "
-        f"{WHITE:.0%}, at least one.",
+        note=f"On {records}. A log scale shows differences between scores that are all good or all bad. White: the "
+        f"lowest {WHITE:.0%} of the points, at least one.",
         source=RESULTS,
         drawings=(charts.maps(key, f"{measure} over the grid.", measure, [_map(panel, limit) for panel in panels]),),
         sheets=tuple(_sheet(panel, "{:.3f}") for panel in panels),

@@ -1,4 +1,4 @@
-"""What another way of charging would have cost: the price of so many tries of this sweep's runs under every rule."""
+"""Prices under other selection rules: the price of so many tries of this sweep's runs under every rule."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def rivals(plan: Plan, room: float) -> Exhibit | None:
         return None
     return Exhibit(
         key="rivals",
-        title="What another way of charging would have cost",
-        note="Epsilon at this sweep's delta and noise, every run as dear as its dearest. Composition pays for every "
-        "try and shows all of them; the other rules pay for a secret, random number of tries and show the winner. "
-        "Left at equal numbers of tries, right at an equal chance of having tried one of the best "
-        f"{BEST_SHARE:.0%} of the points. The dashed level is what the account had for this sweep.",
+        title="Prices under other selection rules",
+        note="Epsilon at this sweep's delta and noise, every run at the price of the most expensive one. Composition "
+        "pays for every try and shows all of them; the other rules pay for a secret, random number of tries and show "
+        "the winner. Left: at equal numbers of tries. Right: at an equal chance to try one of the best "
+        f"{BEST_SHARE:.0%} of the points. The dashed line is the epsilon that the account had for this sweep.",
         source=SOURCE,
         drawings=(_draw(found, room),),
         sheets=(_sheet(found),),

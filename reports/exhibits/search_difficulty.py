@@ -54,9 +54,9 @@ def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
     found = {method: [*subsets(own)] for method, own in scores.items()}
     return Exhibit(
         key="ease",
-        title="How easy to tune",
-        note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best of "
-        "so many points drawn at random from those that ran, its mean and the range of 95 of 100 draws.",
+        title="Difficulty of the search",
+        note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
+        "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws.",
         source=RESULTS,
         said=tuple(_ridges(table)),
         drawings=(_draw(scores, found, measure),),
@@ -128,7 +128,7 @@ def _draw(scores: dict[str, list[float]], found: dict[str, list[Subset]], measur
         groups=tuple((method_label(method), tuple(100 * score for score in own)) for method, own in scores.items()),
     )
     few = Chart(
-        title="Best of a few at random",
+        title="Best of a random subset",
         x_label="points drawn",
         y_label=label,
         curves=tuple(

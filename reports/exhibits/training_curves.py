@@ -37,9 +37,9 @@ def course(sweep: Sweep) -> Exhibit | None:
         return None
     return Exhibit(
         key="course",
-        title="The course of training",
-        note="Each line is the median run of a method, the shade reaches from the least to the most. What is looked at "
-        "are records declared public, at no cost.",
+        title="Training curves",
+        note="Each line is the median run of a method; the shade reaches from the smallest to the largest value. The "
+        "values are measured on records declared public, at no cost.",
         source=RESULTS,
         drawings=(charts.charts("course", "Scores in the course of training, by method.", [*_charts(drawn)]),),
         sheets=tuple(_sheet(name, seen) for name, seen in drawn.items()),
