@@ -19,8 +19,8 @@ Make = Callable[[tuple[str, ...]], Sandbox]
 
 
 def cut(sandbox: Sandbox, name: str) -> tuple[Path, bytes]:
-    """Takes the last third of a file of the sweep, in the middle of a line; returns what it was."""
-    path = sorted(sandbox.folder.root.glob(name))[0]
+    """Takes the last third of a file of the sweep or of its private store; returns what it was."""
+    path = sorted(sandbox.root.rglob(name))[0]
     whole = path.read_bytes()
     path.write_bytes(whole[: 2 * len(whole) // 3])
     return path, whole
