@@ -77,6 +77,7 @@ def test_a_method_is_added(checkout: Checkout) -> None:
     assert "| `trainer=dpnesterov` | DP-Nesterov:" in settings
 
 
+@pytest.mark.long
 def test_a_selection_rule_is_added(checkout: Checkout) -> None:
     priced, *_ = walk(checkout, "a selection rule")
     assert "winner_only" in priced

@@ -55,6 +55,7 @@ def test_a_cut_outcome_is_refused_and_without_it_the_draw_says_the_same(searched
     assert searched.charges == 1
 
 
+@pytest.mark.long
 def test_a_cut_draw_is_refused_until_it_is_put_back(searched: Sandbox) -> None:
     path, whole = refused(searched, "draw.json")
     path.write_bytes(whole)
@@ -118,6 +119,7 @@ def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Sandbox
     assert finished.charges == 1
 
 
+@pytest.mark.long
 def test_a_half_written_study_is_completed(sandbox: Make, undisturbed: Sandbox) -> None:
     box = sandbox((*SWEEP, *CHECKPOINTS))
     box.run(Stroke.KILL, undisturbed.when("before a commit", 0))

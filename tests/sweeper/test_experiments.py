@@ -56,7 +56,7 @@ OPEN = {"d_fig2", "d_fig4", "d_fig4_mnist"}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-@pytest.mark.parametrize("scale", [FULL, *REDUCED])
+@pytest.mark.parametrize("scale", [pytest.param(FULL, marks=pytest.mark.long), *REDUCED])
 def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compose, name: str, scale: str) -> None:
     less = LARGE.get(name, ()) if scale == FULL or (name in OPEN and scale == "small") else ()
     less += OWN_COPY.get(name, ()) if scale == FULL else ()
