@@ -3,7 +3,7 @@
 A delta is the probability with which all protection may fail. A program that publishes each unit's records in full
 with probability delta satisfies (0, delta)-differential privacy, and publishes delta times the number of units on
 average. So a delta of 1 / units or more promises no single unit anything, whatever the epsilon (Dwork and Roth 2014,
-Section 2.3). What always holds:
+Section 2.3). Invariants:
 
 * The number of units is the declared one (`dataset.units`, or `dataset.records` if each record is a unit), a public
   constant that the sample rate shows already. The actual number is private, and is never counted here.

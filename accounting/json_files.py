@@ -40,7 +40,7 @@ def digest(value: object) -> str:
 def write_json(path: Path, form: object, mode: int = 0o666) -> None:
     """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
 
-    `mode` are the file's permissions from its creation on, less what the umask takes.
+    `mode` are the file's permissions from its creation on, less the umask.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -1,6 +1,6 @@
 """Notation of privacy amounts on the terminal, on pages and in messages: one writer for all of them.
 
-What always holds: amounts that are spent, reserved, asked for or claimed are never written smaller than they are, and
+Invariants: amounts that are spent, reserved, asked for or claimed are never written smaller than they are, and
 amounts that are left, or forced at least, never larger. Noise protects, so existing noise is never written larger than
 it is, and required noise never smaller. Typed numbers are written digit by digit. `apart` writes two amounts that a
 sentence compares, with as many digits as show which of them is the larger one.
@@ -15,7 +15,7 @@ import math
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 DECIMALS, DIGITS, NOISE_DIGITS, RATE_DIGITS = 3, 3, 6, 4
-"""Decimals of an epsilon, and the fewest digits where it is small; digits of a delta, of noise, of a sampling rate."""
+"""Decimals of an epsilon, and the fewest digits if it is small; digits of a delta, of noise, of a sampling rate."""
 
 INFINITE = "\N{INFINITY}"
 
@@ -31,7 +31,7 @@ Amount = float | Decimal
 
 
 def epsilon_up(value: Amount) -> str:
-    """An upper bound on epsilon: three decimals, or three digits where it is small, never rounded down.
+    """An upper bound on epsilon: three decimals, or three digits if it is small, never rounded down.
 
     >>> epsilon_up(7.9981), epsilon_up(0.00012341)
     ('7.999', '0.000124')
@@ -49,7 +49,7 @@ def epsilon_down(value: Amount) -> str:
 
 
 def delta_up(value: Amount) -> str:
-    """A delta: three digits, never rounded down, in powers of ten where it is small.
+    """A delta: three digits, never rounded down, in powers of ten if it is small.
 
     >>> delta_up(1e-5), delta_up(2.0001e-5)
     ('1e-5', '2.01e-5')

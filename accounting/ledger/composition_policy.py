@@ -70,7 +70,7 @@ class Policy(Protocol):
 class Addition:
     """Basic composition: epsilons add up, and deltas add up.
 
-    *Guarantee*: (sum of epsilons, sum of deltas), also where each charge depends on what earlier ones released.
+    *Guarantee*: (sum of epsilons, sum of deltas), also if each charge depends on the releases of earlier ones.
     *Source*: basic composition (Dwork and Roth 2014, Theorem 3.16); for budgets fixed beforehand and charges chosen
     adaptively, Rogers, Roth, Ullman, Vadhan 2016, Theorem 3.6.
     """

@@ -1,6 +1,6 @@
 """The durable account book of data sets: budgets, charges, and started attempts.
 
-Why it exists: an epsilon kept in a process is lost with it, and the next run starts from zero. What always holds:
+Why it exists: an epsilon kept in a process is lost with it, and the next run starts from zero. Invariants:
 
 * Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`).
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
@@ -278,7 +278,7 @@ class Ledger:
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock of this name in a ledger on a server, while this process lives and stays connected.
 
-        If another process holds it, `BadInput` names that process and its machine, which runs `what`.
+        If another process holds it, `BadInput` names the process that runs `what` and its machine.
         """
         return self._chain.hold(name, what)
 

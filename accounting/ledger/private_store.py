@@ -2,7 +2,7 @@
 
 A sweep folder can be deleted, copied and restored, so it is only a record. The ledger cannot be, but several people
 read it, and under a rule that hides its losers it must not reveal the number of tries. So the ledger and this store
-together decide which trials may still train. What always holds:
+together decide which trials may still train. Invariants:
 
 * A worker claims a session of an attempt by exclusive creation of a file in the store, whatever folder it works in. So
   a receipt is used once, also if its folder was copied, and a restored folder frees no receipt.

@@ -2,7 +2,7 @@
 
 A ledger that was deleted, lost with its mount, cut short or replaced is a whole chain like any other, and would open
 with a fresh budget. So every committed write transaction and every verification stores the end in the user's state
-directory, and every opening of the ledger compares it first (`accounting/ledger/compared_chain.py`). What always holds:
+directory, and every opening of the ledger compares it first (`accounting/ledger/compared_chain.py`). Invariants:
 
 * A remembered end was read from the ledger, in the transaction that wrote it, together with the balances of all
   accounts at that end. After a crash the memory is older than the ledger, and never newer.

@@ -8,7 +8,7 @@ All of the following is restored in one transaction, so that an interrupted rest
 3. for every charge that receipts in sweep folders name and that nothing else accounts for, the price of their plan.
 
 Each is an entry of a separate kind, which says what it stands for and is written also if nothing has to be charged.
-Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: such a ledger is
+Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: the ledger is
 set aside for a backup, or refused. Only this module replaces the memory of this machine by an end that does not follow.
 """
 
@@ -259,7 +259,7 @@ def _raised(one: Guarantee, other: Guarantee) -> Raised:
 
 
 def _nothing(note: str) -> Restored:
-    """The body of an entry that says what was restored and takes nothing."""
+    """The body of an entry that notes a restoration and takes nothing."""
     return Restored(epsilon=0.0, delta=0.0, takes={}, note=note)
 
 

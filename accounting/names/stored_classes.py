@@ -2,9 +2,9 @@
 
 A plan, a ledger and a trial's configuration name a class of ours as `{"kind": tag, **fields}`, and one of the user's
 (or Optuna's) as `{"_target_": "module.Class", **fields}`. Configurations (conf/, command lines) name both by
-`_target_`, as Hydra does. What always holds:
+`_target_`, as Hydra does. Invariants:
 
-* Identities are hashes of `canonical` forms: the forms that 0.1.0 stored, whatever class has moved since.
+* Identities are hashes of `canonical` forms: the forms that 0.1.0 stored, even if classes have moved since.
 * Reading a stored form imports nothing. Every name in it is checked against the tags and the expected family before
   anything is built; then only a class of ours is built, or, if the caller passes a builder for them, one of the user's.
 * Inside the fields of a user's class, our classes have the form `{"_target_": tag}`: a tag has no dot, so it is

@@ -2,7 +2,7 @@
 
 A module may move and a class may be renamed; a ledger and a sweep folder must stay readable, and a repeated command
 must find the plan that it was charged for. So stored forms name a class of ours by its tag
-(`accounting/names/stored_classes.py`). What always holds:
+(`accounting/names/stored_classes.py`). Invariants:
 
 * A tag means one class for ever. Moving or renaming the class changes its line here and nothing else.
 * An identity names a class of 0.1.0 by its path in 0.1.0, which `former_names` keeps, and a newer class by its tag. So

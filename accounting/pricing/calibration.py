@@ -24,7 +24,7 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     """The noise multiplier, rounded up to four significant digits, at which `epsilon_of` is at most `epsilon`.
 
     *Guarantee*: `epsilon_of(calibrate_noise(epsilon_of, epsilon)) <= epsilon`, checked before returning, for any
-    `epsilon_of` that does not grow with its argument. `start` is where the search begins and changes its length only.
+    `epsilon_of` that does not grow with its argument. The search begins at `start`, which changes only its length.
     Raises `BadInput` if no noise is enough.
 
     >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
@@ -44,8 +44,8 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
 def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2) -> int:
     """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 if not even one fits.
 
-    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. `start` is
-    where the search begins and changes its length only.
+    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. The search
+    begins at `start`, which changes only its length.
 
     >>> largest_count(lambda steps: 0.1 * steps, 1.0)
     10

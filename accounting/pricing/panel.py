@@ -22,8 +22,8 @@ class Quote:
     """The price of an event: the claim, and each accountant's answer.
 
     `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population (training,
-    validation) to its share of the claim; the claim is the larger part. `lower` is what an explicit attack on the whole
-    procedure (an aligned canary, the worst score) forces epsilon to be at least; 0 where no attack is known.
+    validation) to its share of the claim; the claim is the larger part. `lower` is a lower bound on epsilon by an
+    explicit attack on the whole procedure (an aligned canary, the worst score); 0 if no attack is known.
     """
 
     guarantee: Guarantee

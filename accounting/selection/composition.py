@@ -37,7 +37,7 @@ class Composition:
         return Execution.EVERY_POINT
 
     def check(self, search: Search) -> None:
-        """Accepts every search: proposals and pruning only read released results."""
+        """Accepts every search: proposals and pruning only read results that are paid for."""
 
     def expected_tries(self, n_points: int) -> float:
         """All points."""

@@ -1,7 +1,7 @@
 """The shared base of all rules that release only the winner of independent tries.
 
-Each such rule is one theorem: it makes one `HiddenSearch` over a number of points, whose event names the law of the
-number of tries. This module derives the draw, the disclosures, the execution and the price from that event:
+Each of these rules is one theorem: it makes one `HiddenSearch` over a number of points, whose event names the law of
+the number of tries. This module derives the draw, the disclosures, the execution and the price from that event:
 
 * Tries are uniform, independent and with replacement, as every theorem about hidden losers requires.
 * The event wraps the worst of the points, for the training records and for the held-out ones.

@@ -1,7 +1,7 @@
 """Selection rules: one object decides the points to run, the price of the search, and the results to release.
 
 The honesty of a sweep depends on keeping these three answers together. Planner, runner and reporter ask the rule; none
-of them knows a rule by name. What holds for every rule:
+of them knows a rule by name. Invariants of every rule:
 
 * `event` prices the whole search, for every possible result of `draw`; it never depends on the actual draw.
 * `execution` declares how a plan under the rule is run. The run is also compared with the plan's event.
@@ -74,7 +74,7 @@ class Search:
 class Draw:
     """The points to run, as indices into the plan's points, in the order of the tries.
 
-    With a `threshold`, the winner is the first try whose score reaches it; without such a try there is no winner.
+    With a `threshold`, the winner is the first try whose score reaches it; if no try does, there is no winner.
     Otherwise it is the try with the most correct predictions, after `handicaps`, one for each try, are added if there
     are any. An empty draw has no winner. The whole draw is as secret as the noise.
     """
