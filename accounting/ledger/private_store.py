@@ -11,8 +11,8 @@ together decide which trials may still train. Invariants:
 * Every launch of a coordinator has a nonce, which is one entry of the ledger and one entry of the store. A store that
   lacks the ledger's last nonce is lost or was restored, and no attempt resumes from it. A receipt of an earlier launch
   is void.
-* A claim is written to the sweep folder before the store. So after any crash the store holds no claim that the folder
-  lacks; if it does, the folder is an older copy.
+* A claim is written to the sweep folder first, then to the store. So after any crash the store holds no claim that the
+  folder lacks; if it does, the folder is an older copy.
 
 Rules for changing this file: the program never removes anything here, and only the owner can read it.
 """

@@ -8,8 +8,9 @@ All of the following is restored in one transaction, so that an interrupted rest
 3. for every charge that receipts in sweep folders name and that nothing else accounts for, the price of their plan.
 
 Each is an entry of a separate kind, which says what it stands for and is written also if nothing has to be charged.
-Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: the ledger is
-set aside for a backup, or refused. Only this module replaces the memory of this machine by an end that does not follow.
+Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: its ledger is
+set aside for a backup, or refused. Only this module replaces the memory of this machine by an end that does not follow
+from it.
 """
 
 from __future__ import annotations

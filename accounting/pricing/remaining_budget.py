@@ -70,7 +70,7 @@ class RemainingBudget:
     def share(self, event: PlanEvent) -> float:
         """The fraction of the rest that a charge for this event takes: at most 1 if it is admitted, else above.
 
-        The fraction ignores delta, since neither noise nor the number of runs changes it.
+        Beyond admission, the fraction ignores delta, since neither noise nor the number of runs changes it.
         """
         takes = self.takes(event)
         part = max((_part(more, self.left.get(name, Decimal(0))) for name, more in takes.items() if name != DELTA))

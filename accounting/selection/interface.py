@@ -84,7 +84,7 @@ class Draw:
     handicaps: tuple[float, ...] = ()
 
     def winner(self, scores: Mapping[int, float | None]) -> int | None:
-        """The index in `tries` of the winning try, the first among equals; no score is worse than any score.
+        """The index in `tries` of the winning try, the first among equals; a missing score is worse than any score.
 
         `scores` maps the indices of ended tries to their scores. Handicaps count correct predictions, unlike scores, so
         a draw that has handicaps is refused.
@@ -153,7 +153,7 @@ class SelectionRule(Protocol):
         ...
 
     def chance_of_best(self, n_points: int, share: float) -> float:
-        """The probability that a try is one of the best `share` of the points; these are at least one point."""
+        """The probability that some try is among the best `share` of the points, which are at least one point."""
         ...
 
     def draw(self, n_points: int, rng: Random) -> Draw:
