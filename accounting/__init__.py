@@ -1,4 +1,4 @@
-"""What is claimed: events, upper bounds on epsilon, selection rules, plans, the ledger. Neither torch nor hydra.
+"""Privacy accounting: events, upper bounds on epsilon, selection rules, plans, the ledger. Neither torch nor hydra.
 
 A grid's price in five lines:
 
@@ -45,7 +45,7 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name from its module when it is first asked for: `import accounting` itself stays instant."""
+    """Loads a public name from its module on first use, so that `import accounting` itself stays fast."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -1,15 +1,15 @@
-"""What a large epsilon and a large delta mean, in words, and when a delta is refused.
+"""Explanations of a large epsilon and a large delta for users, and the refusal of a large delta.
 
-A delta is the probability with which all may fail. To publish each unit's records in full with probability delta
-satisfies (0, delta)-differential privacy, and publishes delta times the number of units on average. So a delta of
-1 / units or more promises no single unit anything, whatever the epsilon (Dwork and Roth 2014, Section 2.3). What always
-holds:
+A delta is the probability with which all protection may fail. A program that publishes each unit's records in full
+with probability delta satisfies (0, delta)-differential privacy, and publishes delta times the number of units on
+average. So a delta of 1 / units or more promises no single unit anything, whatever the epsilon (Dwork and Roth 2014,
+Section 2.3). Invariants:
 
-* The number of units is the declared one (`dataset.units`, or `dataset.records` where each record is a unit), a public
-  constant that the sample rate shows already. How many there are in fact is private, and nobody counts them here.
-* A delta of 1 / units or more is charged only where somebody typed that very number again as `privacy.accept_delta`.
-  That stands in the ledger with the charge, and is no part of what a plan is: it changes no identity.
-* Sentences are made of the numbers that a page shows, never of numbers that are written down here.
+* The number of units is the declared one (`dataset.units`, or `dataset.records` if each record is a unit), a public
+  constant that the sample rate shows already. The actual number is private, and is never counted here.
+* A delta of 1 / units or more is charged only if a user typed the same number again as `privacy.accept_delta`. The
+  ledger stores that with the charge; it is no part of the plan and changes no identity.
+* Sentences contain the numbers that a page shows, never numbers that are written here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import delta_up, epsilon_up, factor_up, typed
 
 LARGE_EPSILON = 10.0
-"""Above this, an epsilon is put in words."""
+"""Above this, an epsilon is explained."""
 
 
 def published(delta: float, units: int) -> Decimal:
-    """How many units a program publishes in full, on average, that does so for each with probability delta; exact.
+    """The exact mean number of units published by a program that publishes each in full with probability delta.
 
     >>> published(0.05, 1000)
     Decimal('50.00')
@@ -48,7 +48,7 @@ def is_noticeable(delta: float, units: int) -> bool:
 
 
 def require_small_delta(delta: float, units: int, unit: str, accepted: object) -> None:
-    """Raises `BadInput` for a delta of 1 / units or more, unless `accepted` is the same number once more."""
+    """Raises `BadInput` for a delta of 1 / units or more, unless `accepted` is the same number."""
     if not is_large(delta, units) or accepts(accepted, delta):
         return
     again = f"privacy.accept_delta={typed(delta)}"
@@ -62,7 +62,7 @@ def require_small_delta(delta: float, units: int, unit: str, accepted: object) -
 
 
 def delta_in_words(delta: float, units: int, unit: str) -> str:
-    """What a delta means for so many units, where it is above a tenth of 1 / units; nothing below.
+    """The meaning of a delta for this number of units, if it is above a tenth of 1 / units; empty below.
 
     >>> delta_in_words(0.05, 1000, "record")[:57]
     'Delta 0.05 is large for the declared 1000 records: to pub'
@@ -76,7 +76,7 @@ def delta_in_words(delta: float, units: int, unit: str) -> str:
 
 
 def acceptance(delta: float, units: int, accepted: float | None) -> str:
-    """Who took responsibility for a delta of 1 / units or more; nothing below."""
+    """A sentence on who accepted a delta of 1 / units or more; empty below."""
     if not is_large(delta, units):
         return ""
     if accepted is None:
@@ -85,7 +85,7 @@ def acceptance(delta: float, units: int, accepted: float | None) -> str:
 
 
 def epsilon_in_words(epsilon: float, unit: str) -> str:
-    """What an epsilon above 10 allows; nothing up to there, and nothing for infinity, which promises nothing.
+    """The harm that an epsilon above 10 allows; empty up to 10, and for infinity, which promises nothing.
 
     *Source*: the odds, Kasiviswanathan and Smith 2014; the test, Wasserman and Zhou 2010, both up to delta.
 
@@ -105,7 +105,7 @@ def epsilon_in_words(epsilon: float, unit: str) -> str:
 
 
 def _satisfied(delta: float, units: int, unit: str) -> str:
-    """What satisfies such a delta, in the middle of a sentence."""
+    """A phrase for a program that satisfies this delta, for the middle of a sentence."""
     return (
         f"to publish each {unit} in full with probability {delta_up(delta)}, which is "
         f"{delta_up(published(delta, units))} of them on average, satisfies it too"
@@ -113,11 +113,11 @@ def _satisfied(delta: float, units: int, unit: str) -> str:
 
 
 def cautions(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
-    """What is to be said of a claim whose epsilon or delta is large, each in a sentence or two; nothing of others."""
+    """The cautions on a claim whose epsilon or delta is large, each in a sentence or two; none for other claims."""
     said = epsilon_in_words(epsilon, unit), delta_in_words(delta, units, unit), acceptance(delta, units, accepted)
     return tuple(filter(None, (said[0], " ".join(filter(None, said[1:])))))
 
 
 def accepts(accepted: object, delta: float) -> bool:
-    """Whether what was typed as `privacy.accept_delta` is this delta once more."""
+    """Whether the value typed as `privacy.accept_delta` equals this delta."""
     return not isinstance(accepted, bool) and isinstance(accepted, (int, float)) and float(accepted) == delta

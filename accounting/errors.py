@@ -1,4 +1,4 @@
-"""The few ways a sweep ends early. Each carries the exit code that the command line returns."""
+"""The errors that end a sweep early, each with the exit code that the command line returns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What `dpsweep` returns to the shell."""
+    """The exit codes that `dpsweep` returns to the shell."""
 
     DONE = 0
     BUG = 1
@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The code in words, since `make` turns every code into 2."""
+        """The meaning of the code as text, since `make` turns every code into 2."""
         return {
             ExitCode.DONE: "done",
             ExitCode.BUG: "a defect of dpsweep or a broken contract",
@@ -51,25 +51,25 @@ class UnsupportedEvent(DpsweepError, ValueError):
 
 
 class BudgetRefused(DpsweepError):
-    """The charge does not fit what is left of the account; nothing was charged."""
+    """The charge exceeds the rest of the account; nothing was charged."""
 
     exit_code = ExitCode.BUDGET_REFUSED
 
 
 class ContractBroken(DpsweepError):
-    """Something else ran, or was about to run, than what was declared and charged; the charge stays."""
+    """The actual run differs, or would differ, from the declared and charged one; the charge stays."""
 
     exit_code = ExitCode.BUG
 
 
 class NoReceipt(ContractBroken):
-    """Training was asked for without an unused receipt of a charge; nothing was touched."""
+    """Training was requested without an unused receipt of a charge; no data were touched."""
 
     exit_code = ExitCode.BAD_INPUT
 
 
 class ReceiptUsed(NoReceipt):
-    """The receipt was taken before, by this process or another one; nothing was touched now."""
+    """The receipt was claimed before, by this process or another one; no data were touched now."""
 
 
 class AccountantsDisagree(DpsweepError):

@@ -1,4 +1,4 @@
-"""What a privacy claim is made of: numbers, and the neighbours they protect."""
+"""The parts of a privacy claim: its numbers, and the neighbours that it protects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpsweep.accounting.numbers import real
 
 
 class Adjacency(StrEnum):
-    """When two data sets count as neighbours."""
+    """The condition under which two data sets are neighbours."""
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     REPLACE_ONE = "replace_one"
@@ -21,7 +21,7 @@ class Adjacency(StrEnum):
 class Guarantee:
     """(epsilon, delta)-differential privacy of one unit under one adjacency.
 
-    *Guarantee*: epsilon is an upper bound; infinity is the honest value of a mechanism that is not private.
+    *Guarantee*: epsilon is an upper bound; it is infinity for a mechanism that is not private.
     Guarantees of different adjacencies or units are never compared: `fits` refuses them.
     """
 
@@ -40,7 +40,7 @@ class Guarantee:
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     def fits(self, budget: Guarantee) -> bool:
-        """Whether this claim lies within `budget`, compared under the same adjacency and unit only."""
+        """Whether this claim lies within `budget`; both must have the same adjacency and unit."""
         if (self.adjacency, self.unit) != (budget.adjacency, budget.unit):
             raise ValueError(
                 f"Expected adjacency={self.adjacency}, unit={self.unit} to equal the budget's "
@@ -50,7 +50,7 @@ class Guarantee:
 
     @property
     def vacuous(self) -> bool:
-        """Whether it promises nothing: what data are allowed that were declared public."""
+        """Whether it promises nothing, as for data that were declared public."""
         return math.isinf(self.epsilon)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""JSON files that are whole or not there, digests of values, and infinity, for which JSON has no number."""
+"""JSON files written atomically, digests of values, and a form of infinity, for which JSON has no number."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 WORD = "infinity"
-"""An epsilon that protects nobody, as a word that `float` reads again."""
+"""The stored form of an infinite epsilon, which protects nobody; `float` reads it."""
 
 DIGEST_LENGTH = 12
 
 
 def in_words(form: Any) -> Any:
-    """The same plain values with the word for every infinity among them.
+    """The same plain values, with each infinity replaced by its word.
 
     >>> in_words({"epsilon": math.inf, "parts": [1.0, math.inf]})
     {'epsilon': 'infinity', 'parts': [1.0, 'infinity']}
@@ -40,7 +40,7 @@ def digest(value: object) -> str:
 def write_json(path: Path, form: object, mode: int = 0o666) -> None:
     """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
 
-    `mode` are the file's permissions from its creation on, less what the umask takes.
+    `mode` are the file's permissions from its creation on, less the umask.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -54,7 +54,7 @@ def write_json(path: Path, form: object, mode: int = 0o666) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flushes a folder's list of names to the disk: without it a power cut may take back a file made or renamed."""
+    """Flushes a folder's list of names to the disk: otherwise a power cut may undo creating or renaming a file."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,12 +1,12 @@
-"""How amounts of privacy are written, on the terminal, on pages and in messages: one writer for all of them.
+"""Notation of privacy amounts on the terminal, on pages and in messages: one writer for all of them.
 
-What always holds: what was spent, reserved, asked for or is claimed is never written smaller than it is, and what is
-left, or is forced at least, never larger. Noise protects, so noise that is there is never written larger than it is,
-and noise that is needed never smaller. What somebody typed is written digit by digit. Two amounts that a sentence
-compares are written by `apart`, with as many digits as show which of them is the larger one.
+Invariants: amounts that are spent, reserved, asked for or claimed are never written smaller than they are, and
+amounts that are left, or forced at least, never larger. Noise protects, so existing noise is never written larger than
+it is, and required noise never smaller. Typed numbers are written digit by digit. `apart` writes two amounts that a
+sentence compares, with as many digits as show which of them is the larger one.
 
-Rules for changing this file: a test forbids format specifications (`:.4g`) on such amounts everywhere else, and random
-numbers hold every function to its side.
+Rules for changing this file: a test forbids format specifications (`:.4g`) on these amounts everywhere else, and tests
+with random numbers check every function's rounding direction.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import math
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 DECIMALS, DIGITS, NOISE_DIGITS, RATE_DIGITS = 3, 3, 6, 4
-"""Decimals of an epsilon, and the fewest digits where it is small; digits of a delta, of noise, of a sampling rate."""
+"""Decimals of an epsilon, and the fewest digits if it is small; digits of a delta, of noise, of a sampling rate."""
 
 INFINITE = "\N{INFINITY}"
 
 _DELTA = "delta"
 
 _EXACT = Context(prec=2000, Emin=MIN_EMIN, Emax=MAX_EMAX)
-"""Holds any float, and any sum that an account has, in all of its digits."""
+"""A context that holds any float, and any sum in an account, in all of its digits."""
 
 _LARGE = Decimal(10) ** 6
-"""From here on a factor is written as a power of ten."""
+"""Factors from here on are written as a power of ten."""
 
 Amount = float | Decimal
 
 
 def epsilon_up(value: Amount) -> str:
-    """An upper bound on epsilon: three decimals, or three digits where it is small, never rounded down.
+    """An upper bound on epsilon: three decimals, or three digits if it is small, never rounded down.
 
     >>> epsilon_up(7.9981), epsilon_up(0.00012341)
     ('7.999', '0.000124')
@@ -40,7 +40,7 @@ def epsilon_up(value: Amount) -> str:
 
 
 def epsilon_down(value: Amount) -> str:
-    """An epsilon that may still be spent, or is forced at least, never rounded up.
+    """An epsilon that may still be spent, or is a lower bound, never rounded up.
 
     >>> epsilon_down(7.9989)
     '7.998'
@@ -49,7 +49,7 @@ def epsilon_down(value: Amount) -> str:
 
 
 def delta_up(value: Amount) -> str:
-    """A delta: three digits, never rounded down, in powers of ten where it is small.
+    """A delta: three digits, never rounded down, in powers of ten if it is small.
 
     >>> delta_up(1e-5), delta_up(2.0001e-5)
     ('1e-5', '2.01e-5')
@@ -67,7 +67,7 @@ def delta_down(value: Amount) -> str:
 
 
 def noise_down(value: Amount, digits: int = NOISE_DIGITS) -> str:
-    """Noise that is there: so many digits, never rounded up.
+    """Existing noise: this number of digits, never rounded up.
 
     >>> noise_down(1.2000009), noise_down(7.641)
     ('1.2', '7.641')
@@ -76,7 +76,7 @@ def noise_down(value: Amount, digits: int = NOISE_DIGITS) -> str:
 
 
 def noise_up(value: Amount, digits: int = NOISE_DIGITS) -> str:
-    """Noise that is needed: so many digits, never rounded down.
+    """Required noise: this number of digits, never rounded down.
 
     >>> noise_up(1.2000009), noise_up(3.70123, 4)
     ('1.20001', '3.702')
@@ -94,7 +94,7 @@ def rate_up(value: Amount) -> str:
 
 
 def typed(value: Amount) -> str:
-    """A number as somebody typed it, in all of its digits.
+    """A typed number, in all of its digits.
 
     >>> typed(24.0), typed(1e-05), typed(2.0000000001), typed(float("inf"))
     ('24', '1e-5', '2.0000000001', '∞')
@@ -103,10 +103,10 @@ def typed(value: Amount) -> str:
 
 
 def apart(asked: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
-    """An amount asked for, rounded up, and what is left, rounded down, as deltas are written where `name` is delta.
+    """An amount asked for, rounded up, and the rest, rounded down, both written as deltas if `name` is delta.
 
-    *Guarantee*: what is written first is the larger number exactly where `asked` is, and then exceeds the other by at
-    most twice as much as it does.
+    *Guarantee*: the first written number is the larger one exactly if `asked` is larger than `left`, and then their
+    difference is at most twice the true one.
 
     >>> apart(2.0000004, 2.0), apart(0.5, 2.0), apart(1.0001e-5, 1e-5, "delta")
     (('2.0000004', '2.0000000'), ('0.500', '2.000'), ('1.0001e-5', '1e-5'))
@@ -140,7 +140,7 @@ def factor_up(exponent: Amount) -> str:
 
 
 def _decimals(value: Amount, rounding: str, decimals: int) -> str:
-    """So many decimals, or digits where they say less."""
+    """A number with this many decimals, or with this many digits if it is small."""
     if not math.isfinite(value):
         return INFINITE
     exact = _exact(value)
@@ -150,7 +150,7 @@ def _decimals(value: Amount, rounding: str, decimals: int) -> str:
 
 
 def _digits(value: Amount, rounding: str, digits: int) -> str:
-    """So many digits at most."""
+    """A number with at most this many digits."""
     if not math.isfinite(value):
         return INFINITE
     exact = _exact(value)
@@ -160,7 +160,7 @@ def _digits(value: Amount, rounding: str, digits: int) -> str:
 
 
 def _plain(exact: Decimal) -> str:
-    """All digits, with a power of ten below 1e-4 and from 1e16 on, as Python's own floats have it."""
+    """All digits, with a power of ten below 1e-4 and from 1e16 on, as Python writes floats."""
     if exact == 0:
         return "0"
     if -4 <= exact.adjusted() < 16:
@@ -173,5 +173,5 @@ def _plain_mantissa(exact: Decimal) -> str:
 
 
 def _exact(value: Amount) -> Decimal:
-    """The decimal that is written for a float, and a decimal itself."""
+    """The shortest decimal that denotes a float; a decimal is returned unchanged."""
     return value if isinstance(value, Decimal) else Decimal(repr(float(value)))

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 
 
 def real(name: str, value: object) -> float:
-    """A real number, infinity and nan among them; what is beyond all floats is infinity, whatever its sign."""
+    """A real number, possibly infinity or nan; a number beyond all floats becomes infinity, whatever its sign."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected {name}={value!r} to be a number.")
     try:
@@ -78,14 +78,14 @@ def positive_int(name: str, value: object) -> None:
 
 
 def whole(name: str, value: object, least: int = 0) -> int:
-    """A stored value, where it is an integer of at least so much; raises `ValueError` elsewhere."""
+    """A stored value, if it is an integer of at least `least`; raises `ValueError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"Expected {name}={value!r} to be an integer >= {least}.")
     return value
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Whether a value is an integer of at least so much, for refusals that say more than `whole` does.
+    """Whether a value is an integer of at least `least`, for messages that say more than those of `whole`.
 
     >>> is_whole(3, 1), is_whole(0, 1), is_whole(True, 1), is_whole("3", 1)
     (True, False, False, False)

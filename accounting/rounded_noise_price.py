@@ -1,20 +1,20 @@
-"""What noise in floating point adds to the price of exact noise, where noisy numbers are rounded to a lattice."""
+"""The additional price of floating-point noise over exact noise, for noisy numbers rounded to a lattice."""
 
 from __future__ import annotations
 
 import math
 
 LOG_RATIO = 2.0**-36
-"""How far the logarithm of a cell's probability may be from that of exact noise (`trainers/noise.py`)."""
+"""Bound on the log-ratio of a cell's probability to that under exact noise (`trainers/noise.py`)."""
 
 
 def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
-    """What releasing so many noisy numbers adds to epsilon and to delta, beside exact noise with (epsilon, delta).
+    """The epsilon and delta that `numbers` noisy numbers add to the (epsilon, delta) of exact noise.
 
-    Let x bound the log-ratio of all numbers' joint law to that of exact noise, but for a probability of d. Each
+    Let x bound the log-ratio of all numbers' joint law to that of exact noise, except with a probability of d. Each
     neighbour's law is changed once, so (epsilon + 2 x, exp(x) * delta + (1 + exp(epsilon + x)) * d) holds. The smaller
-    one of two bounds is taken: x = numbers * LOG_RATIO with d = 0; and LOG_RATIO * sqrt(2 * numbers * ln(1 / d)) +
-    numbers * LOG_RATIO * (exp(LOG_RATIO) - 1), where d is such that it adds 1e-6 * delta.
+    of two bounds is taken: x = numbers * LOG_RATIO with d = 0; and LOG_RATIO * sqrt(2 * numbers * ln(1 / d)) +
+    numbers * LOG_RATIO * (exp(LOG_RATIO) - 1), where d is chosen to add 1e-6 * delta.
     Source: Dwork, Rothblum, Vadhan 2010, Lemma III.2 and Theorem III.3.
 
     >>> f"{excess(270_000 * 5000 * 35, 8.0, 1e-5)[0]:.1e}"

@@ -1,4 +1,4 @@
-"""Data that others may have written: whatever is wrong with them is one sentence, and never a traceback."""
+"""Checks of data that others may have written: every defect is reported in one sentence, never as a traceback."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput, DpsweepError
 
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading raises where a value is missing, of another type, beyond all bounds, or nested without end."""
+"""Errors of reading a value that is missing, of another type, out of bounds, or nested too deeply."""
 
 LONGEST = 200
 
 
 @contextmanager
 def as_written(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None]:
-    """Turns what reading raises into one sentence that names what was read; also a decorator.
+    """Turns errors of reading into one sentence that names the thing read; also a decorator.
 
     >>> with as_written("draw.json"):
     ...     {}["tries"]
@@ -33,48 +33,48 @@ def as_written(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None
 
 
 def in_short(cause: BaseException) -> str:
-    """An exception in one line that is not too long."""
+    """An exception as one line of limited length."""
     text = " ".join(f"{type(cause).__name__}({cause})".split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def text(name: str, value: object) -> str:
-    """The value, where it is text; raises `ValueError` elsewhere."""
+    """The value, if it is text; raises `ValueError` otherwise."""
     if not isinstance(value, str):
         raise ValueError(f"Expected {name}={value!r} to be text.")
     return value
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """The values, where they are a list of texts; raises `ValueError` elsewhere."""
+    """The values, if they are a list of texts; raises `ValueError` otherwise."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"Expected {name}={value!r} to be a list of texts.")
     return tuple(text(name, one) for one in value)
 
 
 def truth(name: str, value: object) -> bool:
-    """The value, where it is true or false; raises `ValueError` elsewhere."""
+    """The value, if it is true or false; raises `ValueError` otherwise."""
     if not isinstance(value, bool):
         raise ValueError(f"Expected {name}={value!r} to be true or false.")
     return value
 
 
 def mapping(name: str, value: object) -> Mapping[str, Any]:
-    """The value, where it is an object of JSON; raises `ValueError` elsewhere."""
+    """The value, if it is a JSON object; raises `ValueError` otherwise."""
     if not isinstance(value, Mapping):
         raise ValueError(f"Expected {name}={value!r} to be an object.")
     return value
 
 
 def refuse_link(path: Path) -> Path:
-    """The same path; raises `BadInput` where it is a symbolic link, which may lead to somebody's private files."""
+    """The same path; raises `BadInput` if it is a symbolic link, which may lead to a person's private files."""
     if path.is_symlink():
         raise BadInput(f"Expected {path} to be a file or folder of its own and no symbolic link.")
     return path
 
 
 def within(path: Path, folder: Path) -> Path:
-    """The same path; raises `BadInput` where links lead from it out of the folder."""
+    """The same path; raises `BadInput` if links lead from it out of the folder."""
     refuse_link(path)
     if not path.resolve().is_relative_to(folder.resolve()):
         raise BadInput(f"Expected {path} to lie in {folder}, and not behind a symbolic link.")

@@ -1,1 +1,1 @@
-"""The ledger: what was charged to which account, what began and ended, and what this machine remembers of it."""
+"""The ledger: accounts, their charges, the attempts started on them, and this machine's memory of the chain."""

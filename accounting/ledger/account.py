@@ -1,4 +1,4 @@
-"""An account as its entries tell it: the budget and its policy, what is reserved, which attempts are paid for."""
+"""The state of an account, read from its entries: budget, policy, reserved amounts, and the attempts paid for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dpsweep.accounting.validation import as_written
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """What an account allows and what is taken; every entry carries the one that it leaves behind."""
+    """An account's limits and its reserved amounts; every entry stores the balance after it."""
 
     budget: Guarantee
     policy: Policy
@@ -55,7 +55,7 @@ class Balance:
     closed: bool = False
 
     def admits(self, takes: Mapping[str, float]) -> bool:
-        """Whether a charge that takes this much stays within every limit."""
+        """Whether a charge that takes these amounts stays within every limit."""
         limits = self.policy.limits(self.budget)
         return not self.closed and all(
             limits[name].is_infinite()
@@ -64,9 +64,9 @@ class Balance:
         )
 
     def room(self, takes: Mapping[str, float]) -> str:
-        """How much is left of each amount that a charge takes of, and of how much, in words.
+        """A phrase with the rest and the limit of each amount that a charge takes.
 
-        What is left is written with as many digits as show whether the charge takes more.
+        The rest is written with as many digits as show whether the charge takes more.
         """
         limits = self.policy.limits(self.budget)
         return " and ".join(
@@ -74,13 +74,13 @@ class Balance:
         )
 
     def compared(self, takes: Mapping[str, float]) -> dict[str, tuple[str, str]]:
-        """What a charge takes of each amount and how much of it is left, in digits that show which is more."""
+        """The charge and the rest of each amount that it takes, in digits that show which is larger."""
         limits = self.policy.limits(self.budget)
         rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
         return {name: apart(more, rest[name], name) for name, more in takes.items()}
 
     def after(self, body: Body) -> Balance:
-        """The balance that an entry leaves behind: charges only ever add."""
+        """The balance after an entry; charges only ever add."""
         if isinstance(body, Spending):
             taken = {name: add(self._taken(name), stored_amount(name, more)) for name, more in body.takes.items()}
             return replace(self, reserved={**self.reserved, **taken})
@@ -98,7 +98,7 @@ class Balance:
         }
 
     def stands_in(self, form: Mapping[str, Any]) -> bool:
-        """Whether a stored balance is this one, also where its policy is named as in 0.1.0."""
+        """Whether a stored balance equals this one, also if its policy is named as in 0.1.0."""
         return {**form, "policy": stored(form.get("policy"), "policy")} == self.to_json()
 
     @classmethod
@@ -122,11 +122,11 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """One plan's attempts: how many are paid for, how many were started, how often each went on, how each ended.
+    """The attempts of one plan: how many are paid for, started and resumed, and how each ended.
 
-    `charges` are the lines that pay for them, `bodies` what these say. `paid` are the digests of the charges that the
-    started ones were started on. `launch` is the nonce of the coordinator's last launch, None where there was none.
-    `released` are the digests of the winners that were released, by the charge that each belongs to.
+    `charges` are the entries that pay for them, `bodies` the bodies of these entries. `paid` maps each started attempt
+    to the digest of its charge. `launch` is the nonce of the coordinator's last launch, None if there was none.
+    `released` maps the digest of a charge to the digest of the winner that was released on it.
     """
 
     charges: tuple[Entry, ...]
@@ -142,7 +142,7 @@ class Attempts:
     @classmethod
     @as_written("the ledger", LedgerDamaged)
     def of(cls, entries: Sequence[Entry]) -> Attempts:
-        """Collects them from a plan's entries."""
+        """Collects the attempts from a plan's entries."""
         bodies = [(entry, read_body(entry)) for entry in entries]
         charges = tuple((entry, body) for entry, body in bodies if isinstance(body, Charged))
         starts = [body for _, body in bodies if isinstance(body, Started)]
@@ -161,16 +161,16 @@ class Attempts:
 
     @property
     def spares(self) -> int:
-        """Further attempts at any trial that are paid for and not used yet."""
+        """The number of further attempts, at any trial, that are paid for and unused."""
         bought = sum(body.spares for body in self.bodies)
         return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
 
     def payable(self, trial: str) -> bool:
-        """Whether one more attempt at a trial is paid for, if need be by a spare one."""
+        """Whether one more attempt at a trial is paid for, by its own charges or by a spare attempt."""
         return self.started[trial] < self.covered[trial] or self.spares > 0
 
     def charge_of(self, trial: str, attempt: int) -> Entry:
-        """The charge that an attempt was started on, or is to be; raises `ContractBroken` where none pays for it."""
+        """The charge that an attempt was or will be started on; raises `ContractBroken` if no charge covers it."""
         if (digest := self.paid.get((trial, attempt))) is not None:
             return next(entry for entry in self.charges if entry.digest == digest)
         own = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if trial in body.trials]
@@ -182,16 +182,16 @@ class Attempts:
         return bought[-1]
 
     def end_of(self, trial: str, attempt: int) -> Mapping[str, Any] | None:
-        """How an attempt ended for good; None where it did not start, goes on, or may go on from a checkpoint."""
+        """The final end of an attempt; None if it did not start, is running, or may resume from a checkpoint."""
         end = self.settled.get((trial, attempt, self.resumed[trial, attempt]))
         return None if end is None or end["status"] == INTERRUPTED else end
 
     def open_attempts(self) -> tuple[tuple[str, int, int], ...]:
-        """The last session of every started attempt that has not ended for good."""
+        """The last session of every started attempt without a final end."""
         return tuple(key for key in self._last_sessions() if self.end_of(key[0], key[1]) is None)
 
     def unsettled(self) -> tuple[tuple[str, int, int], ...]:
-        """The last session of every attempt whose end is not written down."""
+        """The last session of every attempt whose end is not recorded."""
         return tuple(key for key in self._last_sessions() if key not in self.settled)
 
     def _last_sessions(self) -> list[tuple[str, int, int]]:
@@ -204,7 +204,7 @@ class Attempts:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """An account as it stands, with its entries in order: all of them, or those of one plan where so asked."""
+    """The current state of an account, with its entries in order: all of them, or those of one plan."""
 
     account: str
     balance: Balance
@@ -212,12 +212,12 @@ class Statement:
 
     @property
     def budget(self) -> Guarantee:
-        """What the account allows, as recorded last."""
+        """The budget that was recorded last."""
         return self.balance.budget
 
     @property
     def policy(self) -> Policy:
-        """How its charges add up."""
+        """The policy by which its charges add up."""
         return self.balance.policy
 
     @property
@@ -228,17 +228,17 @@ class Statement:
 
     @property
     def charges(self) -> tuple[Entry, ...]:
-        """The entries that cost something."""
+        """The entries that take something out of the budget."""
         return tuple(entry for entry in self.entries if entry.kind in SPENDING)
 
     @property
     def reserved(self) -> tuple[float, float]:
-        """(epsilon, delta) that charges have taken out of the budget."""
+        """(epsilon, delta) that charges have reserved."""
         return self.policy.guaranteed(self.budget, self.balance.reserved)
 
     @property
     def left(self) -> tuple[float, float]:
-        """(epsilon, delta) that later charges may still take; 0 of a closed account."""
+        """(epsilon, delta) that later charges may still take; 0 for a closed account."""
         if self.balance.closed:
             return 0.0, 0.0
         epsilon, delta = self.reserved
@@ -248,7 +248,7 @@ class Statement:
         )
 
     def admits(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
-        """Whether one more charge of `cost`, for this event, stays within the budget."""
+        """Whether one more charge of `cost`, for this event, fits the budget."""
         return self.balance.admits(self.policy.takes(cost, event))
 
     def attempts(self, plan: str) -> Attempts:
@@ -256,11 +256,11 @@ class Statement:
         return self._attempts.get(plan) or Attempts.of(())
 
     def covered(self, plan: str, trial: str) -> int:
-        """How many attempts at a trial the charges so far pay for, spare ones left out."""
+        """The number of attempts at a trial that the charges pay for, without spare attempts."""
         return self.attempts(plan).covered[trial]
 
     def started(self, plan: str, trial: str) -> int:
-        """How many attempts at a trial have been started."""
+        """The number of attempts at a trial that were started."""
         return self.attempts(plan).started[trial]
 
     @cached_property
@@ -272,10 +272,10 @@ class Statement:
 
 
 def limit_of(name: str, limit: Decimal) -> str:
-    """How much of an amount an account allows, as somebody typed it; a divergence follows from that, rounded down."""
+    """The limit of an amount, digit by digit as a user typed it; a divergence is computed, so rounded down."""
     return epsilon_down(limit) if name == DIVERGENCE else typed(limit)
 
 
 def _as_stored(budget: Guarantee) -> Guarantee:
-    """A budget as balances hold it, its epsilon a float whatever was typed."""
+    """A budget in the form that balances store: its epsilon is a float, whatever was typed."""
     return budget_from_json(budget_to_json(budget))

@@ -1,12 +1,12 @@
-"""What each kind of ledger line says, as one frozen value each: the only place that writes and reads lines' bodies.
+"""The bodies of ledger entries, one frozen value for each kind: the only module that writes and reads them.
 
-Bodies of lines that take something out of an account are in `accounting/ledger/charge_bodies.py`.
+Bodies of entries that take something out of an account are in `accounting/ledger/charge_bodies.py`.
 
 Rules for changing this file:
 
-* The bytes of a line are a record for ever. A field that is introduced later is left out at the value that it had
-  implicitly, and is read as that value where it is missing.
-* Somebody else may have written a line: every field is checked, and nothing but a policy of ours is built from it.
+* The bytes of an entry never change. A field that is introduced later is left out at the value that was implied
+  before, and a missing field is read as that value.
+* Another person may have written an entry: every field is checked, and only our own policies are built from it.
 * A kind that this version does not know is read as `UnknownBody`, which changes no balance.
 """
 
@@ -28,21 +28,21 @@ from dpsweep.accounting.validation import as_written, mapping, text
 
 
 class Body(Protocol):
-    """What a line says beside its account and its plan."""
+    """The content of an entry beside its account and its plan."""
 
     @property
     def kind(self) -> str:
-        """Which kind of line it is the body of."""
+        """The kind of the entry."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, as they are stored."""
+        """Plain values, in the stored form."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """An account is opened with a budget, for neighbours of one kind, under a policy."""
+    """Opens an account with a budget, an adjacency and unit, and a policy."""
 
     kind: ClassVar[Kind] = Kind.OPEN
     budget: Guarantee
@@ -60,7 +60,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """An account's budget is a higher one from here on."""
+    """Replaces an account's budget by a higher one."""
 
     kind: ClassVar[Kind] = Kind.RAISE
     budget: Guarantee
@@ -77,12 +77,12 @@ class Raised:
 
 @dataclass(frozen=True, kw_only=True)
 class Closed:
-    """Nothing more is charged on the account."""
+    """Closes the account: later charges are refused."""
 
     kind: ClassVar[Kind] = Kind.CLOSE
 
     def to_json(self) -> dict[str, Any]:
-        """Nothing beside the kind of the line."""
+        """An empty form; the kind of the entry says all."""
         return {}
 
     @classmethod
@@ -93,7 +93,7 @@ class Closed:
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """The account's data lie in files with this fingerprint."""
+    """Records the fingerprint of the account's data files."""
 
     kind: ClassVar[Kind] = Kind.DATA
     data: Fingerprint
@@ -110,7 +110,7 @@ class Recognised:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """An attempt at a trial begins, on the charge with this digest."""
+    """Starts an attempt at a trial, on the charge with this digest."""
 
     kind: ClassVar[Kind] = Kind.START
     trial: str
@@ -133,7 +133,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumed:
-    """An attempt goes on from its checkpoint, for the `resume`-th time."""
+    """Resumes an attempt from its checkpoint, for the `resume`-th time."""
 
     kind: ClassVar[Kind] = Kind.RESUME
     trial: str
@@ -156,7 +156,7 @@ class Resumed:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What became of an attempt, from its last start or resume on; `realised` is what its result says of it."""
+    """Ends an attempt, since its last start or resume; `realised` is the outcome that its result reports."""
 
     kind: ClassVar[Kind] = Kind.SETTLE
     trial: str
@@ -166,7 +166,7 @@ class Ended:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Which session of which attempt."""
+        """The trial, attempt and resume that name the session."""
         return self.trial, self.attempt, self.resume
 
     def to_json(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """A coordinator with this nonce hands out receipts of the plan; those of earlier launches are void."""
+    """A coordinator with this nonce hands out receipts of the plan; receipts of earlier launches are void."""
 
     kind: ClassVar[Kind] = Kind.LAUNCH
     nonce: str
@@ -203,7 +203,7 @@ class Launched:
 
 @dataclass(frozen=True, kw_only=True)
 class Released:
-    """The winner with this salted digest was let out, on the charge with that digest."""
+    """Releases the winner with this salted digest, on the charge with that digest."""
 
     kind: ClassVar[Kind] = Kind.RELEASE
     charge: str
@@ -221,13 +221,13 @@ class Released:
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownBody:
-    """Of a kind that this version does not know."""
+    """The body of an entry whose kind this version does not know."""
 
     kind: str
     form: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The values as they were stored."""
+        """The stored values, unchanged."""
         return dict(self.form)
 
 
@@ -248,7 +248,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Body]] = {
 
 
 def read_body(entry: Entry) -> Body:
-    """What a line says; raises `LedgerDamaged` where a value is missing or makes no sense."""
+    """The body of an entry; raises `LedgerDamaged` if a value is missing or invalid."""
     with as_written(f"entry {entry.seq} of the ledger", LedgerDamaged):
         if entry.kind not in _READERS:
             return UnknownBody(kind=entry.kind, form=entry.body)
@@ -256,7 +256,7 @@ def read_body(entry: Entry) -> Body:
 
 
 def spending(entry: Entry) -> Spending:
-    """What a line says that takes something out of the account; raises `LedgerDamaged` where it is another one."""
+    """The body of an entry that takes something out of the account; raises `LedgerDamaged` for other entries."""
     body = read_body(entry)
     if not isinstance(body, Spending):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge, got {entry.kind}.")
@@ -264,7 +264,7 @@ def spending(entry: Entry) -> Spending:
 
 
 def charged(entry: Entry) -> Charged:
-    """What a charge of a plan says; raises `LedgerDamaged` where a line is no such charge."""
+    """The body of a plan's charge; raises `LedgerDamaged` for other entries."""
     body = spending(entry)
     if not isinstance(body, Charged):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge of a plan, got {entry.kind}.")
@@ -282,7 +282,7 @@ def budget_to_json(budget: Guarantee) -> dict[str, Any]:
 
 
 def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
-    """The budget of an entry or a balance."""
+    """The budget stored in an entry or a balance."""
     return Guarantee(
         epsilon=float(body[EPSILON]),
         delta=body[DELTA],

@@ -1,6 +1,6 @@
-"""What verifying finds beyond the chain: balances that do not follow, and another ledger in the place of the one known.
+"""Checks of a ledger beyond its hash chain: balances must follow, and remembered ends must be in the chain.
 
-Ends of the chain are remembered by this machine (`accounting/ledger/remembered_ends.py`) and by receipts.
+This machine (`accounting/ledger/remembered_ends.py`) and receipts remember ends of the chain.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dpsweep.accounting.ledger.bodies import Opened, read_body
 from dpsweep.accounting.validation import as_written
 
 FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE)
-"""What leaves a balance as it was."""
+"""Kinds of entries that leave the balance unchanged."""
 
 
 def count_whole(lines: Lines, name: str) -> int:
-    """The number of lines, each whole and with the balance that follows from those before it."""
+    """The number of entries; checks that each is whole and that its balance follows from the entries before it."""
     return sum(1 for _ in whole(lines, name))
 
 
 def whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
-    """All lines in order, each whole, with the balance that it leaves; raises `LedgerDamaged` at the first bad one."""
+    """All entries in order, each with the balance after it; raises `LedgerDamaged` at the first bad entry."""
     with as_written(f"the ledger {name}", LedgerDamaged):
         yield from _whole(lines, name)
 
@@ -51,7 +51,7 @@ def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
 
 
 def refuse_another(name: str, lines: Lines | None, ends: Sequence[End], who: str, otherwise: str = "") -> None:
-    """Raises `LedgerDamaged` where the ledger does not hold all the ends that `who` remembers; None is no ledger."""
+    """Raises `LedgerDamaged` if the ledger lacks an end that `who` remembers; `lines` is None without a ledger."""
     gone = [end for end in ends if end.entries and (lines is None or not lines.holds(end))]
     if gone:
         count = 0 if lines is None else lines.end().entries

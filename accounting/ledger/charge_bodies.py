@@ -1,4 +1,4 @@
-"""What the lines of a ledger say that take something out of an account: charges, and what was spent or lost elsewhere.
+"""The bodies of ledger entries that take something out of an account: charges, spending elsewhere, restored losses.
 
 The rules of `accounting/ledger/bodies.py` hold here too.
 """
@@ -23,10 +23,10 @@ from dpsweep.accounting.validation import as_written, mapping, text, texts, trut
 
 @dataclass(frozen=True, kw_only=True)
 class Charged:
-    """One attempt at each of `trials`, and `spares` more at any of them, are paid for.
+    """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
 
-    `takes` is what the account's policy counts of the cost. `event` is the JSON form of what will run, None where only
-    the cost is known. `record` is what else was said beside it: rule, accountants, reason.
+    `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event, None if only the
+    cost is known. `record` holds further facts for the record: rule, accountants, reason.
     """
 
     kind: ClassVar[Kind] = Kind.CHARGE
@@ -40,12 +40,12 @@ class Charged:
 
     @property
     def attempts(self) -> int:
-        """How many attempts it pays for."""
+        """The number of attempts that the charge pays for."""
         return len(self.trials) + self.spares
 
     @property
     def plan_event(self) -> PlanEvent | None:
-        """What will run; raises `LedgerDamaged` where that is no event."""
+        """The event; raises `LedgerDamaged` if the stored form is no event."""
         if self.event is None:
             return None
         with as_written("the event of a charge", LedgerDamaged):
@@ -53,7 +53,7 @@ class Charged:
 
     @property
     def reason(self) -> str:
-        """`plan` for a whole plan, `repeat` for running again what had started before."""
+        """`plan` for a whole plan, `repeat` for trials that are run again."""
         return str(self.record.get("reason", "plan"))
 
     @property
@@ -68,7 +68,7 @@ class Charged:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """Why an accountant has no bound."""
+        """The reason of each accountant without a bound."""
         refusals = mapping("refusals", self.record.get("refusals", {}))
         return {name: text("refusals", reason) for name, reason in refusals.items()}
 
@@ -79,18 +79,18 @@ class Charged:
 
     @property
     def attack(self) -> float:
-        """A lower bound by an explicit attack, 0 where none is known."""
+        """A lower bound from an explicit attack, 0 if none is known."""
         return float(self.record.get("attack", 0.0))
 
     @property
     def units(self) -> int | None:
-        """The declared number of units, None where an older version charged."""
+        """The declared number of units, None if an older version charged."""
         units = self.record.get("units")
         return None if units is None else whole("units", units)
 
     @property
     def accepted_delta(self) -> float | None:
-        """The delta of 1 / units or more that whoever charged accepted; None where there was none to accept."""
+        """The accepted delta of 1 / units or more; None if no acceptance was needed."""
         delta = self.record.get("accepted_delta")
         return None if delta is None else float(delta)
 
@@ -120,7 +120,7 @@ class Charged:
 
 @dataclass(frozen=True, kw_only=True)
 class SpentOutside:
-    """Something was spent on these data outside this tool; `note` says for what."""
+    """Records a cost on these data outside this tool; `note` names its purpose."""
 
     kind: ClassVar[Kind] = Kind.OUTSIDE
     epsilon: float
@@ -144,11 +144,11 @@ class SpentOutside:
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What lost lines took is taken again.
+    """Charges again the amounts that lost entries took.
 
-    `remembered` is the end of the lost chain, where it stands for that, and `reserved` the account's amounts there,
-    None where nobody knew them. `charges` are the digests of lost charges of the plan `of` that receipts name, which
-    remember the chain's `ends`.
+    `remembered` is the end of the lost chain, None if the entry does not stand for a remembered end; `reserved` are the
+    account's amounts there, None if unknown. `charges` are the digests of lost charges of the plan `of` that receipts
+    name; these receipts remember `ends` of the chain.
     """
 
     kind: ClassVar[Kind] = Kind.RESTORED

@@ -1,7 +1,7 @@
-"""A chain that is compared, whenever it is opened, with the end that this machine remembers of it.
+"""A chain that compares itself, each time it is opened, with the end that this machine remembers.
 
-What is compared was remembered before the lines are looked at, so a writer beside us makes no false alarm. The memory
-is written after the commit: a crash between the two leaves it older, which is allowed, and never newer.
+The remembered end is read before the entries, so a concurrent writer causes no false alarm. The memory is written after
+the commit: a crash between the two leaves the memory older than the ledger, which is allowed, and never newer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 
 
 class ComparedChain:
-    """The lines at a place; `LedgerDamaged` where they do not hold the end that is remembered of that place."""
+    """The chain at a place; raises `LedgerDamaged` if the chain lacks the end that is remembered of that place."""
 
     def __init__(self, place: str | Path) -> None:
         self._chain = Chain(place)
@@ -26,16 +26,16 @@ class ComparedChain:
 
     @property
     def file(self) -> Path | None:
-        """The file that the lines lie in, None of a database on a server."""
+        """The file that holds the chain, None for a database on a server."""
         return self._chain.file
 
     @property
     def name(self) -> str:
-        """What to call the place in a sentence; no password."""
+        """The place's name in messages, without a password."""
         return self._chain.name
 
     def make(self) -> None:
-        """Makes the place, unless it is there; never in the place of a ledger that this machine knows."""
+        """Creates the chain if it is missing; refuses to replace a ledger that this machine remembers."""
         with self.reading() as lines:
             missing = lines is None
         if missing:
@@ -43,7 +43,7 @@ class ComparedChain:
 
     @contextmanager
     def reading(self) -> Iterator[Lines | None]:
-        """One consistent view of the lines, None where nothing was made."""
+        """One consistent view of the entries, None if there is no chain."""
         known = self._remembered.read()
         with self._chain.reading() as lines:
             self._remembered.refuse_another(lines, known.end)
@@ -51,7 +51,7 @@ class ComparedChain:
 
     @contextmanager
     def writing(self) -> Iterator[Lines | None]:
-        """A transaction of the only writer, as `Chain.writing` has it; its end is remembered once it is committed."""
+        """A write transaction, as in `Chain.writing`; its end is remembered after the commit."""
         known = self._remembered.read()
         start = self._remembered.prepare(known)
         with self._chain.writing() as lines:
@@ -62,13 +62,13 @@ class ComparedChain:
             self._remembered.remember(known, later)
 
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
-        """Holds a lock, as `Chain.hold` does."""
+        """Holds a lock, as in `Chain.hold`."""
         return self._chain.hold(name, what)
 
     def verify(self, ends: Sequence[End]) -> int:
-        """Walks the chain and returns its number of lines; also compares `ends`, which receipts remember.
+        """Walks the chain and returns its number of entries; also compares `ends`, which receipts remember.
 
-        Ends of a lost chain that was restored, on the record, are no news.
+        Ends of a lost chain are accepted if its restoration is on the record.
         """
         known = self._remembered.read()
         start = self._remembered.prepare(known)

@@ -1,19 +1,19 @@
-"""How the charges of an account add up: fixed when the account is opened, and never chosen afterwards.
+"""Composition of the charges of an account: fixed when the account is opened, and never chosen afterwards.
 
-Later grids depend on what earlier ones showed, so sweeps compose adaptively. Two theorems cover that, and taking the
-smaller of the two afterwards is covered by neither:
+Later grids depend on the results of earlier ones, so sweeps compose adaptively. Two theorems cover that; neither of
+them covers taking the smaller of the two results afterwards:
 
-* `Addition`: every plan is one (epsilon, delta), by any accountant, and these add up.
+* `Addition`: every plan costs one (epsilon, delta), by any accountant, and these add up.
 * `RenyiFilter`: the budget is split beforehand between plans that have a Renyi divergence at one order, which add up at
-  that order, and all others, which add up as above.
+  that order, and all other plans, which add up as above.
 
-What is guaranteed is the budget as a whole. Speak of reserved and left; "spent so far" would be an odometer, which
-costs more. A raise is a person's decision on the record: the guarantee is that of the last budget where the decision
-did not itself depend on what was released.
+The guarantee covers the budget as a whole. Say "reserved" and "left": "spent so far" would be a privacy odometer, which
+costs more. A raise is a person's recorded decision: the guarantee is that of the last budget if the decision did not
+itself depend on released results.
 
-A record is trained on or held out, and a plan takes the larger of what either costs. So for each record the amounts of
-its own side are at most what was taken, plan by plan, and so are their sums: also where the plans' larger sides differ,
-and where another plan splits the records otherwise.
+A record is either trained on or held out, and a plan takes the larger of the two costs. So for each record the amounts
+of its own side are at most the amounts taken, plan by plan, and so are their sums, also if the larger side differs
+between plans, and if another plan splits the records differently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpsweep.accounting.names.tags import tag_of_class
 from dpsweep.accounting.notation import epsilon_up, typed
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
-"""What an account counts: of (epsilon, delta) charges their sums, of a filter's charges their Renyi divergence."""
+"""The amounts that an account counts: sums of (epsilon, delta), and the Renyi divergence of a filter's charges."""
 
 Amounts = Mapping[str, Decimal]
 
@@ -42,7 +42,7 @@ _EXACT = Context(prec=1000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact])
 
 
 class Policy(Protocol):
-    """Which amounts an account counts, how much of each its budget allows, and what a charge takes of them."""
+    """How an account counts: its amounts, their limits under a budget, and the amounts that a charge takes."""
 
     @property
     def name(self) -> str:
@@ -50,15 +50,15 @@ class Policy(Protocol):
         ...
 
     def limits(self, budget: Guarantee) -> Amounts:
-        """How much of each amount may be reserved; raises `BadInput` where the budget cannot be split as declared."""
+        """The limit of each amount; raises `BadInput` if the budget cannot be split as declared."""
         ...
 
     def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
-        """What a charge of `cost` takes; `event` is what will run, None where only the cost is known."""
+        """The amounts that a charge of `cost` takes; `event` is its event, None if only the cost is known."""
         ...
 
     def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
-        """(epsilon, delta) that the reserved amounts stand for, at most the budget's unless more was recorded."""
+        """(epsilon, delta) that the reserved amounts imply: at most the budget, unless more was recorded."""
         ...
 
     def sharing(self, budget: Guarantee) -> str:
@@ -68,9 +68,9 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """Epsilons add up, and deltas do.
+    """Basic composition: epsilons add up, and deltas add up.
 
-    *Guarantee*: (sum of epsilons, sum of deltas), also where each charge depends on what earlier ones released.
+    *Guarantee*: (sum of epsilons, sum of deltas), also if each charge depends on the releases of earlier ones.
     *Source*: basic composition (Dwork and Roth 2014, Theorem 3.16); for budgets fixed beforehand and charges chosen
     adaptively, Rogers, Roth, Ullman, Vadhan 2016, Theorem 3.6.
     """
@@ -81,7 +81,7 @@ class Addition:
         return "addition"
 
     def limits(self, budget: Guarantee) -> Amounts:
-        """The budget itself; where it promises nothing, nothing is counted out of it."""
+        """The budget itself; a vacuous budget has no limits."""
         if budget.vacuous:
             return dict.fromkeys((EPSILON, DELTA), Decimal("Infinity"))
         return {EPSILON: exact(budget.epsilon), DELTA: exact(budget.delta)}
@@ -91,7 +91,7 @@ class Addition:
         return {EPSILON: cost.epsilon, DELTA: cost.delta}
 
     def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
-        """The sums."""
+        """The sums of epsilons and of deltas."""
         return _others(reserved)
 
     def sharing(self, budget: Guarantee) -> str:
@@ -106,17 +106,17 @@ class Addition:
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiFilter:
-    """Plans with a Renyi divergence add up at one `order`; the rest of the budget is for charges that have none.
+    """Composition at one Renyi `order` for plans with a divergence; the rest of the budget is for other charges.
 
-    `epsilon` and `delta` are the filter's part of the budget, for ever; what is left of it is for the others, and a
-    raise widens their part alone, since the theorem is about a filter whose threshold was fixed beforehand.
-    *Guarantee*: the filter's part and the others' part, each under adaptive choice, and so their sum, however the two
-    take turns: outside of events that have the others' deltas as their chances, what the others add to the privacy loss
-    is at most their epsilons, and their turns leave the filter's moment E[exp((order - 1) loss)] as it was.
+    `epsilon` and `delta` are the filter's part of the budget and never change; the rest is for the other charges, and a
+    raise widens the rest alone, since the theorem needs a filter whose threshold was fixed beforehand.
+    *Guarantee*: the filter's part and the others' part, each under adaptive choice, and so their sum in any
+    interleaving: except on events whose probabilities are the others' deltas, the others add at most their epsilons to
+    the privacy loss, and their charges leave the filter's moment E[exp((order - 1) loss)] unchanged.
     *Source*: Feldman and Zrnic 2021 (Individual Privacy Accounting via a Renyi Filter), Theorem 4.5, for the filter;
     Canonne, Kamath, Steinke 2020, Proposition 12, for its conversion; Kairouz, Oh, Viswanath 2015, Theorem 3.3, for the
     events; Haney et al. 2023 (Concurrent Composition for Interactive Differential Privacy with Adaptive Privacy-Loss
-    Parameters) for taking turns in general.
+    Parameters) for interleaving in general.
     """
 
     order: float
@@ -142,7 +142,7 @@ class RenyiFilter:
         return f"Renyi filter of order {self.order:g}"
 
     def limits(self, budget: Guarantee) -> Amounts:
-        """The divergence that converts to the filter's part, and what the budget holds beside it."""
+        """The divergence that converts to the filter's part, and the rest of the budget."""
         if budget.vacuous:
             raise BadInput("Expected policy=addition for data declared public: a filter has nothing to promise there.")
         others = subtract(exact(budget.epsilon), exact(self.epsilon)), subtract(exact(budget.delta), exact(self.delta))
@@ -155,30 +155,30 @@ class RenyiFilter:
         return {DIVERGENCE: divergence, EPSILON: others[0], DELTA: others[1]}
 
     def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
-        """The divergence of what will run where there is a bound on it, the cost where there is none."""
+        """The divergence of the event if a bound on it is known, else the cost."""
         try:
             return {DIVERGENCE: self.divergence(event, cost)} if event is not None else _black_box(cost)
         except UnsupportedEvent:
             return _black_box(cost)
 
     def divergence(self, event: PlanEvent, cost: Guarantee) -> float:
-        """The larger of the divergences for training and for held-out records, an upper bound.
+        """An upper bound: the larger of the divergences for training and for held-out records.
 
-        Raises `UnsupportedEvent` where no bound at a single order is known for one of them.
+        Raises `UnsupportedEvent` if no bound at a single order is known for one of them.
         """
         accountant = Rdp(orders=tuple(sorted({*ORDERS, self.order})))
         place = accountant.orders.index(self.order)
         return max(float(accountant.curve(part, cost.adjacency)[place]) for part in event.parts.values())
 
     def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
-        """The converted divergence, where there is any, and the sums of the others."""
+        """The converted divergence, if there is any, plus the sums of the others."""
         divergence, others = upward(reserved.get(DIVERGENCE, Decimal(0))), _others(reserved)
         if divergence == 0:
             return others
         return max(0.0, divergence + self._conversion) + others[0], self.delta + others[1]
 
     def sharing(self, budget: Guarantee) -> str:
-        """Plans with a divergence share one delta."""
+        """Says that plans with a divergence share one delta."""
         others = self.limits(budget)
         return (
             f"Plans with a Renyi divergence at order {self.order:g} share epsilon {typed(self.epsilon)} and one delta "
@@ -188,7 +188,7 @@ class RenyiFilter:
 
     @property
     def _conversion(self) -> float:
-        """What the conversion adds to the divergence."""
+        """The term that the conversion adds to the divergence."""
         return math.log1p(-1 / self.order) - (math.log(self.delta) + math.log(self.order)) / (self.order - 1)
 
 
@@ -199,9 +199,9 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
 
 
 def policy_from_config(config: Mapping[str, Any]) -> Policy:
-    """The policy of such a form, or of a configuration; `BadInput` where it names none or its fields make no sense.
+    """The policy of a stored form or a configuration; raises `BadInput` if it names none or has invalid fields.
 
-    A ledger is read by others than wrote it: nothing but a policy of ours is imported or called.
+    A ledger's reader may not trust its writer: only our own policies are imported or called.
     """
     try:
         policy: Policy = build_own(config, "policy")
@@ -213,12 +213,12 @@ def policy_from_config(config: Mapping[str, Any]) -> Policy:
 
 
 def exact(value: float) -> Decimal:
-    """The decimal that is written for a float: ten times 1e-5 is 1e-4."""
+    """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
     return Decimal(repr(float(value)))
 
 
 def stored_amount(name: str, value: object) -> Decimal:
-    """What a stored charge takes or a balance has reserved: never less than nothing, since no charge gives back."""
+    """A stored amount of a charge or a balance; never negative, since no charge gives back."""
     amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
     if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
@@ -231,7 +231,7 @@ def add(left: Decimal, right: Decimal) -> Decimal:
 
 
 def subtract(left: Decimal, right: Decimal) -> Decimal:
-    """The exact difference; of infinity, all of it is left."""
+    """The exact difference; infinity less any amount is infinity."""
     return left if left.is_infinite() else _EXACT.subtract(left, right)
 
 
@@ -240,7 +240,7 @@ def _others(reserved: Amounts) -> tuple[float, float]:
 
 
 def upward(amount: Decimal) -> float:
-    """The float that is written like the amount, or the next one above it."""
+    """The nearest float to the amount, or the next one above it if the nearest is written as less."""
     near = float(amount)
     return near if exact(near) >= amount else math.nextafter(near, math.inf)
 

@@ -1,17 +1,17 @@
-"""A data set recognised by what its files hold, so that a new name does not open a fresh budget.
+"""Keyed fingerprints of data files, so that a data set under a new name does not open a fresh budget.
 
-Why it is keyed: the digest of a file, readable by anyone, answers the question "is this exactly the data?", one guess
-after another. So the ledger stores digests under a secret that lies neither in a ledger nor in a release but in the
-user's configuration, or where `DPSWEEP_KEY` says, for a team that shares a ledger. What always holds:
+Why they are keyed: anyone who reads an unkeyed digest can test guesses of the whole file, one after another. So the
+ledger stores digests under a secret key, which lies neither in a ledger nor in a release but in the user's
+configuration, or at `DPSWEEP_KEY` for a team that shares a ledger. Invariants:
 
 * Recognised: the same files under another name, in another folder or order, compressed otherwise or not at all; one
   file among others is enough. Files whose records are public play no part.
 * Not recognised: a subset, a superset, an edited copy, the same records in another order, encoding or file format, a
-  file cut in two. Only people know those; they charge one account, or say so on the record.
-* A fingerprint says which key it was made with. A lost or another key is therefore said, instead of every data set
-  looking new. Keep a copy of the key: it cannot be had back from a ledger.
+  file cut in two. Only people know these cases; they charge one account, or state the relation on the record.
+* A fingerprint names the key that made it. So a lost or different key is reported; it does not make every data set look
+  new. Keep a copy of the key: no ledger can restore it.
 
-Rules for changing this file: whatever changes a digest raises the number in both `_FILE` and `_KEY`, so that it reads
+Rules for changing this file: any change of a digest raises the number in both `_FILE` and `_KEY`, so that it reads
 as another key and never as another data set.
 """
 
@@ -46,7 +46,7 @@ _NOT_ITS_OWNERS = stat.S_IWGRP | stat.S_IRWXO
 
 
 class Relation(StrEnum):
-    """What two fingerprints say about the files that they were made of."""
+    """The relation of two fingerprints' files."""
 
     SAME = "the same files"
     SHARED = "some of the files, not all"
@@ -56,12 +56,12 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """Which files a data set's private records lie in, told to nobody who lacks the key.
+    """The identity of a data set's private files, hidden from anyone without the key.
 
     `key_id` names the key, `files` are the distinct keyed digests of the files' contents, in rising order.
     *Guarantee*: a function of the key and of the set of contents alone; names, folders, compression and order play no
     part. Without the key, it shows how many files there are and which of them two fingerprints share, and nothing more,
-    as far as HMAC-SHA256 is a pseudo-random function and no two contents have the same SHA-256.
+    if HMAC-SHA256 is a pseudo-random function and no two contents have the same SHA-256.
     *Source*: RFC 2104; Bellare, New Proofs for NMAC and HMAC, CRYPTO 2006.
 
     >>> key = Key(secret=bytes(32))
@@ -82,7 +82,7 @@ class Fingerprint:
             raise ValueError(f"Expected files={self.files!r} to be distinct and in rising order.")
 
     def relation(self, other: Fingerprint) -> Relation:
-        """What is known about two data sets; it reads alike from either side."""
+        """The relation of two data sets; it is symmetric."""
         if self.key_id != other.key_id:
             return Relation.OTHER_KEY
         if self.files == other.files:
@@ -100,10 +100,10 @@ class Fingerprint:
 
 
 def news_of(data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerprint]], ledger: str) -> str | None:
-    """What is new about the data of an account, among those known in a ledger: None where it is nothing.
+    """A message on the news about an account's data, compared with the data sets of a ledger: None if there is no news.
 
-    Data that are the first of their account need no word, which is the empty one. Raises `BadInput` where a file is
-    known as another account's, or the known ones were recorded with another key.
+    The message is empty for the first data of an account. Raises `BadInput` if a file belongs to another account's
+    data, or if the known fingerprints were made with another key.
     """
     relations = [(whose, data.relation(other)) for whose, other in known]
     for whose, relation in relations:
@@ -121,7 +121,7 @@ def news_of(data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerpr
 
 
 def no_key(ledger: str) -> BadInput:
-    """What to say where the key is gone by which a ledger recognises its data sets."""
+    """The error for a lost key by which a ledger recognises its data sets."""
     return BadInput(_KEY_NEEDED.format(path=Key.locate(), ledger=ledger, instead="there is none"))
 
 
@@ -133,13 +133,13 @@ _KEY_NEEDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What one file holds, decompressed, as its SHA-256, which is neither printed nor stored: unkeyed, it tells."""
+    """The SHA-256 of one file's decompressed content; never printed or stored, since it is unkeyed."""
 
     digest: bytes = field(repr=False)
 
     @classmethod
     def of(cls, chunks: Iterable[bytes]) -> Content:
-        """The content that the chunks make up, wherever it was cut."""
+        """The content of the concatenated chunks."""
         running = hashlib.new(_HASH)
         for chunk in chunks:
             running.update(chunk)
@@ -148,9 +148,9 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The secret that fingerprints are made with: 32 bytes from the operating system's entropy.
+    """The secret key of fingerprints: 32 bytes from the operating system's entropy.
 
-    Whoever has both it and a ledger can test guesses of whole files.
+    A person with both the key and a ledger can test guesses of whole files.
     """
 
     secret: bytes = field(repr=False)
@@ -161,7 +161,7 @@ class Key:
 
     @property
     def id(self) -> str:
-        """The key's name, which does not give it away."""
+        """The key's name, which does not reveal the key."""
         return self._sign(_KEY, b"")
 
     def fingerprint(self, contents: Iterable[Content]) -> Fingerprint:
@@ -177,17 +177,17 @@ class Key:
 
     @classmethod
     def open(cls, path: Path) -> Key:
-        """The key in a file, made where there is none: once, however many processes ask for it first.
+        """The key in a file, created if missing: once, even if several processes ask at the same time.
 
-        Errors: `BadInput`, one sentence, as of `read`, or where the file cannot be made.
+        Errors: `BadInput`, one sentence, as in `read`, or if the file cannot be created.
         """
         return cls.read(path) or cls._made(path)
 
     @classmethod
     def read(cls, path: Path) -> Key | None:
-        """The key in a file, None where there is no such file.
+        """The key in a file, None if there is no file.
 
-        Errors: `BadInput`, one sentence, where it cannot be read, is damaged, or is open to others.
+        Errors: `BadInput`, one sentence, if it cannot be read, is damaged, or is accessible to others.
         """
         try:
             with path.open("rb") as stream:
@@ -208,7 +208,7 @@ class Key:
 
     @classmethod
     def _made(cls, path: Path) -> Key:
-        """Puts a whole new key there unless another process was quicker, and reads what is there."""
+        """Writes a whole new key unless another process was first, and reads the file."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
@@ -227,5 +227,5 @@ class Key:
         return key
 
     def _sign(self, use: bytes, message: bytes) -> str:
-        """The keyed digest of a message; what is signed for one use is never met in another."""
+        """The keyed digest of a message; different uses never share a digest."""
         return hmac.digest(self.secret, use + message, _HASH).hex()

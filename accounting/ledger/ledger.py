@@ -1,17 +1,17 @@
-"""The durable account of a data set: what was allowed, what was charged, what was started.
+"""The durable account book of data sets: budgets, charges, and started attempts.
 
-Why it exists: an epsilon that lives in a process dies with it, and the next run starts from zero. What always holds:
+Why it exists: an epsilon kept in a process is lost with it, and the next run starts from zero. Invariants:
 
 * Entries are only ever added, and every entry holds the hash of the one before (`accounting/chain/storage.py`).
 * A charge and its budget check are one transaction, so that two sweeps at once cannot overspend.
-* An attempt can be started only against a charge that covers it; every attempt that started stays charged, whatever
-  became of it. There is no refund.
-* Whatever opens the ledger compares it with the end that this machine remembers
+* An attempt can be started only against a charge that covers it; every started attempt stays charged, whatever its
+  end. There is no refund.
+* Every opening of the ledger compares it with the end that this machine remembers
   (`accounting/ledger/compared_chain.py`).
-* How charges add up is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are exact
-  decimals, not floats.
+* The composition of charges is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are
+  exact decimals, not floats.
 
-Rules for changing this file: no method edits an entry, and none may lower what `Statement.reserved` says.
+Rules for changing this file: no method edits an entry, and none may lower `Statement.reserved`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ ADDITION = Addition()
 
 
 class Ledger:
-    """An append-only, hash-chained account book: a file of its own, or a PostgreSQL database that several machines use.
+    """An append-only, hash-chained account book: one file, or a PostgreSQL database shared by several machines.
 
-    `Ledger.locate()` says where the user's is. It lies outside every sweep folder, so that deleting one does not lower
-    the bill.
+    `Ledger.locate()` gives the user's ledger. It lies outside every sweep folder, so that deleting a folder does not
+    lower the reserved amounts.
     """
 
     def __init__(self, place: str | Path) -> None:
@@ -62,26 +62,26 @@ class Ledger:
 
     @property
     def name(self) -> str:
-        """What to call it in a sentence."""
+        """The ledger's name in messages."""
         return self._chain.name
 
     @property
     def beside(self) -> Path:
-        """The folder for what belongs to this machine and lies beside the ledger: locks, and how long a step takes."""
+        """The folder for this machine's files beside the ledger: locks, and measured step times."""
         return user_data_path("dpsweep") if self.path is None else self.path.parent
 
     def open(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
-        """Opens the account, which must be new: budget, neighbours and policy, on the record."""
+        """Opens a new account and records its budget, neighbours and policy."""
         with self._making(account) as lines:
             if (last := lines.last(account)) is not None:
                 raise BadInput(f"Expected account={account} to be new; it is open with {_balance_of(last).budget}.")
             return _opened(lines, account, budget, policy)
 
     def use(self, account: str, budget: Guarantee) -> Statement:
-        """The account, opened with `budget` where it is new; else `budget` must be one that was recorded for it.
+        """The account, opened with `budget` if it is new; else `budget` must be one that was recorded for it.
 
-        What counts is the budget recorded last. A value that was never recorded raises `BadInput`, with the command
-        that raises the budget.
+        The budget recorded last is in force. A value that was never recorded raises `BadInput`, with the command that
+        raises the budget.
         """
         statement = self.find(account, budget)
         if budget not in statement.recorded_budgets:
@@ -93,7 +93,7 @@ class Ledger:
         return statement
 
     def find(self, account: str, budget: Guarantee) -> Statement:
-        """The account, opened with `budget` where it is new; the neighbours must be the same."""
+        """The account, opened with `budget` if it is new; else the neighbours must be the same."""
         with self._making(account) as lines:
             if lines.last(account) is None:
                 _opened(lines, account, budget, ADDITION)
@@ -103,7 +103,7 @@ class Ledger:
         return statement
 
     def recognise(self, account: str, data: Fingerprint) -> str:
-        """Holds the data set's files against all accounts, records them where they are new, and says what is new.
+        """Compares the data files with all accounts, records them if they are new, and returns a message on the news.
 
         Raises `BadInput` as `news_of` does.
         """
@@ -114,12 +114,12 @@ class Ledger:
         return news or ""
 
     def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
-        """Every data set that the ledger knows, each after the account that it is charged to."""
+        """Every recorded data set, each after the name of its account."""
         with self._chain.reading() as lines:
             return () if lines is None else _known(lines)
 
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
-        """Sets a higher budget, on the record. A lower one, other neighbours, or a closed account are refused."""
+        """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
         with self._writing(account) as (lines, balance):
             _require_same_neighbours(_summary(account, balance), budget)
             if balance.closed:
@@ -130,7 +130,7 @@ class Ledger:
             return _statement(lines, account)
 
     def close(self, account: str) -> Statement:
-        """Ends the account, on the record: nothing more is charged on it, ever. What was charged may still finish."""
+        """Closes the account for ever: later charges are refused. Trials that are already charged may still finish."""
         with self._writing(account) as (lines, balance):
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed before.")
@@ -150,14 +150,14 @@ class Ledger:
     ) -> Entry:
         """Takes `cost` for one attempt at each of `trials` and for `spares` more, or raises `BudgetRefused`.
 
-        The check and the charge are one transaction. `event` is what will run; `record` is kept beside it: rule,
+        The check and the charge are one transaction. `event` is the declared event; `record` is stored beside it: rule,
         accountants, reason.
         """
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
         opened = self.statement(account, plan="")
         _require_same_neighbours(opened, cost)
-        takes = opened.policy.takes(cost, event)  # before it is this writer's turn: an accountant may take its time
+        takes = opened.policy.takes(cost, event)  # before the write lock: an accountant may take long
         body = Charged(
             epsilon=cost.epsilon,
             delta=cost.delta,
@@ -173,7 +173,7 @@ class Ledger:
             return _append(lines, balance, account, body, plan)
 
     def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
-        """Records what was spent on these data outside this tool. It happened, so it is never refused."""
+        """Records a cost on these data outside this tool. It has already happened, so it is never refused."""
         if cost.epsilon == float("inf"):
             raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
         with self._writing(account) as (lines, balance):
@@ -184,9 +184,9 @@ class Ledger:
             return _statement(lines, account)
 
     def start(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
-        """Marks one more attempt at each trial as started, before it is launched, and gives out the receipts.
+        """Records one more attempt at each trial as started, before it is launched, and returns the receipts.
 
-        Raises `ContractBroken` unless every one of them is covered by a charge that no earlier attempt used.
+        Raises `ContractBroken` unless a charge that no earlier attempt used covers every one of them.
         """
         with self._writing(account) as (lines, balance):
             receipts = []
@@ -202,9 +202,9 @@ class Ledger:
         return tuple(receipts)
 
     def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
-        """Marks that the last attempt at each trial goes on from its checkpoint, and gives out receipts for that.
+        """Records that the last attempt at each trial resumes from its checkpoint, and returns receipts for that.
 
-        It costs nothing: an attempt's steps are counted and priced beforehand, those that run twice included.
+        It costs nothing: an attempt's steps are counted and priced beforehand, including steps that run twice.
         """
         with self._writing(account) as (lines, balance):
             receipts = []
@@ -220,7 +220,7 @@ class Ledger:
         return tuple(receipts)
 
     def settle(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
-        """Records, once for each, what attempts did; it changes nothing about what they cost."""
+        """Records the ends of attempts, each once; their costs do not change."""
         with self._writing(account) as (lines, balance):
             own = Attempts.of(lines.of(account, plan))
             known = set(own.settled)
@@ -232,14 +232,14 @@ class Ledger:
                     known.add(one.key)
 
     def launch(self, account: str, *, plan: str, nonce: str) -> None:
-        """Records that a coordinator is about to hand out receipts of a plan; those of earlier launches are void."""
+        """Records that a coordinator will hand out receipts of a plan; receipts of earlier launches are void."""
         with self._writing(account) as (lines, balance):
             _append(lines, balance, account, bodies.Launched(nonce=nonce), plan)
 
     def release(self, account: str, *, plan: str, charge: str, winner: str) -> None:
-        """Records the salted digest of the winner that one charge lets out, once.
+        """Records, once, the salted digest of the winner released on one charge.
 
-        Raises `BadInput` where another winner of the same charge was released before.
+        Raises `BadInput` if another winner of the same charge was released before.
         """
         with self._writing(account) as (lines, balance):
             known = Attempts.of(lines.of(account, plan)).released.get(charge)
@@ -252,7 +252,7 @@ class Ledger:
                 )
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
-        """The account as it stands, with all entries or one plan's; raises `BadInput` where it was never opened."""
+        """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
         with self._chain.reading() as lines:
             return _statement(self._there(lines, account), account, plan)
 
@@ -262,29 +262,29 @@ class Ledger:
             return () if lines is None else lines.accounts()
 
     def end(self) -> End:
-        """Where the chain ends now."""
+        """The current end of the chain."""
         with self._chain.reading() as lines:
             return End() if lines is None else lines.end()
 
     def verify(self, remembered: Sequence[End] = ()) -> int:
         """Walks the chain and returns the number of entries; raises `LedgerDamaged` naming the first bad one.
 
-        Finds any altered, missing or reordered inner entry, and any balance that does not follow from the entries
-        before it. `remembered` are ends that the chain once had, from receipts say: where one of them, or the one that
-        this machine remembers, is gone, the ledger was cut short or replaced. This end is remembered in its turn.
+        Detects any altered, missing or reordered inner entry, and any balance that does not follow from the entries
+        before it. `remembered` are earlier ends of the chain, taken for example from receipts: if one of them, or this
+        machine's remembered end, is missing, the ledger was cut short or replaced. The current end is then remembered.
         """
         return self._chain.verify(remembered)
 
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
-        """Holds a lock of this name in a ledger on a server, for as long as this process lives and stays connected.
+        """Holds a lock of this name in a ledger on a server, while this process lives and stays connected.
 
-        Where another process holds it, `BadInput` says which one, on which machine, runs `what`.
+        If another process holds it, `BadInput` names the process that runs `what` and its machine.
         """
         return self._chain.hold(name, what)
 
     @contextmanager
     def _making(self, account: str) -> Iterator[Lines]:
-        """A transaction on a ledger that is made if need be, but not in the place of one that this machine knows."""
+        """A transaction on a ledger, created if missing unless this machine remembers one at its place."""
         if not (account and account.isprintable()):
             raise BadInput(f"Expected account={account!r} to be a name.")
         self._chain.make()
@@ -301,7 +301,7 @@ class Ledger:
             yield lines, _balance(lines, account)
 
     def _there(self, lines: Lines | None, account: str) -> Lines:
-        """The lines; where there are none, no account is open."""
+        """The entries; raises if there is no ledger, so that no account is open."""
         if lines is None:
             raise BadInput(_NOT_OPEN.format(account=account))
         return lines
@@ -311,7 +311,7 @@ _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep 
 
 
 def refusal(statement: Statement, cost: Guarantee, event: PlanEvent | None = None) -> str:
-    """Why a charge of `cost`, for this event, does not fit, in numbers, with the next step."""
+    """The message for a charge of `cost`, for this event, that does not fit: the numbers and the next step."""
     if statement.balance.closed:
         return f"The account of {statement.account} was closed; nothing more is charged on it."
     takes = statement.policy.takes(cost, event)
@@ -325,7 +325,7 @@ def refusal(statement: Statement, cost: Guarantee, event: PlanEvent | None = Non
 
 
 def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
-    """The unit and the neighbours of an account are fixed when it is opened; claims about others do not add up."""
+    """Requires the unit and neighbours fixed when the account was opened; claims about others do not add up."""
     fixed = statement.budget
     if (claim.adjacency, claim.unit) != (fixed.adjacency, fixed.unit):
         raise BadInput(
@@ -336,7 +336,7 @@ def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
 
 
 def _require_same_promise(statement: Statement, budget: Guarantee) -> None:
-    """Who was promised protection is not public, and about data declared public nothing can be promised any more."""
+    """Refuses to mix private and public data: no guarantee can be given for data that were declared public."""
     fixed = statement.budget
     if fixed.vacuous == budget.vacuous:
         return

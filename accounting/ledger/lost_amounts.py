@@ -1,9 +1,9 @@
-"""What a ledger lost: the lines that this machine remembers and the ledger no longer holds, as amounts by account.
+"""Amounts that a ledger lost, by account: entries that this machine remembers and the ledger no longer holds.
 
-A remembered chain and the ledger's have their first lines in common. *Guarantee*: for every amount of an account, what
-is remembered less what stood there at the last common line is what the lost lines took, and no less; what the ledger
-has added behind that line since is another thing, and stays. Where it is not known which lines are common, fewer are
-taken to be, so that more is charged and never less.
+A remembered chain and the ledger's share their first entries. *Guarantee*: for every amount of an account, the
+remembered amount less the amount at the last common entry is the amount that the lost entries took, and no less.
+Entries that the ledger added after the common one are a separate matter and stay. If the number of common entries is
+unknown, a lower number is assumed, so that more is charged and never less.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dpsweep.accounting.ledger.remembered_ends import WIDTH, Digests, Memory, Re
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """A whole chain on which something is restored: its balances, and those at its last line that is remembered too.
+    """A whole chain as the base of a restoration: its balances now, and at its last entry that is remembered too.
 
-    `paid` are the digests of the charges that it holds or has restored, `restored` the remembered ends whose loss is
-    on its record, with True for those whose amounts were known.
+    `paid` are the digests of the charges that it holds or has restored. `restored` maps the remembered ends whose loss
+    is on its record to True if their amounts were known.
     """
 
     end: End
@@ -39,7 +39,7 @@ class Base:
 
 
 def read_base(lines: Lines, name: str, digests: Digests) -> Base:
-    """Walks the chain; raises `LedgerDamaged` at the first line that is not whole."""
+    """Walks the chain; raises `LedgerDamaged` at the first entry that is not whole."""
     remembered = digests.read()
     balances: dict[str, Balance] = {}
     common: dict[str, Balance] = {}
@@ -66,7 +66,7 @@ def read_base(lines: Lines, name: str, digests: Digests) -> Base:
 
 
 def unrestored(lines: Lines, ends: Sequence[End], memory: RememberedEnd) -> Sequence[End]:
-    """Those of the ends that receipts remember whose loss no restoration on the record accounts for."""
+    """The ends remembered by receipts whose loss no recorded restoration accounts for."""
     known: set[End] = set()
     lost: list[End] = []
     for entry in lines.of_kind(Kind.RESTORED):
@@ -84,7 +84,7 @@ def unrestored(lines: Lines, ends: Sequence[End], memory: RememberedEnd) -> Sequ
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """What one account lost: amounts, and a budget or a closing; `there` is its balance in the ledger, None if gone."""
+    """The loss of one account: amounts, and a budget or a closing; `there` is its current balance, None if missing."""
 
     account: str
     remembered: Balance
@@ -95,13 +95,13 @@ class Lost:
 
     @property
     def claim(self) -> tuple[float, float]:
-        """(epsilon, delta) that the amounts stand for by themselves."""
+        """(epsilon, delta) that the amounts alone imply."""
         amounts = {name: exact(more) for name, more in self.takes.items()}
         return self.remembered.policy.guaranteed(self.remembered.budget, amounts)
 
 
 def losses(memory: Memory, base: Base) -> Iterator[Lost]:
-    """Every account of the memory; raises `BadInput` where it was opened anew for other neighbours."""
+    """The loss of every remembered account; raises `BadInput` if it was opened anew for other neighbours."""
     for account, form in sorted((memory.balances or {}).items()):
         remembered, there = Balance.from_json(form), base.balances.get(account)
         before = base.common.get(account)
@@ -130,7 +130,7 @@ def losses(memory: Memory, base: Base) -> Iterator[Lost]:
 
 
 def body_of(lost: Lost, end: End, note: str) -> Restored:
-    """The body of the line that charges it."""
+    """The body of the entry that charges the loss."""
     epsilon, delta = lost.claim
     return Restored(
         epsilon=epsilon,
@@ -143,7 +143,7 @@ def body_of(lost: Lost, end: End, note: str) -> Restored:
 
 
 def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
-    """By how much amounts grew; what was infinite before cannot."""
+    """The growth of each amount; an amount that was infinite before cannot grow."""
     known = {name: earlier.get(name, Decimal(0)) for name in later}
     return {
         name: subtract(amount, known[name])

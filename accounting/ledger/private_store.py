@@ -1,20 +1,20 @@
-"""The private store of one plan: what began and how it ended, outside every sweep folder.
+"""The private store of one plan: the starts and ends of its attempts, outside every sweep folder.
 
-A sweep folder can be deleted, copied and restored, so it only remembers. The ledger cannot be, but several people read
-it, and under a rule that hides its losers it must not tell the number of tries. What may still train is therefore
-decided by the ledger and by this store together. What always holds:
+A sweep folder can be deleted, copied and restored, so it is only a record. The ledger cannot be, but several people
+read it, and under a rule that hides its losers it must not reveal the number of tries. So the ledger and this store
+together decide which trials may still train. Invariants:
 
 * A worker claims a session of an attempt by exclusive creation of a file in the store, whatever folder it works in. So
-  a receipt is used once, also where its folder was copied, and a restored folder frees none.
+  a receipt is used once, also if its folder was copied, and a restored folder frees no receipt.
 * The steps of an attempt are marked in the store before they run (`accounting/records/step_log.py`), so a restored
-  checkpoint cannot take them again.
-* Every launch of a coordinator has a nonce, which is one line of the ledger and one entry of the store. A store that
-  does not hold the last nonce of the ledger is lost or was restored, and nothing goes on by it. A receipt of an earlier
-  launch is void.
-* A claim is in the sweep folder before it is in the store. So after any crash the store holds no claim that the folder
-  lacks: where it does, the folder is an older copy.
+  checkpoint cannot run them again.
+* Every launch of a coordinator has a nonce, which is one entry of the ledger and one entry of the store. A store that
+  lacks the ledger's last nonce is lost or was restored, and no attempt resumes from it. A receipt of an earlier launch
+  is void.
+* A claim is written to the sweep folder first, then to the store. So after any crash the store holds no claim that the
+  folder lacks; if it does, the folder is an older copy.
 
-Rules for changing this file: nothing here is ever removed by the program, and only the owner can read it.
+Rules for changing this file: the program never removes anything here, and only the owner can read it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LAUNCH_FILE = "launch.json"
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
-"""Names the folder of private stores."""
+"""The environment variable that names the folder of private stores."""
 
 NONCE_BYTES = 16
 PRIVATE = 0o600
@@ -45,7 +45,7 @@ FOLDER = 0o700
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlace:
-    """The two places of a trial: `files` in the sweep folder, which remember, and `record`, which decides."""
+    """The two places of a trial: `files` in the sweep folder, the record, and `record` in the store, which decides."""
 
     files: Path
     record: Path
@@ -58,7 +58,7 @@ class TrialPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateStore:
-    """What began under one plan, and how it ended; `root` is a folder for its owner alone."""
+    """The starts and ends of one plan's attempts; `root` is a folder that only its owner can read."""
 
     root: Path
 
@@ -67,7 +67,7 @@ class PrivateStore:
         """The store of a plan that is charged to an account of this ledger.
 
         It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
-        names another folder, which all machines of a sweep have to share. Every ledger has stores of its own.
+        names another folder, which all machines of a sweep must share. Each ledger has separate stores.
         """
         given, name = os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
         if given:
@@ -77,27 +77,27 @@ class PrivateStore:
         return cls(root=home / f"{account}-{plan}")
 
     def exists(self) -> bool:
-        """Whether the store is there."""
+        """Whether the store exists."""
         return self.root.is_dir()
 
     def make(self) -> None:
-        """Makes the store for its owner alone, unless it is there."""
+        """Creates the store, readable by its owner alone, if it is missing."""
         made_folder(self.root)
 
     def record(self, trial: str) -> Path:
-        """The folder of a trial's claims and marks."""
+        """The folder of a trial's claims and step marks."""
         return self.root / "trials" / trial
 
     def place(self, files: Path) -> TrialPlace:
-        """The two places of the trial whose files lie in this folder."""
+        """The two places of the trial with its files in this folder."""
         return TrialPlace(files=files, record=self.record(files.name))
 
     def records(self) -> Iterator[Path]:
-        """The folders of all trials that ever claimed a receipt."""
+        """The folders of all trials that claimed a receipt."""
         yield from sorted((self.root / "trials").glob("*"))
 
     def agrees(self, nonce: str | None) -> bool:
-        """Whether the store was there at the launch with this nonce, the ledger's last; None is no launch so far."""
+        """Whether the store knows the launch with this nonce, the ledger's last; None means no launch so far."""
         return nonce is None or nonce in self._nonces().values()
 
     def is_current(self, nonce: str) -> bool:
@@ -105,12 +105,12 @@ class PrivateStore:
         return bool(nonce) and self._nonces().get("nonce") == nonce
 
     def announce(self, nonce: str) -> None:
-        """Stores the nonce of a launch that is about to be written into the ledger; no receipt of it is valid yet."""
+        """Stores the nonce of a launch before the ledger records it; receipts of the launch are not valid yet."""
         self.make()
         self._write_nonces({**self._nonces(), "next": nonce})
 
     def confirm(self, nonce: str) -> None:
-        """Makes receipts of this launch valid, and those of all others void."""
+        """Makes receipts of this launch valid, and receipts of all other launches void."""
         self._write_nonces({"nonce": nonce})
 
     def _nonces(self) -> dict[str, str]:
@@ -132,13 +132,13 @@ def new_nonce() -> str:
 
 
 def close_to_others(path: Path) -> None:
-    """Leaves a file, or a folder and all files in it, readable by their owner alone."""
+    """Makes a file, or a folder with all its files, readable by the owner alone."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         one.chmod(FOLDER if one.is_dir() else PRIVATE)
 
 
 def made_folder(folder: Path) -> None:
-    """Makes a folder for its owner alone and flushes its name to the disk, unless it is there."""
+    """Creates a folder for its owner alone, if it is missing, and flushes its name to the disk."""
     if folder.is_dir():
         return
     missing = [folder, *(above for above in folder.parents if not above.exists())]

@@ -1,14 +1,14 @@
-"""The receipt that a job must hold: one session of one attempt at one trial, written after the charge was committed.
+"""The receipt that a job needs: one session of one attempt at one trial, written after the charge was committed.
 
 A worker claims a receipt by creating a file exclusively, in the sweep folder and then in the private store; a second
 use is refused, also in a copy of the folder and on another machine that shares the store. A receipt is valid for one
-launch of the coordinator: handing it out again voids every other copy of the folder. What was launched and never
-claimed has touched nothing, so its receipt may be handed out again. An attempt that was interrupted may go on from its
-checkpoint, on a receipt of its own with the next `resume`. A job needs the receipt and the store, and not the ledger.
+launch of the coordinator: handing it out again voids every other copy of the folder. An attempt that was launched but
+never claimed has touched no data, so its receipt may be handed out again. An interrupted attempt may resume from its
+checkpoint, on a new receipt with the next `resume`. A job needs the receipt and the store, and not the ledger.
 A curator who forges receipts is outside the threat model.
 
-A receipt also says how long the ledger's chain was and how it ended when the attempt started, so that a ledger that was
-cut short or replaced since is found out.
+A receipt also stores the length and the end of the ledger's chain at the attempt's start, so that a ledger that was cut
+short or replaced since is detected.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ RECEIPT_FILE = "receipt.json"
 class Receipt:
     """One attempt at one trial of one plan, the digest of the entry that charged it, and the chain's end at its start.
 
-    `resume` is 0 where the attempt begins, n where it goes on for the n-th time. `entries` and `head` are the number of
-    entries in the ledger when this one started, and the digest of the last of them. `launch` is the nonce of the
-    coordinator's launch that handed it out, empty where none has yet.
+    `resume` is 0 for the first session, n for the n-th resume. `entries` and `head` are the number of entries in the
+    ledger at the start, and the digest of the last of them. `launch` is the nonce of the coordinator's launch that
+    handed the receipt out, empty before the first one.
     """
 
     account: str
@@ -56,7 +56,7 @@ class Receipt:
 
     @classmethod
     def of(cls, entry: Entry, charge: str) -> Receipt:
-        """The receipt that the ledger's entry of a start or a resume stands for; `charge` is the digest that pays."""
+        """The receipt for the ledger's entry of a start or a resume; `charge` is the digest of the charge that pays."""
         body = read_body(entry)
         if not isinstance(body, (Started, Resumed)):
             raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to start an attempt, got {entry.kind}.")
@@ -72,15 +72,15 @@ class Receipt:
         )
 
     def write(self, folder: Path) -> None:
-        """Puts the receipt into the trial's folder."""
+        """Writes the receipt into the trial's folder."""
         write_json(folder / RECEIPT_FILE, asdict(self))
 
     @classmethod
     def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
         """Takes the receipt in the trial's folder for this process, once and for ever.
 
-        Raises `NoReceipt` where there is none, where it is for another plan or trial, where it was used before, where
-        it is void since a later launch handed it out again, and where there is no private store.
+        Raises `NoReceipt` if there is no receipt or no private store, and if the receipt is for another plan or trial,
+        was used before, or is void because a later launch handed it out again.
         """
         receipt = cls.read(files)
         if receipt is None:
@@ -121,7 +121,7 @@ class Receipt:
 
     @classmethod
     def read(cls, folder: Path) -> Receipt | None:
-        """The receipt in a trial's folder, claimed or not, None where there is none; `NoReceipt` where damaged."""
+        """The receipt in a trial's folder, claimed or not, None if there is none; raises `NoReceipt` if damaged."""
         try:
             return cls(**json.loads((folder / RECEIPT_FILE).read_text()))
         except FileNotFoundError:
@@ -131,24 +131,24 @@ class Receipt:
 
     @staticmethod
     def claimed(folder: Path, attempt: int) -> bool:
-        """Whether a worker has ever begun this attempt, by the claims in a trial's folder or in its record."""
+        """Whether a worker has ever started this attempt, by the claims in a trial's folder or in its record."""
         return _claim(folder, attempt, 0).exists()
 
     @staticmethod
     def sessions(place: TrialPlace, attempt: int) -> int:
-        """How often a worker has begun this attempt or gone on with it."""
+        """The number of times that a worker started or resumed this attempt."""
         count = 0
         while any(_claim(folder, attempt, count).exists() for folder in (place.files, place.record)):
             count += 1
         return count
 
     def used(self, place: TrialPlace) -> bool:
-        """Whether a worker has taken this very session."""
+        """Whether a worker has claimed this session."""
         return any(_claim(folder, self.attempt, self.resume).exists() for folder in (place.files, place.record))
 
 
 def void_claims(record: Path, attempt: int, resumes: int) -> None:
-    """Claims all sessions of an attempt up to this resume, so that no receipt of them is ever taken."""
+    """Claims all sessions of an attempt up to this resume, so that none of their receipts can be used."""
     made_folder(record)
     for resume in range(resumes + 1):
         _claim(record, attempt, resume).touch(mode=PRIVATE)

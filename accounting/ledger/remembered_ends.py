@@ -1,17 +1,16 @@
-"""What this machine remembers of a ledger: how its chain ended, and the balance of every account there.
+"""This machine's memory of a ledger: the end of its chain, and the balance of every account there.
 
 A ledger that was deleted, lost with its mount, cut short or replaced is a whole chain like any other, and would open
-with a fresh budget. So every transaction that a writer has committed, and every verification, leaves its end in the
-user's state directory, and whatever opens the ledger compares it first (`accounting/ledger/compared_chain.py`). What
-always holds:
+with a fresh budget. So every committed write transaction and every verification stores the end in the user's state
+directory, and every opening of the ledger compares it first (`accounting/ledger/compared_chain.py`). Invariants:
 
-* An end that is remembered was read from the ledger, in the transaction that left it there, together with the balances
-  of all accounts at that end. After a crash the memory is older than the ledger, and never newer.
-* The memory only grows. Only `dpsweep budget restore` replaces it by the end of another chain; what was remembered of
-  the lost one is kept under a name of its own.
-* Beside it lie the first digits of every line's digest, so that the last line that two chains have in common is known.
+* A remembered end was read from the ledger, in the transaction that wrote it, together with the balances of all
+  accounts at that end. After a crash the memory is older than the ledger, and never newer.
+* The memory only grows. Only `dpsweep budget restore` replaces it by the end of another chain; the memory of the lost
+  chain is kept under another name.
+* The memory includes the first digits of every entry's digest, so that the last entry that two chains share is known.
 
-Another machine, or another user, has its own memory and finds nothing that it did not see itself.
+Another machine or another user has a separate memory and detects only changes to entries that it saw itself.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.chain_audit import refuse_another
 
 WIDTH = 8
-"""Bytes of a digest that are remembered of every line: enough to tell the lines of two chains apart."""
+"""Bytes that are remembered of every entry's digest: enough to tell the entries of two chains apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """A chain up to `end`: the balances of all accounts there, in JSON; None where an older version remembered none.
+    """A chain up to `end`: the balances of all accounts there, in JSON; None if an older version remembered none.
 
-    `digests` are those of the lines from the one after `start` on.
+    `digests` are those of the entries from the one after `start` on.
     """
 
     end: End = field(default_factory=End)
@@ -49,7 +48,7 @@ class Memory:
     digests: bytes = field(default=b"", repr=False)
 
     def followed_by(self, rows: Iterable[Row], start: int) -> Memory:
-        """The memory after the lines of the same chain that stand behind line `start`: 0, or where this one ends."""
+        """The memory after further entries of the same chain, those behind entry `start`: 0, or the end of this one."""
         newest: dict[str, Row] = {}
         digests, end = bytearray(), self.end if start else End()
         for row in rows:
@@ -63,16 +62,16 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Digests:
-    """The first bytes of the digest of every line of a chain, in a file: line n is the n-th."""
+    """The first bytes of every entry's digest, in a file: record n is entry n."""
 
     path: Path
 
     def read(self) -> bytes:
-        """All of them; none where there is no file."""
+        """All digests; none if there is no file."""
         return self.path.read_bytes() if self.path.exists() else b""
 
     def hold(self, end: End) -> bool:
-        """Whether the chain had this end, which is not that of an empty one."""
+        """Whether the chain had this end, which must not be the end of an empty chain."""
         if end.entries == 0:
             return False
         try:
@@ -83,7 +82,7 @@ class Digests:
             return False
 
     def write(self, start: int, digests: bytes) -> None:
-        """Puts them behind line `start`, as the last ones."""
+        """Writes digests behind entry `start`, as the last ones."""
         with os.fdopen(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as stream:
             stream.seek(WIDTH * start)
             stream.write(digests)
@@ -98,16 +97,16 @@ class RememberedEnd:
 
     @property
     def path(self) -> Path:
-        """The file that remembers it. Deleting it forgets the ledger, which is for a person to do on purpose."""
+        """The file of the memory. Deleting it forgets the ledger; only a person should do so, on purpose."""
         return user_state_path("dpsweep") / "ends" / f"{hashlib.sha256(self.place.encode()).hexdigest()[:16]}.json"
 
     def digests(self, lost: End | None = None) -> Digests:
-        """The digests of its lines, or of those of a chain that was lost at this end and restored since."""
+        """The digests of the current chain, or those of a restored chain that was lost at this end."""
         name = self.path.stem if lost is None else f"{self.path.stem}-{lost.head[: 2 * WIDTH]}"
         return Digests(path=self.path.with_name(f"{name}.digests"))
 
     def read(self) -> Memory:
-        """What is remembered; of a ledger never seen, nothing."""
+        """The memory of the ledger; empty for a ledger never seen."""
         try:
             form = json.loads(self.path.read_text())
             return Memory(end=End(entries=int(form["entries"]), head=str(form["head"])), balances=form.get("balances"))
@@ -120,9 +119,9 @@ class RememberedEnd:
             ) from cause
 
     def prepare(self, known: Memory) -> int:
-        """Makes sure, before anything is written to the ledger, that its end can be remembered.
+        """Checks, before anything is written to the ledger, that its end can be remembered.
 
-        Returns the line behind which the ledger has to be read for that: where `known` ends, or 0 to read all of it.
+        Returns the entry behind which the ledger has to be read for that: the end of `known`, or 0 to read all of it.
         """
         with self._writing():
             os.close(os.open(self._lock, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -130,7 +129,7 @@ class RememberedEnd:
             return known.end.entries if whole else 0
 
     def remember(self, known: Memory, later: Memory) -> None:
-        """Remembers an end that follows from the one known; a shorter one changes nothing."""
+        """Remembers an end that follows from the known one; a shorter one changes nothing."""
         if later.end == known.end and known.balances is not None and later.start:
             return
         with self._writing(), FileLock(self._lock):
@@ -140,7 +139,7 @@ class RememberedEnd:
                 self._store(later)
 
     def replace(self, known: Memory, later: Memory) -> None:
-        """Remembers the end of a restored ledger in the place of `known`, unless that was replaced before."""
+        """Replaces `known` by the end of a restored ledger, unless it was replaced before."""
         with self._writing(), FileLock(self._lock):
             if self.read().end != known.end:
                 return
@@ -149,7 +148,7 @@ class RememberedEnd:
             self._store(later)
 
     def refuse_another(self, lines: Lines | None, end: End) -> None:
-        """Raises `LedgerDamaged` where the ledger does not hold `end`, remembered before the ledger was looked at."""
+        """Raises `LedgerDamaged` if the ledger lacks `end`, which was remembered before the ledger was read."""
         refuse_another(self.place, lines, [end], "this machine", f"; if it was on purpose, delete {self.path}")
 
     @property
@@ -180,5 +179,5 @@ class RememberedEnd:
 
 
 def shortened(digest: str) -> bytes:
-    """The first bytes of a line's digest."""
+    """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])

@@ -1,15 +1,16 @@
-"""Restoring a ledger that was lost, cut short or replaced by an older copy: never less than what was reserved.
+"""Restoration of a ledger that was lost, cut short or replaced by an older copy: never less than what was reserved.
 
-What is put back, all of it in one transaction, so that a restoration that was interrupted is simply repeated:
+All of the following is restored in one transaction, so that an interrupted restoration can simply be repeated:
 
-1. the lines of a backup that stand behind those of the ledger that is there, digest by digest;
-2. for every account that this machine remembers, what the lost lines took (`accounting/ledger/lost_amounts.py`), a
-   raised budget and a closing;
+1. the entries of a backup that follow those of the current ledger, digest by digest;
+2. for every account that this machine remembers, the amounts that the lost entries took
+   (`accounting/ledger/lost_amounts.py`), a raised budget and a closing;
 3. for every charge that receipts in sweep folders name and that nothing else accounts for, the price of their plan.
 
-Each is a line of its own kind, which says what it stands for and is written also where nothing has to be charged. Sums
-may exceed the budget: it happened. A line that was altered is never repaired: such a ledger is put aside for a backup,
-or refused. Only here is the memory of this machine replaced by an end that does not follow from it.
+Each is an entry of a separate kind, which says what it stands for and is written also if nothing has to be charged.
+Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: its ledger is
+set aside for a backup, or refused. Only this module replaces the memory of this machine by an end that does not follow
+from it.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from dpsweep.accounting.ledger.set_aside import put_aside
 
 @dataclass(frozen=True, kw_only=True)
 class Receipts:
-    """The receipts in a sweep folder, and what one charge of its plan costs; `budget` opens an account that is lost.
+    """The receipts in a sweep folder, and the cost of one charge of its plan; `budget` opens an account that is lost.
 
-    `spares` are the further attempts at one trial that a single charge may pay for.
+    `spares` is the number of further attempts at one trial that a single charge may pay for.
     """
 
     folder: Path
@@ -54,9 +55,10 @@ class Receipts:
 
 
 def paid_charges(place: str | Path) -> frozenset[str]:
-    """The digests of the charges that a ledger holds or has restored, whatever is remembered of it; none of it damaged.
+    """The digests of the charges that a ledger holds or has restored; none for a damaged ledger.
 
-    Only to leave out folders that are paid for: what is restored is decided in one transaction, later.
+    The memory of this machine is not compared. Only for leaving out folders that are paid for: `restore` decides
+    later, in one transaction.
     """
     with suppress(LedgerDamaged), Chain(place).reading() as lines:
         if lines is None:
@@ -68,10 +70,10 @@ def paid_charges(place: str | Path) -> frozenset[str]:
 
 
 def restore(place: str | Path, *, backup: str | Path | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
-    """Restores the ledger at a place; returns a sentence for each thing that was done, none where nothing is missing.
+    """Restores the ledger at a place; returns one sentence for each thing that was done, none if nothing is missing.
 
-    Raises `LedgerDamaged` where a line of the ledger or of the backup was altered, or where nothing is known about what
-    was lost; `BadInput` where the backup is none of this ledger.
+    Raises `LedgerDamaged` if an entry of the ledger or of the backup was altered, or if nothing is known about the
+    loss; `BadInput` if the backup belongs to another ledger.
     """
     chain = Chain(place)
     memory = RememberedEnd(place=chain.name)
@@ -94,7 +96,7 @@ def restore(place: str | Path, *, backup: str | Path | None, folders: Sequence[R
 
 @dataclass(frozen=True, kw_only=True)
 class _Restoration:
-    """One restoration, within the transaction of the only writer."""
+    """One restoration, within one write transaction."""
 
     lines: Lines
     chain: Chain
@@ -122,7 +124,7 @@ class _Restoration:
         return (*sentences, *self._exceeded(base))
 
     def _adopt(self, copy: Lines) -> Iterator[str]:
-        """Puts in the lines that only the copy has; it must begin with all those that are here."""
+        """Adds the entries that only the copy has; the copy must begin with all entries of the ledger."""
         here, there = self.lines.end(), copy.end()
         if there.entries <= here.entries and self.lines.holds(there):
             return
@@ -175,14 +177,14 @@ class _Restoration:
         return f"{name}: {_in_words(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
 
     def _charge_receipts(self, base: Base, sweep: Receipts) -> Iterator[str]:
-        """One line for the charges of a plan that receipts name and nothing accounts for."""
+        """Writes one entry for the charges of a plan that receipts name and nothing else accounts for."""
         unproven = [receipt for receipt in sweep.receipts if not self._accounts_for(receipt, base)]
         if not unproven:
             return
         charges = sorted({receipt.charge for receipt in unproven})
         others = {receipt.charge for receipt in sweep.receipts} - set(charges)
         most = max(receipt.attempt for receipt in unproven) - sweep.spares - len(others)
-        times = max(len(charges), most)  # a receipt takes the place of that of the attempt before
+        times = max(len(charges), most)  # a receipt replaces that of the attempt before
         last = self.lines.last(sweep.account)
         balance = (
             Balance.from_json(last.balance)
@@ -211,7 +213,7 @@ class _Restoration:
         yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
 
     def _accounts_for(self, receipt: Receipt, base: Base) -> bool:
-        """Whether the ledger holds a receipt's charge, or what it took is in an amount that was put back."""
+        """Whether the ledger holds a receipt's charge, or a restored amount includes its cost."""
         if receipt.charge in base.paid:
             return True
         start = End(entries=receipt.entries, head=receipt.head)
@@ -242,7 +244,7 @@ class _Restoration:
 
 @contextmanager
 def _copy(chain: Chain, backup: str | Path | None) -> Iterator[tuple[Lines | None, tuple[str, ...]]]:
-    """The lines of a whole backup; a damaged ledger in whose place it comes is put aside, which the words say."""
+    """The entries of a whole backup, and messages; a damaged ledger that the backup replaces is set aside."""
     if backup is None:
         yield None, ()
         return
@@ -258,7 +260,7 @@ def _raised(one: Guarantee, other: Guarantee) -> Raised:
 
 
 def _nothing(note: str) -> Restored:
-    """A line that says what was restored and takes nothing."""
+    """The body of an entry that notes a restoration and takes nothing."""
     return Restored(epsilon=0.0, delta=0.0, takes={}, note=note)
 
 

@@ -1,4 +1,4 @@
-"""A damaged ledger is put aside before a backup comes into its place: renamed, never repaired and never deleted."""
+"""Setting a damaged ledger aside before a backup replaces it: renamed, never repaired and never deleted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dpsweep.accounting.json_files import flush_folder
 from dpsweep.accounting.ledger.chain_audit import count_whole
 
 DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""What SQLite says of a file without the tables, or of none of its own; not of one in use or out of reach."""
+"""SQLite's error codes for a file without our tables or that is no database; not for one in use or out of reach."""
 
 
 def put_aside(chain: Chain) -> tuple[str, ...]:
-    """Renames the ledger's file where it is not whole, and says so; a whole one, or none, stays as it is."""
+    """Renames the ledger's file if it is damaged, and says so; a whole ledger, or none, stays as it is."""
     try:
         with chain.reading() as lines:
             if lines is not None:
@@ -35,7 +35,7 @@ def put_aside(chain: Chain) -> tuple[str, ...]:
 
 
 def _rename(file: Path) -> Path:
-    """Takes a file and what belongs to it out of the way, unless somebody else has it open."""
+    """Renames a file and the files that belong to it, unless another process has it open."""
     _close_log(file)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     other = file.with_name(f"{file.name}.damaged-{stamp}")
@@ -52,7 +52,7 @@ def _rename(file: Path) -> Path:
 
 
 def _close_log(file: Path) -> None:
-    """Brings the write-ahead log into the file, which needs it for itself; what is no database has none."""
+    """Merges the write-ahead log into the file, which is then complete alone; ignores files that are no database."""
     try:
         with closing(sqlite3.connect(file, timeout=5)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")

@@ -1,7 +1,7 @@
-"""The paths that classes had in 0.1.0, by their tags: part of every identity that was charged then, for ever.
+"""The class paths of 0.1.0, by tag: part of every identity that was charged then, for ever.
 
-This table is never edited: it says what was, not what is. A path is written with blanks in place of its dots, so that
-no tool that renames modules in this tree takes it for one. Where classes live today says `accounting/names/tags.py`.
+This table is never edited: it records former paths, not current ones. A path is written with blanks in place of its
+dots, so that no tool that renames modules in this tree matches it. `accounting/names/tags.py` has the current paths.
 """
 
 from __future__ import annotations
@@ -87,4 +87,4 @@ _WORDS: Mapping[str, str] = {
 }
 
 FORMER_NAMES: Mapping[str, str] = {tag: words.replace(" ", ".") for tag, words in _WORDS.items()}
-"""The path that the class of each tag had in 0.1.0, as module.Class."""
+"""The path of each tag's class in 0.1.0, as module.Class."""

@@ -1,15 +1,14 @@
-"""How what is stored names classes: ours by their tags, the user's own by their paths.
+"""Names of classes in stored forms: tags for our classes, paths for the user's.
 
 A plan, a ledger and a trial's configuration name a class of ours as `{"kind": tag, **fields}`, and one of the user's
 (or Optuna's) as `{"_target_": "module.Class", **fields}`. Configurations (conf/, command lines) name both by
-`_target_`, as Hydra does. What always holds:
+`_target_`, as Hydra does. Invariants:
 
-* Identities are hashes of `canonical` forms: those that 0.1.0 stored, whatever has moved since.
-* Reading a stored form imports nothing. Every name in it is held against the tags and the family that is expected
-  before anything is built; what is built then is a class of ours, or, where the caller hands over a builder of them,
-  one of the user's.
-* Within what a class of the user's is given, our classes stand as `{"_target_": tag}`: a tag has no dot, so it is no
-  path of anybody's, and the key `kind` there is the user's own.
+* Identities are hashes of `canonical` forms: the forms that 0.1.0 stored, even if classes have moved since.
+* Reading a stored form imports nothing. Every name in it is checked against the tags and the expected family before
+  anything is built; then only a class of ours is built, or, if the caller passes a builder for them, one of the user's.
+* Inside the fields of a user's class, our classes have the form `{"_target_": tag}`: a tag has no dot, so it is
+  nobody's path, and the key `kind` belongs to the user there.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TARGET, KIND = "_target_", "kind"
 """The key of a class's path, and the key of a tag."""
 
 HYDRA_KEYS = frozenset({"_recursive_", "_convert_"})
-"""What Hydra may be told beside the fields of a class; it changes nothing about a class of ours."""
+"""Hydra's own keys beside the fields of a class; they change nothing about a class of ours."""
 
 NESTED: Mapping[str, str] = {
     "rule": "rule",
@@ -50,21 +49,21 @@ NESTED: Mapping[str, str] = {
     "vocabulary": "vocabulary",
     "source": "source",
 }
-"""The fields of our classes that hold a class or a list of them, and of which family; no other field does."""
+"""The fields of our classes that hold a class or a list of classes, with the family; no other field does."""
 
 CLOSED = frozenset({"policy", "rule"})
-"""Families in which the user has no classes: what they say is part of a claim that others verify."""
+"""Families without user classes: these classes are part of a claim that others verify."""
 
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 Foreign = Callable[[Mapping[str, Any], str], Any]
-"""Builds what names a class of the user's, for a part of a configuration or a field of this family."""
+"""Builds a user's class, from a part of a configuration or a field, for this family."""
 
 
 def stored(node: Any, family: str) -> Any:
-    """A part of a configuration in the form in which it is stored: tags for classes of ours, paths for the user's.
+    """The stored form of a part of a configuration: tags for classes of ours, paths for the user's.
 
-    Stored forms, also those of 0.1.0, come back as they are to be stored now. Raises `BadInput` where a class of ours
+    Stored forms, also those of 0.1.0, are converted to the current stored form. Raises `BadInput` if a class of ours
     has no tag or is of another family.
 
     >>> rule = {"_target_": "dpsweep.accounting.selection.public_data.Public"}
@@ -75,7 +74,7 @@ def stored(node: Any, family: str) -> Any:
 
 
 def canonical(node: Any, family: str) -> Any:
-    """The form that identities are hashes of: what 0.1.0 would have stored, with its paths.
+    """The form that identities are hashes of: the stored form of 0.1.0, with its paths.
 
     >>> canonical({"kind": "private_selection", "mean": 3}, "rule")
     {'_target_': 'accounting.private_selection.PrivateSelection', 'mean': 3}
@@ -107,7 +106,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def class_name(node: Mapping[str, Any]) -> str:
-    """What the class is called in the code that it is written in, without its module.
+    """The class's name in its source code, without the module.
 
     >>> class_name({"kind": "linear_clip_norm"}), class_name({"_target_": "my_model.Net"})
     ('Linear', 'Net')
@@ -116,24 +115,24 @@ def class_name(node: Mapping[str, Any]) -> str:
 
 
 def home_of(node: Mapping[str, Any]) -> str:
-    """The path that the class has today."""
+    """The current path of the class."""
     name = name_of(node)
     return HOMES.get(name, name)
 
 
 def written_name(node: object) -> str:
-    """What a part of a configuration has where a class is named, as it stands there."""
+    """The class name in a part of a configuration, unchanged."""
     return str(node.get(TARGET, node.get(KIND, ""))) if isinstance(node, Mapping) else repr(node)
 
 
 def fields_of(node: Mapping[str, Any]) -> dict[str, Any]:
-    """What a part of a configuration says beside the name of its class."""
+    """The fields in a part of a configuration, without the name of the class."""
     key = TARGET if TARGET in node else KIND
     return {name: value for name, value in node.items() if name != key and name not in HYDRA_KEYS}
 
 
 def at_home(value: Any) -> Any:
-    """What a class of the user's is given, with the paths that our classes in it have today."""
+    """The fields of a user's class, with the current paths of our classes in it."""
     return _below(value, HOMES.__getitem__)
 
 
@@ -143,15 +142,15 @@ def foreign_names(value: Any) -> frozenset[str]:
 
 
 def refuse_foreign(node: Mapping[str, Any], family: str) -> Any:
-    """Builds no class of the user's: raises `BadInput`."""
+    """Refuses every user's class: raises `BadInput`."""
     raise BadInput(f"Expected {typed_key(family)}={node[TARGET]} to be a class of ours.")
 
 
 def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
-    """The object that a stored form or a configuration describes; `foreign` builds classes of the user's, if anything.
+    """The object that a stored form or a configuration describes; `foreign` builds classes of the user's, if allowed.
 
-    Every name is checked before anything is imported. Raises `BadInput` where a class is missing or of another family,
-    or lacks a field, and what the class itself raises where a value makes no sense to it.
+    Every name is checked before anything is imported. Raises `BadInput` if a class is missing or of another family, or
+    lacks a field, and passes on the class's own errors about invalid values.
     """
     node = stored(node, family)
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
@@ -166,7 +165,7 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
 
 
 def check_fields(given: Iterable[str], name: str, kind: Any) -> None:
-    """Raises `BadInput` where something is given that a class does not take; `name` is what sentences call it."""
+    """Raises `BadInput` if a given field is unknown to the class; `name` is the class's name in messages."""
     known = signature(kind).parameters
     for key in given:
         if key not in known:
@@ -175,7 +174,7 @@ def check_fields(given: Iterable[str], name: str, kind: Any) -> None:
 
 
 def _inner(name: str, value: Any, foreign: Foreign) -> Any:
-    """A field's value, built where it is a class; `source` is for the data set to make."""
+    """A field's value, built if it is a class; `source` is for the data set to build."""
     family = NESTED.get(name, "source")
     if isinstance(value, list):
         return [_inner(name, one, foreign) for one in value]
@@ -184,7 +183,7 @@ def _inner(name: str, value: Any, foreign: Foreign) -> Any:
 
 
 def _written(node: Any, family: str, own: Callable[[str], dict[str, Any]], below: Callable[[str], str]) -> Any:
-    """A class with its fields, or a list of them; `own` writes a tag, `below` one within a class of the user's."""
+    """A class with its fields, or a list of classes; `own` writes a tag, `below` one inside a class of the user's."""
     if isinstance(node, list):
         return [_written(one, family, own, below) for one in node]
     if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
@@ -203,7 +202,7 @@ def _written(node: Any, family: str, own: Callable[[str], dict[str, Any]], below
 
 
 def _below(value: Any, write: Callable[[str], str]) -> Any:
-    """What a class of the user's is given: only the names of our classes in it are written otherwise."""
+    """The fields of a user's class, with only the names of our classes in it rewritten."""
     if isinstance(value, list):
         return [_below(one, write) for one in value]
     if not isinstance(value, Mapping):
@@ -225,7 +224,7 @@ def _name(value: object, family: str) -> str:
 
 
 def _require_foreign(path: str, family: str) -> None:
-    """Raises `BadInput` unless the path may be that of a class of the user's, in this family."""
+    """Raises `BadInput` unless the path may name a user's class in this family."""
     if not _PATH.fullmatch(path):
         raise BadInput(f"Expected {typed_key(family)}={path!r} to name a class as module.Class.")
     if is_below_ours(path):

@@ -1,13 +1,13 @@
-"""Durable names: the tag of every class of ours that is stored or hashed, and where that class lives today.
+"""Durable names: the tag of every class of ours that is stored or hashed, and the current path of that class.
 
-A module may move and a class may be renamed; a ledger and a sweep folder must stay readable, and a command that is
-given again must find the plan that it was charged for. So what is stored names a class of ours by its tag
-(`accounting/names/stored_classes.py`). What always holds:
+A module may move and a class may be renamed; a ledger and a sweep folder must stay readable, and a repeated command
+must find the plan that it was charged for. So stored forms name a class of ours by its tag
+(`accounting/names/stored_classes.py`). Invariants:
 
-* A tag means one class for ever. Whoever moves or renames the class changes its line here and nothing else.
-* In an identity a class of 0.1.0 stands under the path that it had in 0.1.0, which `former_names` keeps, and a newer
-  one under its tag. So no identity depends on where a class lives today.
-* A class is imported by its tag only where its family is expected: a rule for a rule, a policy for a policy.
+* A tag means one class for ever. Moving or renaming the class changes its line here and nothing else.
+* An identity names a class of 0.1.0 by its path in 0.1.0, which `former_names` keeps, and a newer class by its tag. So
+  no identity depends on the current path of a class.
+* A class is imported by its tag only if its family is expected: a rule for a rule, a policy for a policy.
 
 To add a class: give it a tag here, in its family. A class below our packages without a tag is refused at planning.
 """
@@ -169,16 +169,16 @@ _MOVED: Mapping[str, str] = {
     "dpsweep.trainers.methods.without_noise.plain_adam.PlainAdam": "adam",
     "dpsweep.trainers.methods.without_noise.plain_sgd.PlainSgd": "sgd",
 }
-"""Tags by paths of later versions that users' files may hold still; those of 0.1.0 are in `former_names.py`."""
+"""Tags by paths of later versions that users' files may still contain; those of 0.1.0 are in `former_names.py`."""
 
 HOMES: dict[str, str] = {tag: home for family in _FAMILIES.values() for tag, home in family.items()}
-"""The path of the class, or for a model of the function that makes it, that each tag stands for."""
+"""The current path of each tag's class, or, for a model, of the function that makes it."""
 
 FAMILY_OF: dict[str, str] = {tag: name for name, family in _FAMILIES.items() for tag in family}
-"""What each tag is one of."""
+"""The family of each tag."""
 
 PARTS = frozenset(_FAMILIES)
-"""The families, which are also what the parts of a configuration are called."""
+"""The families, which are also the names of the parts of a configuration."""
 
 _FORMER_TAGS = {path: tag for tag, path in FORMER_NAMES.items()} | dict(_MOVED)
 _OWN_PACKAGES = frozenset(home.partition(".")[0] for home in HOMES.values())
@@ -186,14 +186,14 @@ _OWN_PACKAGES = frozenset(home.partition(".")[0] for home in HOMES.values())
 
 @lru_cache(maxsize=1024)
 def tag_of(path: str) -> str | None:
-    """The tag of the class that has this path now, had it in 0.1.0, or has it as its tag; None where it is none."""
+    """The tag with this current path, path in 0.1.0, or name; None if there is none."""
     if path in HOMES:
         return path
     return next((tag for tag, home in HOMES.items() if home == path), _FORMER_TAGS.get(path))
 
 
 def tag_of_class(kind: type) -> str:
-    """The tag of a class of ours; raises `BadInput` where it has none."""
+    """The tag of a class of ours; raises `BadInput` if it has none."""
     path = f"{kind.__module__}.{kind.__qualname__}"
     if (tag := tag_of(path)) is None:
         raise BadInput(f"Expected {path} to be a class with a tag in accounting/names/tags.py: it cannot be stored.")
@@ -201,12 +201,12 @@ def tag_of_class(kind: type) -> str:
 
 
 def identity_name(tag: str) -> str:
-    """What stands for a tag in an identity: the path that the class had in 0.1.0, or the tag of a newer class."""
+    """The name of a tag's class in an identity: its path in 0.1.0, or the tag of a newer class."""
     return FORMER_NAMES.get(tag, tag)
 
 
 def own_class(tag: str, family: str) -> Any:
-    """The class of ours of this tag and family, imported; raises `BadInput` where there is none."""
+    """The class of ours with this tag and family, imported; raises `BadInput` if there is none."""
     require_family(tag, family)
     module, _, name = HOMES[tag].rpartition(".")
     return getattr(import_module(module), name)
@@ -221,7 +221,7 @@ def require_family(tag: str, family: str) -> None:
 
 
 def tags_of(family: str) -> str:
-    """The tags of a family, for a sentence."""
+    """The tags of a family, as text for a message."""
     return ", ".join(sorted(tag for tag, own in FAMILY_OF.items() if own == family))
 
 

@@ -1,4 +1,4 @@
-"""What would fit the rest of a budget instead: fewer runs, more noise, another rule."""
+"""Alternatives that fit the rest of a budget: fewer runs, more noise, another rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpsweep.accounting.selection.interface import SelectionRule
 
 @dataclass(frozen=True, kw_only=True)
 class RequiredNoise:
-    """The least noise at which a whole search under a rule fits, what it may cost then, and what one run alone does."""
+    """The least noise at which a whole search under a rule fits, its largest cost then, and that of one run alone."""
 
     noise_multiplier: float
     epsilon: float
@@ -29,7 +29,7 @@ class RequiredNoise:
 
 
 def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
-    """What the plan's search would cost under each rule that could have been chosen."""
+    """The price of the plan's search under each available rule."""
     plan = priced.plan
     return price_list(
         priced.offers, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
@@ -47,9 +47,9 @@ def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
 def fit(
     priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: RemainingBudget
 ) -> RequiredNoise | None:
-    """The noise that a search over these trials needs to be admitted; None where no noise is enough.
+    """The noise at which a search over these trials is admitted; None if no noise is enough.
 
-    The held-out records' scores follow: their noise is chosen so that they cost no more.
+    The noise of the held-out records' scores follows: it is chosen so that they cost no more.
     """
     if room.empty:
         return None
@@ -68,7 +68,7 @@ def fit(
     try:
         noise = room.noise(training)
         event = training(noise)
-        if not room.by_claim(event):  # scores follow training in epsilon, not in what this policy counts
+        if not room.by_claim(event):  # scores match training in epsilon, not in the policy's amounts
             noise = room.noise(whole, start=noise)
             event = whole(noise)
     except (BadInput, UnsupportedEvent):
@@ -84,7 +84,7 @@ def fit(
 
 
 def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
-    """What would fit instead, or how to go on."""
+    """The alternatives that would fit, or how to continue."""
     room = RemainingBudget.of(priced, statement)
     takes = room.takes(priced.terms(priced.rule).event(trial.event for trial in trials))
     raise_it = _raise_it(room, takes, priced.plan.account)
@@ -103,7 +103,7 @@ def what_fits(
     offers: Sequence[Offer],
     noisier: RequiredNoise | None,
 ) -> str:
-    """Each way to come down to what is left, in one sentence; `noisier` is the plan's own fit where it is known."""
+    """One sentence with each way to reduce the cost to the rest; `noisier` is the plan's own fit if it is known."""
     return f"What would fit: {', or '.join(_ways(priced, trials, room, offers, noisier))}."
 
 
@@ -136,7 +136,7 @@ def _ways(
 
 
 def _kept(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
-    """The noise multipliers that are no question: those of all phases of a search but the last."""
+    """The fixed noise multipliers: those of all phases of a search but the last."""
     earlier = plan.proposed.phases[:-1] if plan.proposed else ()
     given = {phase.noise_multiplier for phase in earlier}
     own = (trial.config["privacy"]["noise_multiplier"] for trial in trials)
@@ -148,7 +148,7 @@ def _price(terms: SearchTerms, event: PlanEvent) -> float:
 
 
 def _raise_it(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
-    """How to raise the budget, where that makes room for such a charge."""
+    """How to raise the budget, if that makes room for the charge."""
     if not room.rises(takes):
         return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
     return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."

@@ -1,4 +1,4 @@
-"""The smallest noise, or the most runs or steps, at which the *whole plan* fits the epsilon that was asked for."""
+"""Calibration: the smallest noise, or the most runs or steps, at which the *whole plan* meets a target epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsweep.accounting.notation import apart, typed
 LARGEST_NOISE = 1e6
 SMALLEST_NOISE = 1e-2
 DIGITS = 4
-"""Significant digits of a calibrated noise multiplier: .1 % at worst, and stable across platforms."""
+"""Significant digits of a calibrated noise multiplier: an error of .1 % at most, and stable across platforms."""
 
 SMALLEST_EPSILON = 1e-12
 LARGEST_COUNT = 10**9
@@ -24,8 +24,8 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     """The noise multiplier, rounded up to four significant digits, at which `epsilon_of` is at most `epsilon`.
 
     *Guarantee*: `epsilon_of(calibrate_noise(epsilon_of, epsilon)) <= epsilon`, checked before returning, for any
-    `epsilon_of` that does not grow with its argument. `start` is where the search begins and changes its length only.
-    Raises `BadInput` where no noise is enough.
+    `epsilon_of` that does not grow with its argument. The search begins at `start`, which changes only its length.
+    Raises `BadInput` if no noise is enough.
 
     >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
     0.3334
@@ -42,10 +42,10 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
 
 
 def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2) -> int:
-    """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 where not even one fits.
+    """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 if not even one fits.
 
-    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. `start` is
-    where the search begins and changes its length only.
+    For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. The search
+    begins at `start`, which changes only its length.
 
     >>> largest_count(lambda steps: 0.1 * steps, 1.0)
     10
@@ -68,7 +68,7 @@ def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int 
 
 
 def _between(fits: tuple[int, float], beyond: tuple[int, float], epsilon: float) -> int:
-    """Where a price that grows as a power of the count would meet epsilon; twice what fits while nothing is known."""
+    """The count at which a price that grows as a power of it would meet epsilon; without an upper end, twice `low`."""
     (low, cheap), (high, dear) = fits, beyond
     if dear == math.inf:
         return 2 * low
@@ -84,7 +84,7 @@ def _require_target(epsilon: float) -> None:
 
 
 def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
-    """Where the price meets epsilon: nearly a straight line between logarithms, so few evaluations suffice."""
+    """The noise at which the price meets epsilon; the log-log curve is nearly straight, so few evaluations suffice."""
 
     def excess(log_noise: float) -> float:
         cost = min(max(price(math.exp(log_noise)), SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)
@@ -97,7 +97,7 @@ def _crossing(price: Callable[[float], float], epsilon: float, low: float, high:
 
 
 def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
-    """Two noise multipliers with the target between them, the distance growing as the search goes on."""
+    """Two noise multipliers around the target; their distance grows during the search."""
     dear, cheap, factor = 0.0, math.inf, 1.1
     noise = min(max(start, SMALLEST_NOISE), LARGEST_NOISE)
     while dear == 0 or cheap == math.inf:

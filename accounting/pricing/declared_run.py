@@ -1,6 +1,6 @@
-"""A run before it is priced: what it does at any noise, and what of it a solver has still to find.
+"""A declared run before it is priced: its training event at any noise, and the values that a solver has to find.
 
-Pricing knows nothing of samplers, methods and data sets: whoever plans hands over runs that say what they would do.
+Pricing does not depend on samplers, methods or data sets: the planner passes runs that declare their events.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from dpsweep.accounting.records.plan import Trial
 
 
 class DeclaredRun(Protocol):
-    """One point of a search, declared and validated."""
+    """One declared and validated point of a search."""
 
     @property
     def noise_multiplier(self) -> float | None:
-        """Its own noise multiplier, None where it is to be found."""
+        """The given noise multiplier, None if it is to be solved for."""
         ...
 
     @property
     def score_is_open(self) -> bool:
-        """Whether the noise of its score is to be found."""
+        """Whether the noise of its score is to be solved for."""
         ...
 
     @property
     def kind(self) -> Hashable:
-        """What the event of its training follows from, the noise apart: runs of equal kinds share one event."""
+        """All that determines the training event, except the noise: runs of equal kinds share one event."""
         ...
 
     def training(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
-        """What training does to its records at this noise, after its own number of steps or after this one."""
+        """The training event at this noise, after the run's number of steps or after this one."""
         ...
 
     def after(self, steps: int) -> DeclaredRun:
-        """The same run with this number of steps, declared anew; raises `BadInput` where it cannot have so many."""
+        """The same run with this number of steps, declared anew; raises `BadInput` if it cannot have that many."""
         ...
 
     def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
-        """The trial at this noise, with this noise of its score where that was open."""
+        """The trial at this noise; `score_noise` is the noise of its score if that was open."""
         ...
 
 
 def given_noises(runs: Sequence[DeclaredRun]) -> list[float]:
-    """Each run's own noise multiplier; raises `BadInput` where one has none."""
+    """Each run's given noise multiplier; raises `BadInput` if a run has none."""
     noises = [run.noise_multiplier for run in runs if run.noise_multiplier is not None]
     if len(noises) < len(runs):
         raise BadInput("Expected privacy.noise_multiplier to be given where no epsilon is asked for.")
@@ -53,14 +53,14 @@ def given_noises(runs: Sequence[DeclaredRun]) -> list[float]:
 
 
 def noises_at(runs: Sequence[DeclaredRun], noise: float) -> list[float]:
-    """Each run's own noise multiplier, and this one where it is open."""
+    """Each run's given noise multiplier, or this one if it is open."""
     return [noise if run.noise_multiplier is None else run.noise_multiplier for run in runs]
 
 
 def training_events(
     runs: Sequence[DeclaredRun], noises: Sequence[float], steps: Sequence[int | None] | None = None
 ) -> list[PlanEvent]:
-    """What the runs' training does, scores apart, after these numbers of steps where they are given.
+    """The runs' training events, without scores, after these numbers of steps if they are given.
 
     Runs of equal kind, noise and steps share one event.
     """

@@ -1,4 +1,4 @@
-"""What is to be said of a plan's price before it is charged: whether it fits, and what would."""
+"""The outlook of a plan before it is charged: whether the account admits it, and which alternatives would fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpsweep.accounting.pricing.subsample_alternative import Alternative, altern
 class RuleOutlook:
     """The terms of one rule: whether the account admits the search under it, and whether it is the cheapest to take.
 
-    `taken` says that it is the plan's own.
+    `taken` marks the plan's own rule.
     """
 
     offer: Offer
@@ -28,11 +28,11 @@ class RuleOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """A plan before the account that it would be charged to.
+    """A plan compared with the account that it would be charged to.
 
-    `admitted` says that the account takes it as it stands, `rest` in words what is left of all that it would take;
-    nothing is said where data declared public meet an account of private ones, or nothing runs out.
-    `other_subsample` is what the other kind of subsample would need, where there is a choice.
+    `admitted` says that the account admits the plan, `rest` is a phrase with the rest of each amount that it takes;
+    both keep their defaults if the plan or the account has data declared public.
+    `other_subsample` is the requirement of the other kind of subsample, if there is a choice.
     """
 
     admitted: bool = False
@@ -42,9 +42,9 @@ class Outlook:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOutlooks:
-    """The rules that could have been chosen; `needs` holds the noise that each needs, where it was asked for.
+    """All available rules; `needs` holds the noise that each needs, if it was asked for.
 
-    `advice` says what would fit where the plan itself does not, and is empty elsewhere.
+    `advice` names alternatives that fit if the plan itself does not, and is empty otherwise.
     """
 
     rules: tuple[RuleOutlook, ...]
@@ -53,7 +53,7 @@ class RuleOutlooks:
 
 
 def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: bool) -> Outlook:
-    """The plan before this account, or before the one that it would open where there is none.
+    """The plan compared with this account, or with the one that it would open if there is none.
 
     `could_share` says that its points could have either kind of subsample.
     """
@@ -70,14 +70,14 @@ def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: boo
 
 
 def _rest(room: RemainingBudget, takes: Mapping[str, float]) -> str:
-    """What is left of all that such a plan takes."""
+    """A phrase with the rest of each amount that the plan takes."""
     if room.balance.closed:
         return "the account was closed"
     return f"{room.balance.room(takes)} left ({room.balance.policy.name})"
 
 
 def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, show: str, fits: bool) -> RuleOutlooks:
-    """Every rule that could have been chosen; with `fits`, also the noise at which each would be admitted."""
+    """Every available rule; with `fits`, also the noise at which each would be admitted."""
     room = RemainingBudget.of(priced, statement)
     offers = offers_of(priced)
     needs = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in offers if fits}

@@ -1,7 +1,7 @@
-"""What a plan costs, by several accountants at once.
+"""Prices of events by several accountants at once.
 
-Every accountant on a panel gives an upper bound, so the smallest one at a delta fixed beforehand is an upper bound too.
-Bounds that contradict each other are not reported at all.
+Every accountant on a panel gives an upper bound, so the smallest bound at a delta fixed beforehand is an upper bound
+too. Bounds that contradict each other are not reported at all.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dpsweep.accounting.notation import typed
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """The price of an event: the claim, and what each accountant said.
+    """The price of an event: the claim, and each accountant's answer.
 
     `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population (training,
-    validation) to its share of the claim; the claim is the larger part. `lower` is what an explicit attack on the whole
-    procedure (an aligned canary, the worst score) forces epsilon to be at least; 0 where no attack is known.
+    validation) to its share of the claim; the claim is the larger part. `lower` is a lower bound on epsilon by an
+    explicit attack on the whole procedure (an aligned canary, the worst score); 0 if no attack is known.
     """
 
     guarantee: Guarantee
@@ -41,7 +41,7 @@ class Quote:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The accountants that may claim, and the witnesses that only cross-check.
+    """The accountants that may make the claim, and the witnesses that only cross-check it.
 
     *Guarantee*: `quote` is an upper bound; it raises `AccountantsDisagree` when one accountant's lower bound lies above
     another's upper bound, and `UnsupportedEvent` when no accountant that may claim can bound the event.
@@ -57,12 +57,12 @@ class Panel:
             raise ValueError(f"Expected claimants={self.claimants} to hold at least one accountant.")
 
     def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
-        """The claim alone, without witnesses: what calibration evaluates again and again."""
+        """The claim alone, without witnesses, for calibration, which evaluates it many times."""
         said, refusals = _ask(self.claimants, event, delta, adjacency)
         return max(said[_tightest(said, refusals)].values())
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
-        """The claim with everything that a report wants to show beside it."""
+        """The claim, with all further values that a report shows beside it."""
         said, refusals = _ask(self.claimants, event, delta, adjacency)
         claimed_by = _tightest(said, refusals)
         told, unable = _ask(self.witnesses, event, delta, adjacency)
@@ -86,7 +86,7 @@ class Panel:
 def _ask(
     accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """What each accountant says of each population, and why the others say nothing."""
+    """Each accountant's bounds for each population, and the reasons of those that refuse."""
     said: dict[str, dict[str, float]] = {}
     refusals: dict[str, str] = {}
     for accountant in accountants:

@@ -1,4 +1,4 @@
-"""A plan with its price, and everything that it takes to price it, or a part of it, once more."""
+"""A plan with its price, and the values needed to price it, or a part of it, again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dpsweep.accounting.selection.interface import SelectionRule
 
 @dataclass(frozen=True, kw_only=True)
 class PricedPlan:
-    """A plan with its price, and what its dearest run alone would have been quoted at: not the price of the search.
+    """A plan with its price, and the quote of its most expensive run alone, which is not the price of the search.
 
-    `offers` are the other rules that could have been chosen, by the names that `tuning=` takes. `budget_given` says
-    that the user typed a budget, which then must be the account's. `units` is the declared number of records, or of
-    units where they have several, `accept_delta` what the user typed as `privacy.accept_delta`. `run_of` declares a
-    trial anew, the noise of its score left open where it can be.
+    `offers` are the other available rules, by the names that `tuning=` takes. `budget_given` says that the user typed a
+    budget, which then must be the account's. `units` is the declared number of records, or of units if they have
+    several, `accept_delta` the typed value of `privacy.accept_delta`. `run_of` declares a trial anew; the noise of its
+    score is left open if it can be.
     """
 
     plan: Plan
@@ -38,23 +38,23 @@ class PricedPlan:
 
     @property
     def events(self) -> tuple[PlanEvent, ...]:
-        """What each point does."""
+        """The event of each point."""
         return tuple(trial.event for trial in self.plan.trials)
 
     @property
     def expected_runs(self) -> float:
-        """The runs that the plan pays for, or the mean of their number where that is drawn."""
+        """The number of runs that the plan pays for, or its mean if it is drawn."""
         proposed = self.plan.proposed
         return proposed.trials if proposed else self.rule.expected_tries(len(self.plan.trials))
 
     @property
     def accepted_delta(self) -> float | None:
-        """The delta of 1 / units or more that was accepted; None where it is smaller, or where nobody did."""
+        """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
         accepted = accepts(self.accept_delta, self.plan.delta) and is_large(self.plan.delta, self.units)
         return self.plan.delta if accepted and not self.plan.public else None
 
     def terms(self, rule: SelectionRule) -> SearchTerms:
-        """The plan's own terms under this rule."""
+        """The plan's terms under this rule."""
         plan = self.plan
         return SearchTerms(
             rule=rule,
@@ -67,7 +67,7 @@ class PricedPlan:
         )
 
     def repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
-        """What one more attempt at each of these trials does, and its price."""
+        """The event and the price of one more attempt at each of these trials."""
         plan = self.plan
         event = self.rule.event(paid_for([trial.event for trial in trials], shared=plan.shared))
         return event, self.panel.quote(event, plan.delta, plan.adjacency, plan.unit)

@@ -1,4 +1,4 @@
-"""What an account still takes, as its own policy counts it."""
+"""The rest of an account's budget, as its policy counts it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 
 @dataclass(frozen=True, kw_only=True)
 class RemainingBudget:
-    """What is left of an account for one more charge at a `delta` fixed beforehand, priced by a panel.
+    """The rest of an account for one more charge at a `delta` fixed beforehand, priced by a panel.
 
-    *Guarantee*: what `share` says to be at most 1, the ledger admits as the account stands.
+    *Guarantee*: the ledger admits a charge if its `share` is at most 1 and the account has not changed.
     """
 
     balance: Balance
@@ -30,56 +30,56 @@ class RemainingBudget:
 
     @classmethod
     def of(cls, priced: PricedPlan, statement: Statement | None) -> RemainingBudget:
-        """The room for such a plan, in an account that it would open where there is none yet."""
+        """The rest for this plan, in its account or in the one that it would open."""
         plan = priced.plan
         fresh = Balance(budget=plan.budget, policy=Addition(), reserved={})
         return cls(balance=fresh if statement is None else statement.balance, panel=priced.panel, delta=plan.delta)
 
     @property
     def left(self) -> Amounts:
-        """How much of each amount that the policy counts may still be taken."""
+        """The rest of each amount that the policy counts."""
         limits = {} if self.balance.closed else self.balance.policy.limits(self.balance.budget)
         return {name: max(Decimal(0), subtract(limit, self._reserved(name))) for name, limit in limits.items()}
 
     @property
     def empty(self) -> bool:
-        """Whether no event that costs anything is admitted any more."""
+        """Whether only events without cost are admitted."""
         return not any(amount > 0 for name, amount in self.left.items() if name != DELTA)
 
     def takes(self, event: PlanEvent) -> Mapping[str, float]:
-        """What a charge for this event would take."""
+        """The amounts that a charge for this event would take."""
         epsilon = (
             self.panel.epsilon(event, self.delta, self.balance.budget.adjacency) if self.by_claim(event) else math.inf
         )
         return self._takes(epsilon, event)
 
     def by_claim(self, event: PlanEvent) -> bool:
-        """Whether the policy counts what this event is claimed to cost, and not what it does."""
+        """Whether the policy counts the claim for this event, and not the event itself."""
         return EPSILON in self._takes(math.inf, event)
 
     def open(self, takes: Mapping[str, float]) -> bool:
-        """Whether anything is left of every amount that such a charge takes."""
+        """Whether each amount that the charge takes has a rest above 0."""
         return all(self.left.get(name, 0) > 0 for name in takes)
 
     def rises(self, takes: Mapping[str, float]) -> bool:
-        """Whether a higher budget would leave more of what such a charge takes."""
+        """Whether a higher budget would raise the limit of an amount that the charge takes."""
         budget = self.balance.budget
         now, then = (self.balance.policy.limits(one) for one in (budget, replace(budget, epsilon=2 * budget.epsilon)))
         return not self.balance.closed and any(then[name] > now[name] for name in takes)
 
     def share(self, event: PlanEvent) -> float:
-        """The part of what is left that a charge for this event takes: at most 1 where it is admitted, else above.
+        """The fraction of the rest that a charge for this event takes: at most 1 if it is admitted, else above.
 
-        Its delta plays no part in how far it lies above or below, since neither noise nor the number of runs moves it.
+        Beyond admission, the fraction ignores delta, since neither noise nor the number of runs changes it.
         """
         takes = self.takes(event)
         part = max((_part(more, self.left.get(name, Decimal(0))) for name, more in takes.items() if name != DELTA))
         return min(part, 1.0) if self.balance.admits(takes) else max(part, math.nextafter(1.0, 2.0))
 
     def noise(self, event_at: Callable[[float], PlanEvent], start: float | None = None) -> float:
-        """The least noise at which `event_at(noise)` is admitted, looked for around `start`.
+        """The least noise at which `event_at(noise)` is admitted; the search begins at `start`.
 
-        Raises `BadInput` where no noise is enough.
+        Raises `BadInput` if no noise is enough.
         """
         about = self._rough_noise(event_at) if start is None else start
         return calibrate_noise(lambda noise: self.share(event_at(noise)), 1.0, about)
@@ -95,7 +95,7 @@ class RemainingBudget:
         return self.balance.policy.takes(replace(self.balance.budget, epsilon=epsilon, delta=self.delta), event)
 
     def _rough_noise(self, event_at: Callable[[float], PlanEvent]) -> float:
-        """About that noise, by Renyi curves alone, which are cheap."""
+        """An approximation of that noise, by Renyi curves alone, which are cheap."""
         quick = replace(self, panel=Panel(claimants=(Rdp(),)))
         try:
             return calibrate_noise(lambda noise: quick.share(event_at(noise)), 1.0)

@@ -1,4 +1,4 @@
-"""What a search would cost under every rule, side by side, before anything runs.
+"""The price of a search under every rule, side by side, before anything runs.
 
 >>> from dpsweep.accounting import Composition, Panel, PlanEvent, Pld, PrivateSelection, Rdp, poisson_gaussian, repeat
 >>> run = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000))
@@ -22,18 +22,18 @@ from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 
 BEST_SHARE = 0.1
-"""Luck is told as the chance of having tried one of this share of the points, the best ones."""
+"""`chance_of_best` is the chance of having tried one of this share of the points, the best ones."""
 
 SHOWN: dict[str, frozenset[Disclosure]] = {
     "all": frozenset(Disclosure),
     "winner": frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE}),
 }
-"""What a user may ask to see, by the word for it."""
+"""The disclosures that each value of `show` asks for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """One rule's terms for a search; `quote` is None where rule or accountants refuse, and `refusal` says why.
+    """One rule's terms for a search; `quote` is None if the rule or the accountants refuse; `refusal` says why.
 
     `runs` says whether sweeps over these points run under this rule, and are not only planned.
     """
@@ -48,11 +48,11 @@ class Offer:
 
     @property
     def epsilon(self) -> float:
-        """The price; infinity where there is none."""
+        """The price; infinity if there is none."""
         return math.inf if self.quote is None else self.quote.epsilon
 
     def shows(self, wanted: str) -> bool:
-        """Whether this rule lets out what a user asked to see."""
+        """Whether this rule releases the results that a user asked to see."""
         return SHOWN[wanted] <= self.rule.discloses
 
 
@@ -70,7 +70,7 @@ def price_list(
 
 
 def cheapest(offers: Sequence[Offer], wanted: str) -> Offer | None:
-    """The lowest price among the rules that run and show what is wanted; None where none does at a finite price."""
+    """The cheapest offer among the rules that run and show `wanted`; None if none of them has a finite price."""
     able = [offer for offer in offers if offer.runs and offer.shows(wanted) and math.isfinite(offer.epsilon)]
     return min(able, key=lambda offer: offer.epsilon, default=None)
 

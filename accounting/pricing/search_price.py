@@ -1,7 +1,7 @@
-"""A search, from its declared runs to its trials and its price: the one call that planning makes into accounting.
+"""The price of a search, from its declared runs to its trials: the one call that planning makes into accounting.
 
-Whatever the user left open is found here, in this order: the rule, the number of steps, the number of points, the
-noise of training, the noise of the scores. Then the whole is priced, and its dearest run alone.
+Values that the user left open are solved for in this order: the rule, the number of steps, the number of points, the
+noise of training, the noise of the scores. Then the whole search is priced, and its most expensive run alone.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpec:
-    """A search that is to be priced.
+    """A search to be priced.
 
-    `rule` is the configuration of its rule, None for the cheapest of those `offered` that lets out what `show` asks
-    for. `target` is what the whole may cost at most, None where nothing is open. `solve` says what gives way to it
-    where the noise is given; with `steps_are_open` it is the steps of runs that have one step so far. `looks_every`
-    and `pruner` are what the configuration says of curves and of runs that end early.
+    `rule` is the configuration of its rule, None for the cheapest of those `offered` that releases the results that
+    `show` asks for. `target` is the largest allowed cost of the whole, None if nothing is open. `solve` names the value
+    that is solved for if the noise is given; with `steps_are_open` it is the steps of runs that have one step so far.
+    `looks_every` and `pruner` are the configuration's values for score curves and for runs that end early.
     """
 
     runs: Sequence[DeclaredRun]
@@ -57,9 +57,9 @@ class SearchSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class PricedSearch:
-    """What came out: the rule, the trials, what they do together, its price, and remarks for the user.
+    """A priced search: the rule, the trials, their joint event, its price, and remarks for the user.
 
-    `target_epsilon` is what the noise was found for, None where it was given.
+    `target_epsilon` is the epsilon that the noise was solved for, None if the noise was given.
     """
 
     rule_config: Mapping[str, Any]
@@ -74,7 +74,7 @@ class PricedSearch:
 
 
 def price_search(spec: SearchSpec) -> PricedSearch:
-    """Solves for what is open and prices the whole; raises `BadInput` where that cannot be."""
+    """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
     offers = {label: rule for label, rule in _rules(spec.offered).items() if covers(rule, spec.search)}
     rule_config, notes = _rule(spec, offers)
     terms = _terms(spec, rule_from_config(rule_config))
@@ -110,7 +110,7 @@ def price_search(spec: SearchSpec) -> PricedSearch:
 
 
 def covers(rule: SelectionRule, search: Search) -> bool:
-    """Whether a rule's theorem covers such a search."""
+    """Whether a rule's theorem covers the search."""
     try:
         rule.check(search)
     except BadInput:
@@ -123,7 +123,7 @@ def _rules(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]
 
 
 def _rule(spec: SearchSpec, offers: Mapping[str, SelectionRule]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The configuration of the rule, and a remark where it was chosen here."""
+    """The configuration of the rule, and a remark if it was chosen here."""
     if spec.rule is not None:
         return spec.rule, ()
     label = cheapest_rule(offers, spec.runs, _terms(spec, Composition()), spec.target, spec.show)
@@ -145,7 +145,7 @@ def _terms(spec: SearchSpec, rule: SelectionRule) -> SearchTerms:
 
 
 def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
-    """Raises `BadInput` where the rule's theorem does not cover such a search, or none is made so."""
+    """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
     terms.rule.check(spec.search)
     if spec.looks_every is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""What a search is priced under, and the noise or the number of steps at which it meets a target."""
+"""The terms that a search is priced under, and the noise or the number of steps at which it meets a target."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from dpsweep.accounting.selection.interface import SelectionRule
 MOST_STEPS = 10**7
 
 FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36))
-"""Up to how many kinds of step a rough price has all orders, and the orders that it has beyond."""
+"""A rough price uses all orders up to this many kinds of step, and only these orders beyond."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTerms:
-    """What a plan is priced under: the rule, the accountants, the share of delta, the neighbours.
+    """The terms of a plan's price: the rule, the accountants, the share of delta, the neighbours.
 
-    `turns` are the points that each run may take where they are proposed one after another, `spares` the number of
-    spare attempts. With `shared`, all runs have the same subsamples.
+    `turns` are the points that each run may take if they are proposed one after another, `spares` the number of spare
+    attempts. With `shared`, all runs have the same subsamples.
     """
 
     rule: SelectionRule
@@ -39,11 +39,11 @@ class SearchTerms:
     shared: bool = False
 
     def event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
-        """What a whole search over these trials does, its spare attempts included."""
+        """The event of a whole search over these trials, including its spare attempts."""
         return self.rule.event(self.paid(trials))
 
     def paid(self, trials: Iterable[PlanEvent]) -> tuple[PlanEvent, ...]:
-        """What the rule is priced over."""
+        """The events that the rule is priced over."""
         return paid_for(list(trials), spares=self.spares, turns=self.turns, shared=self.shared)
 
     def epsilon(self, trials: Iterable[PlanEvent]) -> float:
@@ -56,7 +56,7 @@ class SearchTerms:
         return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
 
     def most_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
-        """The most steps after which a search costs at most `epsilon`; raises `BadInput` where not one fits."""
+        """The most steps after which a search costs at most `epsilon`; raises `BadInput` if not one fits."""
         try:
             start = largest_count(lambda steps: self.rough_epsilon(trials_after(steps)), epsilon, most=MOST_STEPS)
         except UnsupportedEvent:
@@ -69,14 +69,14 @@ class SearchTerms:
         return steps
 
     def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:
-        """About the claim for a whole search, by Renyi curves alone, and at few orders where many kinds need one."""
+        """An approximation of `epsilon`, by Renyi curves alone, and at few orders if there are many kinds of step."""
         event = self.event(trials)
         many = any(len(flatten(part)) > FEW_KINDS for part in event.parts.values())
         accountant = Rdp(orders=ROUGH_ORDERS) if many else Rdp()
         return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
 
     def rough_noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
-        """About that noise, by Renyi curves alone, which are cheap."""
+        """An approximation of `noise`, by Renyi curves alone, which are cheap."""
 
         def rough(noise: float) -> float:
             return self.rough_epsilon(trials_at(noise))

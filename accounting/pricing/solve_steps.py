@@ -1,12 +1,12 @@
-"""Runs that go on until their budget is spent: how many steps each takes, found before anything runs.
+"""Numbers of steps for runs that go on until their budget is spent, solved for before anything runs.
 
-`steps=when_budget_spent` leaves the number of steps open where the noise and the price of the whole search are given.
-All runs spend alike: each takes as many steps as cost, alone, what every other one does, to a few hundredths, and the
-whole search with them costs at most privacy.epsilon, to the last step. So a method whose steps are cheaper takes more
-of them. What a bound schedule makes of the number of steps is in the price.
+`steps=when_budget_spent` leaves the number of steps open if the noise and the price of the whole search are given.
+All runs spend alike: the steps of each cost, alone, as much as the steps of every other one, to a few hundredths, and
+the whole search costs at most privacy.epsilon, to the last step. So a method with cheaper steps takes more of them. If
+a bound schedule depends on the number of steps, the price includes that.
 
-The numbers are then part of the trials' configurations like any that a user types: nothing is decided while a run is
-under way, as it is in Algorithm 1 of Yu, Zhang, Chen 2019, whose price would be the same.
+The numbers are then part of the trials' configurations like typed ones: nothing is decided during a run, unlike in
+Algorithm 1 of Yu, Zhang, Chen 2019, whose price would be the same.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, t
 from dpsweep.accounting.pricing.search_terms import MOST_STEPS, SearchTerms
 
 Kind = tuple[Hashable, float]
-"""What the price of a run follows from, its number of steps apart: its kind and its noise multiplier."""
+"""All that determines the price of a run, except its number of steps: its kind and its noise multiplier."""
 
 LEAST = 1e-12
-"""Less than this is as much."""
+"""Smaller prices are raised to this one."""
 
 
 def spend(runs: Sequence[DeclaredRun], terms: SearchTerms, epsilon: float) -> list[DeclaredRun]:
-    """The runs with their numbers of steps; raises `BadInput` where not even one step each fits.
+    """The runs with their numbers of steps; raises `BadInput` if not even one step each fits.
 
-    Every run has one step so far, and its noise multiplier.
+    Each given run has one step so far, and a noise multiplier.
     """
     noises = given_noises(runs)
     kinds: list[Kind] = [(run.kind, noise) for run, noise in zip(runs, noises, strict=True)]
@@ -42,7 +42,7 @@ def spend(runs: Sequence[DeclaredRun], terms: SearchTerms, epsilon: float) -> li
     alone = {kind: _Alone.of(*ones[kind], terms, epsilon) for kind in ones if others}
 
     def lengths(steps: int) -> Mapping[Kind, int]:
-        """How many steps each kind of run takes, where those of the first are given."""
+        """The number of steps of each kind of run, given those of the first kind."""
         return {first: steps} | {kind: alone[kind].steps(alone[first].price(steps)) for kind in others}
 
     def after(steps: int) -> list[PlanEvent]:
@@ -55,14 +55,14 @@ def spend(runs: Sequence[DeclaredRun], terms: SearchTerms, epsilon: float) -> li
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Alone:
-    """The logarithms of what runs of one kind cost alone, after 1, 4, 16, ... steps, and of these; straight between."""
+    """Log prices of runs of one kind alone, after 1, 4, 16, ... steps, by log steps; linear interpolation between."""
 
     counts: np.ndarray
     prices: np.ndarray
 
     @classmethod
     def of(cls, run: DeclaredRun, noise: float, terms: SearchTerms, most: float) -> _Alone:
-        """Up to the first price above `most`."""
+        """Prices up to the first one above `most`."""
         counts, prices = [1], [_price(run.training(noise, 1), terms)]
         while prices[-1] <= most and counts[-1] < MOST_STEPS:
             counts.append(4 * counts[-1])
@@ -70,16 +70,16 @@ class _Alone:
         return cls(counts=np.log(counts), prices=np.log(prices))
 
     def price(self, steps: int) -> float:
-        """The logarithm of what so many steps cost."""
+        """The logarithm of the price of this many steps."""
         return float(np.interp(math.log(steps), self.counts, self.prices))
 
     def steps(self, price: float) -> int:
-        """How many steps cost so much, at least one."""
+        """The number of steps with this log price, at least one."""
         return max(1, math.floor(math.exp(float(np.interp(price, self.prices, self.counts))) + 1e-9))
 
 
 def _price(run: DpEvent, terms: SearchTerms) -> float:
-    """What runs are compared by: by the distribution on a wide grid, which is quick, or else by Renyi curves."""
+    """The price by which runs are compared: from the distribution on a wide grid, which is quick, or Renyi curves."""
     try:
         return max(LEAST, Pld(interval=1e-3).epsilon(run, terms.delta, terms.adjacency))
     except UnsupportedEvent:

@@ -1,4 +1,4 @@
-"""What gives way to meet a target: noise, steps, points, or the rule itself; and the trials that come out of it."""
+"""Solvers for the values that meet a target: noise, steps, points, or the rule itself; and the resulting trials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cheapest_rule(
     target: float | None,
     wanted: str,
 ) -> str:
-    """The offer that costs least among those that show what is wanted, at the noise that a full grid would need."""
+    """The cheapest offer among those that show the wanted results, at the noise that a full grid would need."""
     if wanted not in SHOWN:
         raise BadInput(f"Expected show={wanted} to be one of {', '.join(SHOWN)}.")
     able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses and rule.execution}
@@ -70,7 +70,7 @@ def solve_for(
 
 
 def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> list[Trial]:
-    """The runs with their noise: the given one, or the smallest at which the whole plan meets the target."""
+    """The trials at the given noise, or at the smallest noise at which the whole plan meets the target."""
     _refuse_open_noise(runs, terms, target)
     if target is None:
         noises = given_noises(runs)
@@ -81,7 +81,7 @@ def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | N
 
 
 def trials_at(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
-    """The runs at these noise multipliers, in place of their own."""
+    """The trials at these noise multipliers, which replace the runs' own."""
     _refuse_open_noise(runs, terms, None)
     return _trials(runs, noises, terms, None)
 
@@ -95,7 +95,7 @@ def _trials(
 
 
 def _refuse_open_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> None:
-    """Where a rule charges nothing, no price can choose a noise."""
+    """Raises if a rule that charges nothing has open noise: no price can determine it."""
     event = terms.event(training_events(runs, [1.0] * len(runs)))
     price_chooses = target is not None or any(run.score_is_open for run in runs)
     if price_chooses and not any(flatten(part) for part in event.parts.values()):
@@ -106,9 +106,9 @@ def _refuse_open_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, target: 
 
 
 def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:
-    """The scores' noise where it is open: the least that costs the held-out records at most `allowed`.
+    """The scores' noise if it is open: the least at which the held-out records cost at most `allowed`.
 
-    Training and held-out records are disjoint, so up to there the scores add nothing to the price of the plan.
+    Training and held-out records are disjoint, so up to that cost the scores add nothing to the price of the plan.
     """
     if not any(run.score_is_open for run in runs):
         return None

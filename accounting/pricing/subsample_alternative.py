@@ -1,4 +1,4 @@
-"""What the other kind of subsample would have cost: shared by all runs, or each run's own."""
+"""The price with the other kind of subsample: shared by all runs, or separate for each run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dpsweep.accounting.pricing.search_terms import SearchTerms
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """What a plan would need or cost with the other kind of subsample.
+    """The noise or the cost of a plan with the other kind of subsample.
 
-    Where an epsilon was asked for, `noise_multiplier` is what it would take; where the noise was given, `epsilon` is
-    what training would cost. Both by Renyi curves, so about.
+    If an epsilon was asked for, `noise_multiplier` is the noise that it would need; if the noise was given, `epsilon`
+    is the cost of training. Both come from Renyi curves, so they are approximate.
     """
 
     subsample: str
@@ -32,7 +32,7 @@ class Alternative:
 
 
 def alternative(priced: PricedPlan) -> Alternative | None:
-    """The other kind's price, None where nobody can tell; the points are such that they could have either."""
+    """The other kind's price, None if it cannot be computed; the points must allow either kind."""
     plan = priced.plan
     here = SearchTerms(
         rule=priced.rule, panel=priced.panel, delta=plan.delta, adjacency=plan.adjacency, shared=plan.shared

@@ -1,1 +1,1 @@
-"""Selection rules: what a search costs, and what it may show."""
+"""Selection rules: the price of a search, and the results that it may release."""

@@ -1,4 +1,4 @@
-"""Tuning by composition (the papers' "MA"): every point is run once and paid for, so everything may be shown."""
+"""Tuning by composition (the papers' "MA"): every point is run once and paid for, so all results may be released."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, 
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """Every declared point once, at the price of all of them.
+    """Runs every declared point once, at the price of all of them.
 
     *Guarantee*: covers adaptive choice of lr, clip norm, regularizer and optimiser among the declared points, since
     noise, sampling, steps and the number of runs are fixed beforehand.
@@ -23,7 +23,7 @@ class Composition:
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "composition"
 
     @property
@@ -37,7 +37,7 @@ class Composition:
         return Execution.EVERY_POINT
 
     def check(self, search: Search) -> None:
-        """Every search: proposals and pruning only read what was paid for."""
+        """Accepts every search: proposals and pruning only read results that are paid for."""
 
     def expected_tries(self, n_points: int) -> float:
         """All points."""

@@ -1,6 +1,6 @@
-"""Whether a plan's event pays for the execution that its selection rule declares.
+"""The check that a plan's event pays for the execution that its selection rule declares.
 
-A rule declares how a plan under it is executed (`SelectionRule.execution`). Somebody else may have written a stored
+A rule declares how a plan under it is executed (`SelectionRule.execution`). Another person may have written a stored
 plan, so its event is compared with that declaration before anything runs.
 """
 
@@ -17,9 +17,9 @@ from dpsweep.accounting.selection.interface import THE_WINNER, Execution, Select
 
 
 def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
-    """Whether `event` is the price of what the rule declares to run over these points; False where it declares nothing.
+    """Whether `event` is the price of the rule's declared execution over these points; False if it declares none.
 
-    A rule whose tries are drawn must hide the losers, since the price of a search covers its winner alone.
+    A rule with drawn tries must hide the losers, since the price of a search covers its winner alone.
 
     >>> from dpsweep.accounting import Composition, NoisyMax, PrivateSelection, gaussian
     >>> points = [PlanEvent(training=gaussian(noise_multiplier=2.0), validation=gaussian(noise_multiplier=9.0))]
@@ -37,7 +37,7 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
 
 
 def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
-    """The search, by one law for all records, over tries as dear as the worst point; None where the event is none."""
+    """The search, by one law for all records, over tries as costly as the worst point; None if the event is none."""
     parts = {"training": [point.training for point in points]}
     if scored := [point.validation for point in points if point.validation is not None]:
         parts["validation"] = scored

@@ -1,4 +1,4 @@
-"""Any rule with the winner trained once more at the end, on all that it was promised, and paid for."""
+"""Any rule, followed by one more full training run of the winner, which is paid for."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, Sel
 
 @dataclass(frozen=True, kw_only=True)
 class Final:
-    """A search by `rule`, then one further run of whichever point won.
+    """A search by `rule`, then one further run of the winning point.
 
-    *Guarantee*: the search composed with the pointwise worst single run: which point wins is not known beforehand.
+    *Guarantee*: the search composed with the pointwise worst single run: the winner is not known beforehand.
     """
 
     rule: SelectionRule
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return f"{self.rule.name} + final run"
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
-        """What the search lets out; the further run is paid for in full."""
+        """The search's own disclosures; the further run is paid for in full."""
         return self.rule.discloses
 
     @property
@@ -36,23 +36,23 @@ class Final:
         return None
 
     def check(self, search: Search) -> None:
-        """The search's own conditions."""
+        """Applies the search's own conditions."""
         self.rule.check(search)
 
     def expected_tries(self, n_points: int) -> float:
-        """The search's own; the further run tries nothing new."""
+        """The search's own number; the further run tries nothing new."""
         return self.rule.expected_tries(n_points)
 
     def chance_of_best(self, n_points: int, share: float) -> float:
-        """The search's own."""
+        """The search's own chance."""
         return self.rule.chance_of_best(n_points, share)
 
     def draw(self, n_points: int, rng: Random) -> Draw:
-        """The search's own."""
+        """The search's own draw."""
         return self.rule.draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search, and one run of the worst point."""
+        """The search composed with one run of the worst point."""
         search = self.rule.event(trials)
         run = events.worst(trial.training for trial in trials)
         return PlanEvent(training=events.compose([search.training, run]), validation=search.validation)

@@ -1,9 +1,9 @@
-"""What all rules share whose reader sees the winner of independent tries and nothing else.
+"""The shared base of all rules that release only the winner of independent tries.
 
-Each such rule is its theorem: it makes one `HiddenSearch` over so many points, whose event names the law of the number
-of tries. What is drawn, shown, run and paid for follows from that event here, once:
+Each of these rules is one theorem: it makes one `HiddenSearch` over a number of points, whose event names the law of
+the number of tries. This module derives the draw, the disclosures, the execution and the price from that event:
 
-* Tries are uniform, independent and with replacement: what every theorem about hidden losers asks for.
+* Tries are uniform, independent and with replacement, as every theorem about hidden losers requires.
 * The event wraps the worst of the points, for the training records and for the held-out ones.
 * Points come from a list made beforehand, and no run depends on another one's score.
 """
@@ -34,9 +34,9 @@ SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenSearch:
-    """A search of which only the winner is seen: `event` is its event over runs that cost nothing.
+    """A search that releases only its winner: `event` is its event over runs that cost nothing.
 
-    The winner is the best try, or the first one whose score reaches `threshold`, where there is one.
+    The winner is the best try, or the first try whose score reaches `threshold` if one is given.
     """
 
     event: SearchEvent
@@ -44,13 +44,13 @@ class HiddenSearch:
 
     @property
     def law(self) -> NegativeBinomial | Poisson | Stopping:
-        """The law of the number of tries that is drawn."""
+        """The law of the drawn number of tries."""
         law: NegativeBinomial | Poisson | Stopping = self.event.tries
         return law
 
     @property
     def limit(self) -> int | None:
-        """The most tries that are made of those drawn; None where all are."""
+        """The largest number of drawn tries that are made; None if all are."""
         limit: int | None = self.event.limit if isinstance(self.event, SelectionDpEvent) else self.event.tries.limit
         return limit
 
@@ -60,13 +60,13 @@ class HiddenSearch:
         return chance if self.limit is None else max(0.0, chance - self.law.beyond(self.limit))
 
     def draw(self, n_points: int, rng: Random) -> Draw:
-        """As many uniform tries as the law says, at most `limit`."""
+        """Uniform tries; their number follows the law, up to `limit`."""
         count = self.law.sample(rng)
         count = count if self.limit is None else min(count, self.limit)
         return Draw(tries=tuple(rng.randrange(n_points) for _ in range(count)), threshold=self.threshold)
 
     def over(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search over tries as dear as the worst of these points, for each part of the records."""
+        """The search over tries as costly as the worst of these points, for each part of the records."""
         scored = [trial.validation for trial in trials if trial.validation is not None]
         return PlanEvent(
             training=self._over(worst(trial.training for trial in trials)),
@@ -78,12 +78,12 @@ class HiddenSearch:
 
 
 class HiddenSearchRule(ABC):
-    """A selection rule that is one hidden search: it says which, and what a `SelectionRule` answers follows."""
+    """A selection rule that is one hidden search; the answers of `SelectionRule` follow from that search."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
 
     @abstractmethod
     def search(self, n_points: int) -> HiddenSearch:
@@ -104,19 +104,19 @@ class HiddenSearchRule(ABC):
         refuse_unless_fixed(self.name, search)
 
     def expected_tries(self, n_points: int) -> float:
-        """The mean of the law: what a `limit` cuts off is not subtracted unless the law itself has it."""
+        """The mean of the law; `limit` lowers it only if the law itself includes the limit."""
         return self._search(n_points).law.mean
 
     def chance_of_best(self, n_points: int, share: float) -> float:
-        """The search's own; where a threshold ends it, the threshold is taken to be what the best `share` reach."""
+        """The search's own chance; a threshold is assumed to be the score that the best `share` reach."""
         return self._search(n_points).chance_of_best(n_points, share)
 
     def draw(self, n_points: int, rng: Random) -> Draw:
-        """The search's own; perhaps no try at all."""
+        """The search's own draw; it may be empty."""
         return self._search(n_points).draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search over tries as dear as the worst point."""
+        """The search over tries as costly as the worst point."""
         return self._search(len(trials)).over(trials)
 
     def _search(self, n_points: int) -> HiddenSearch:

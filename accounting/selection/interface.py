@@ -1,15 +1,15 @@
-"""Selection rules: which points are run, what that costs, and what may be shown, answered by one object.
+"""Selection rules: one object decides the points to run, the price of the search, and the results to release.
 
-All honesty of a sweep comes from keeping the three answers together. Planner, runner and reporter ask the rule; none
-of them knows one by name. What holds for every rule:
+The honesty of a sweep depends on keeping these three answers together. Planner, runner and reporter ask the rule; none
+of them knows a rule by name. Invariants of every rule:
 
-* `event` prices the whole search, including whatever `draw` may choose; it never depends on what was drawn.
-* `execution` declares what running a plan under the rule means. What runs is compared with the plan's event, too.
-* `discloses` lists all that may leave the curator's hands. What is not listed is not covered by the price.
-* `draw` takes its randomness from the generator it is given, and is stored before the first run. What was drawn is
-  never drawn again, extended or cut short: a try that died stays a try, and scores worst.
+* `event` prices the whole search, for every possible result of `draw`; it never depends on the actual draw.
+* `execution` declares how a plan under the rule is run. The run is also compared with the plan's event.
+* `discloses` lists all results that the curator may release. The price covers no other result.
+* `draw` takes its randomness from the given generator, and is stored before the first run. A draw is never repeated,
+  extended or cut short: a failed try stays in the draw with the worst score.
 * A rule that hides losers treats both populations alike: the score is part of the mechanism, so for the training
-  records and for the held-out ones it wraps the worst of the points, since which point a try takes is left to chance.
+  records and for the held-out ones it wraps the worst of the points, since the point of each try is random.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpsweep.accounting.names.stored_classes import build_own, written_name
 
 
 class Disclosure(StrEnum):
-    """A kind of fact about a finished sweep."""
+    """A kind of result of a finished sweep that may be released."""
 
     WINNER = "winner"
     WINNER_SCORE = "winner_score"
@@ -37,11 +37,11 @@ class Disclosure(StrEnum):
 
 
 THE_WINNER = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
-"""What a rule that hides losers may show."""
+"""The results that a rule that hides losers may release."""
 
 
 class Execution(StrEnum):
-    """How a plan is executed."""
+    """The way in which a plan is executed."""
 
     EVERY_POINT = "every point once"
     PROPOSED = "points that a sampler proposes from the scores so far"
@@ -49,7 +49,7 @@ class Execution(StrEnum):
 
 
 class Proposals(StrEnum):
-    """Where candidates come from: a list made beforehand, or what earlier scores suggest."""
+    """The source of candidates: a list made beforehand, or suggestions from earlier scores."""
 
     FIXED = "fixed"
     ADAPTIVE = "adaptive"
@@ -57,7 +57,7 @@ class Proposals(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How a sweep would like to search.
+    """The properties of a search that a rule has to cover.
 
     `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples.
     """
@@ -72,11 +72,11 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The points to run, as indices into the plan's points, in the order in which they are tried.
+    """The points to run, as indices into the plan's points, in the order of the tries.
 
-    The winner is the first try whose score reaches `threshold`, where there is one, and none if none does; else the
-    one with the largest number of correct predictions, after `handicaps`, one for each try, are added where there are
-    any. No try, no winner. All of a draw is as secret as the noise.
+    With a `threshold`, the winner is the first try whose score reaches it; if no try does, there is no winner.
+    Otherwise it is the try with the most correct predictions, after `handicaps`, one for each try, are added if there
+    are any. An empty draw has no winner. The whole draw is as secret as the noise.
     """
 
     tries: tuple[int, ...]
@@ -84,10 +84,10 @@ class Draw:
     handicaps: tuple[float, ...] = ()
 
     def winner(self, scores: Mapping[int, float | None]) -> int | None:
-        """The place in the draw of the try that wins, the first among equals; no score is worse than any.
+        """The index in `tries` of the winning try, the first among equals; a missing score is worse than any score.
 
-        `scores` maps the places of tries that have ended to their scores. Handicaps count correct predictions, which
-        scores are not: a draw that has them is refused.
+        `scores` maps the indices of ended tries to their scores. Handicaps count correct predictions, unlike scores, so
+        a draw that has handicaps is refused.
 
         >>> Draw(tries=(4, 2, 4)).winner({0: 0.3, 1: None, 2: 0.7})
         2
@@ -102,7 +102,7 @@ class Draw:
         return next((place for place, score in known.items() if score >= self.threshold), None)
 
     def over(self, scores: Mapping[int, float | None]) -> bool:
-        """Whether no try that has not ended could change the winner."""
+        """Whether the remaining tries cannot change the winner."""
         found = None if self.threshold is None else self.winner(scores)
         return all(place in scores for place in range(len(self.tries) if found is None else found))
 
@@ -124,28 +124,28 @@ class Draw:
 
 
 class SelectionRule(Protocol):
-    """How a search spends its budget."""
+    """A rule by which a search spends its budget."""
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         ...
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
-        """All that the price covers the release of."""
+        """All results whose release the price covers."""
         ...
 
     @property
     def execution(self) -> Execution | None:
-        """How a plan under this rule is executed where its event pays for that; None where plans are only priced.
+        """The execution of a plan whose event pays for it; None if plans under this rule are only priced.
 
-        A rule declares `EVERY_POINT` or `DRAWN_TRIES`; `EVERY_POINT` becomes `PROPOSED` where a plan has a sampler.
+        A rule declares `EVERY_POINT` or `DRAWN_TRIES`; `EVERY_POINT` becomes `PROPOSED` if a plan has a sampler.
         """
         ...
 
     def check(self, search: Search) -> None:
-        """Raises `BadInput` with the reason where the rule's theorem does not cover such a search."""
+        """Raises `BadInput` with the reason if the rule's theorem does not cover the search."""
         ...
 
     def expected_tries(self, n_points: int) -> float:
@@ -153,11 +153,11 @@ class SelectionRule(Protocol):
         ...
 
     def chance_of_best(self, n_points: int, share: float) -> float:
-        """The probability to have tried one of the best `share` of the points, and at least of the best one."""
+        """The probability that some try is among the best `share` of the points, which are at least one point."""
         ...
 
     def draw(self, n_points: int, rng: Random) -> Draw:
-        """Chooses the tries among `n_points` points."""
+        """Draws the tries among `n_points` points."""
         ...
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
@@ -166,9 +166,9 @@ class SelectionRule(Protocol):
 
 
 def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
-    """The rule that a plan stores as `{"kind": tag, **fields}`, or a configuration names; a field may be a rule itself.
+    """The rule of a plan's stored form `{"kind": tag, **fields}`, or of a configuration; a field may be a rule itself.
 
-    Raises `BadInput` where it names no rule of ours or fields that the rule does not have; nothing else is imported.
+    Raises `BadInput` if the form names no rule of ours or unknown fields; nothing else is imported.
     """
     try:
         rule: SelectionRule = build_own(config, "rule")
@@ -180,7 +180,7 @@ def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
 
 
 def refuse_unless_fixed(rule: str, search: Search) -> None:
-    """For rules whose tries are independent draws from a list made beforehand, and whose losers stay hidden."""
+    """Refuses adaptive searches, for rules with hidden losers whose tries are independent draws from a fixed list."""
     if search.proposals is not Proposals.FIXED:
         raise BadInput(
             f"Expected proposals={search.proposals.value} to be fixed: {rule} covers points from a list made "
@@ -195,7 +195,7 @@ def refuse_unless_fixed(rule: str, search: Search) -> None:
 
 
 def refuse_sharing(rule: str, search: Search) -> None:
-    """For rules whose price is that of runs which are independent of one another."""
+    """Refuses shared subsamples, for rules whose price assumes independent runs."""
     if search.shared:
         raise BadInput(
             f"Expected subsample=shared to be independent: {rule} is a theorem about tries that are independent, and "
@@ -204,7 +204,7 @@ def refuse_sharing(rule: str, search: Search) -> None:
 
 
 def best_points(n_points: int, share: float) -> int:
-    """How many points are the best `share` of all: at least one.
+    """The number of points in the best `share` of all: at least one.
 
     >>> best_points(35, 0.05), best_points(10, 0.01), best_points(10, 0.3)
     (2, 1, 3)
@@ -215,5 +215,5 @@ def best_points(n_points: int, share: float) -> int:
 
 
 def require_points(n_points: int) -> None:
-    """Raises unless there is something to choose from."""
+    """Raises unless there is at least one point."""
     numbers.positive_int("n_points", n_points)

@@ -1,4 +1,4 @@
-"""Tuning by a noisy maximum: every point once, their counts compared under Gumbel noise, only the winner is named."""
+"""Tuning by a noisy maximum: every point once, counts compared under Gumbel noise, only the winner released."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dpsweep.accounting.selection.interface import (
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMax:
-    """Every declared point once; held-out records pay for one noisy maximum, training records for all the runs.
+    """Runs every point once; held-out records pay for one noisy maximum, training records for all the runs.
 
-    *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` where a record is replaced) whatever the
-    number of points. The Gumbel noise, `noise_scale` correct predictions wide, comes with the draw, as handicaps;
-    noise that the counts have already may stay, and may be small. Shown may be the winner, never its score. Where
-    scores are public, composition costs the same and may show everything.
+    *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` if a record is replaced) for any number
+    of points. The Gumbel noise, with a scale of `noise_scale` correct predictions, is part of the draw, as handicaps;
+    noise that the counts already have may stay, and may be small. The winner may be released, its score never. If
+    scores are public, composition costs the same and may release everything.
     *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
     """
 
@@ -38,7 +38,7 @@ class NoisyMax:
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "noisy_max"
 
     @property
@@ -48,11 +48,11 @@ class NoisyMax:
 
     @property
     def execution(self) -> Execution:
-        """Every point once. No noise is added to scores yet, so a plan runs only where its scores are public."""
+        """Every point once. Scores get no noise yet, so a plan runs only if its scores are public."""
         return Execution.EVERY_POINT
 
     def check(self, search: Search) -> None:
-        """Refuses adaptive proposals and pruning: they would read counts that nothing was paid for."""
+        """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""
         refuse_unless_fixed(self.name, search)
 
     def expected_tries(self, n_points: int) -> float:

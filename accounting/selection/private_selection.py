@@ -1,4 +1,4 @@
-"""Tuning by private selection (the papers' "PS"): the best of a secret random number of tries is all that is seen."""
+"""Tuning by private selection (the papers' "PS"): only the best of a secret random number of tries is released."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearc
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateSelection(HiddenSearchRule):
-    """The best of K tries, K truncated negative binomial: geometric at `eta` 1, logarithmic at 0.
+    """The best of K tries; K is truncated negative binomial: geometric at `eta` 1, logarithmic at 0.
 
-    *Guarantee*: about 2 + eta times the epsilon of one run where that is pure, less where it is Gaussian. Points come
-    from a list made beforehand, independently and with replacement; K is secret. Shown may be the winner and its score.
-    Either `mean`, E[K], or `gamma` fixes the law; the mean is the number of points where both are None. `limit` ends
-    the search early, at a price. With the mean fixed a smaller eta costs less and is less lucky: compare rules at equal
-    `chance_of_best`.
+    *Guarantee*: about 2 + eta times the epsilon of one run if that is pure, less if it is Gaussian. Points come from a
+    list made beforehand, independently and with replacement; K is secret. The winner and its score may be released.
+    Either `mean`, E[K], or `gamma` fixes the law; the mean is the number of points if both are None. `limit` ends the
+    search early, at a price. At a fixed mean a smaller eta costs less but lowers the chance of trying a good point:
+    compare rules at equal `chance_of_best`.
     *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Theorem 2; Koskela,
     Redberg, Wang 2024 (Privacy Profiles for Private Selection), Theorem 7.
     """
@@ -42,7 +42,7 @@ class PrivateSelection(HiddenSearchRule):
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "private_selection"
 
     def search(self, n_points: int) -> HiddenSearch:
@@ -56,12 +56,12 @@ class PrivateSelection(HiddenSearchRule):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSelection(HiddenSearchRule):
-    """The best of K tries, K Poisson, the law of least spread: the luckiest at equal mean, and the dearest.
+    """The best of K tries; K is Poisson, with the least spread: the best chance at equal mean, and the highest price.
 
-    *Guarantee*: the price falls towards that of one run as its delta does. Points come from a list made beforehand,
-    independently and with replacement; K is secret. Shown may be the winner and its score, or, with probability
-    exp(-mean), that there is none. `mean` is the number of points where it is None. `limit` ends the search early, at
-    a price.
+    *Guarantee*: the price falls towards that of one run as the delta of one run falls. Points come from a list made
+    beforehand, independently and with replacement; K is secret. The winner and its score may be released, or, with
+    probability exp(-mean), that there is none. `mean` is the number of points if it is None. `limit` ends the search
+    early, at a price.
     *Source*: Papernot and Steinke 2022, Theorem 6.
     """
 
@@ -76,10 +76,10 @@ class PoissonSelection(HiddenSearchRule):
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "poisson_selection"
 
     def search(self, n_points: int) -> HiddenSearch:
-        """The best of K tries; perhaps none is made."""
+        """The best of K tries; K may be 0."""
         law = Poisson(mean=float(n_points if self.mean is None else self.mean))
         return HiddenSearch(event=events.select(events.nothing(), law, self.limit))

@@ -1,4 +1,4 @@
-"""Tuning on public data: no private record is touched by the search, so it costs nothing and may be shown."""
+"""Tuning on public data: the search reads no private record, so it costs nothing and may be released."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, req
 
 @dataclass(frozen=True, kw_only=True)
 class Public:
-    """Every declared point once, on the public data set named `data` and on no other.
+    """Runs every declared point once, on the public data set named `data` and on no other.
 
-    *Guarantee*: nothing is spent, as nothing private is read: that `data` is public is the curator's word, which
-    reports repeat. Hyperparameters carry over as far as the data sets are alike. Everything may be shown.
+    *Guarantee*: nothing is spent, since no private record is read; the curator asserts that `data` is public, and
+    reports repeat this. Hyperparameters transfer only as far as the data sets are alike. Everything may be released.
     """
 
     data: str
@@ -28,7 +28,7 @@ class Public:
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "public"
 
     @property
@@ -38,11 +38,11 @@ class Public:
 
     @property
     def execution(self) -> None:
-        """None: a search on the public data set is a sweep of its own."""
+        """None: a search on the public data set is a separate sweep."""
         return None
 
     def check(self, search: Search) -> None:
-        """Every search."""
+        """Accepts every search."""
 
     def expected_tries(self, n_points: int) -> float:
         """All points."""

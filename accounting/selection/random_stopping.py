@@ -1,4 +1,4 @@
-"""Tuning by random stopping (the papers' "LT"): a coin after each try, a hard stop, and only the best try is seen."""
+"""Tuning by random stopping (the papers' "LT"): a coin after each try, a hard stop, only the best try released."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RandomStopping(HiddenSearchRule):
-    """The best of tries that a coin of probability `gamma` ends, or at the latest a hard stop.
+    """The best of a number of tries; a coin of probability `gamma` after each try, or a hard stop, ends the search.
 
     *Guarantee*: three times the epsilon of one run at a far smaller delta. Points come from a list made beforehand,
-    independently and with replacement; the number of tries is secret. Shown may be the winner and its score.
-    `delta` is the plan's; `delta2`, the part of it that the hard stop takes, is the best one where it is None;
-    `gamma` is one over the number of points where it is None.
+    independently and with replacement; the number of tries is secret. The winner and its score may be released.
+    `delta` is the plan's; `delta2`, the part of it that the hard stop takes, is optimised if it is None; `gamma` is one
+    over the number of points if it is None.
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.4.
     """
 
@@ -37,11 +37,11 @@ class RandomStopping(HiddenSearchRule):
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "random_stopping"
 
     def search(self, n_points: int) -> HiddenSearch:
-        """The best of the tries that the coin and the hard stop allow; the event decides where the stop is."""
+        """The best of the tries before the coin or the hard stop; the event sets the hard stop."""
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
         delta2 = best_delta2(self.delta, gamma) if self.delta2 is None else float(self.delta2)
         return HiddenSearch(event=events.random_stopping(events.nothing(), gamma=gamma, delta2=delta2))
@@ -51,7 +51,7 @@ class RandomStopping(HiddenSearchRule):
 def best_delta2(delta: float, gamma: float) -> float:
     """The delta2 that leaves one run the largest delta, that is, maximises (delta - delta2) / ceil(ln(1/delta2)/gamma).
 
-    With u = gamma T it is largest where (1 + u) exp(-u) = delta; the best whole T is next to that.
+    With u = gamma T the maximum is at (1 + u) exp(-u) = delta; the best integer T is next to that.
 
     >>> round(best_delta2(1e-5, 0.1), 8)
     6.8e-07

@@ -1,4 +1,4 @@
-"""Tuning on a secret random part of the records, then one training run with the hyperparameters that won there."""
+"""Tuning on a secret random part of the records, then one training run with the winning hyperparameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpsweep.accounting.selection.interface import (
 
 
 class TrainOn(StrEnum):
-    """What the winner is trained on in the end."""
+    """The records of the winner's final training run."""
 
     ALL = "all"
     REST = "rest"
@@ -28,17 +28,17 @@ class TrainOn(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Subsampled:
-    """Another rule on a part that each record joins with probability `rate`, then the winner's run on all or the rest.
+    """A rule on a part that each record joins with probability `rate`, then the winner's run on all or the rest.
 
     *Guarantee*: the composition of the sampled search and one full run. A point's event describes its run on all
-    records; with the same noise, steps and sample rate among the part's records it is the event of its run there too.
-    Held-out records join the part by the same coins, and the final score reads all of them. The part is secret; shown
-    may be what `rule` shows, of the runs on the part, and the final model.
+    records; with the same noise, steps and sample rate on the part's records it is the event of that run too. Held-out
+    records join the part by the same coins, and the final score reads all of them. The part is secret; the final model
+    and the results that `rule` releases, of the runs on the part, may be released.
 
     The rest costs no more than all. Let r_A be the likelihood ratio of the search with the record in the part, r_B that
     of the final run given the search's outcome. On the rest the ratio is X = (1 - q) r_B + q r_A, on all it is
-    Y = (1 - q + q r_A) r_B. Given the outcome both have mean m = 1 - q + q r_A, and X - m = (1 - q) (r_B - 1) where
-    Y - m = m (r_B - 1) with m >= 1 - q: Y is larger in convex order, hence every hockey-stick of it, both ways.
+    Y = (1 - q + q r_A) r_B. Given the outcome both have mean m = 1 - q + q r_A, and X - m = (1 - q) (r_B - 1) while
+    Y - m = m (r_B - 1) with m >= 1 - q: Y is larger in convex order, and so is its every hockey-stick, both ways.
     *Source*: Koskela and Kulkarni 2023 (Practical Differentially Private Hyperparameter Tuning with Subsampling).
     """
 
@@ -54,12 +54,12 @@ class Subsampled:
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return f"subsampled {self.rule.name}"
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
-        """What the rule on the part shows."""
+        """The disclosures of the rule on the part."""
         return self.rule.discloses
 
     @property
@@ -68,15 +68,15 @@ class Subsampled:
         return None
 
     def check(self, search: Search) -> None:
-        """Refuses what the rule on the part refuses."""
+        """Refuses every search that the rule on the part refuses."""
         self.rule.check(search)
 
     def expected_tries(self, n_points: int) -> float:
-        """The tries on the part; the final run is no try."""
+        """The tries on the part; the final run is not counted."""
         return self.rule.expected_tries(n_points)
 
     def chance_of_best(self, n_points: int, share: float) -> float:
-        """As of the rule on the part, where best means best there."""
+        """The chance of the rule on the part; best means best on the part."""
         return self.rule.chance_of_best(n_points, share)
 
     def draw(self, n_points: int, rng: Random) -> Draw:
@@ -84,7 +84,7 @@ class Subsampled:
         return self.rule.draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The sampled search, and one run of the worst point on all."""
+        """The sampled search composed with one run of the worst point on all records."""
         require_points(len(trials))
         search = self.rule.event(trials)
         scored = [trial.validation for trial in trials if trial.validation is not None]

@@ -1,4 +1,4 @@
-"""Tuning by a public threshold: the first try that is good enough ends the search, and only that one is seen."""
+"""Tuning by a public threshold: the first try whose score reaches it ends the search, and only it is released."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 NEGLIGIBLE = 1e-20
-"""The tail that a hard stop may have, as a part of delta: times exp(epsilon) it is still below the last digit."""
+"""The tail allowed to a hard stop, as a fraction of delta: negligible even after multiplication by exp(epsilon)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold(HiddenSearchRule):
-    """The first try whose score reaches a public `threshold`; a coin of probability `gamma` gives up before.
+    """The first try whose score reaches a public `threshold`; after each try a coin of probability `gamma` gives up.
 
-    *Guarantee*: about twice the epsilon of one run. The threshold is an accuracy known beforehand, not read off this
-    data; points come from a list made beforehand, independently and with replacement. Shown may be the winner and its
-    score, or that there is none. `gamma` is one over the number of points where it is None; no more than `limit` tries
-    are made, None: so many that the stop costs nothing beside `delta`, the plan's.
+    *Guarantee*: about twice the epsilon of one run. The threshold is an accuracy known beforehand, not computed from
+    these data; points come from a list made beforehand, independently and with replacement. The winner and its score
+    may be released, or that there is none. `gamma` is one over the number of points if it is None. At most `limit`
+    tries are made; if it is None, the limit is so high that the stop costs nothing beside `delta`, the plan's.
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.1.
     """
 
@@ -39,13 +39,13 @@ class Threshold(HiddenSearchRule):
 
     @property
     def name(self) -> str:
-        """How commands and reports call it."""
+        """The rule's name in commands and reports."""
         return "threshold"
 
     def search(self, n_points: int) -> HiddenSearch:
-        """The first good one of the tries that the coin and the hard stop allow.
+        """The first try that reaches the threshold, among those before the coin or the hard stop.
 
-        Tries after the winner may be made or spared: nobody sees them.
+        Tries after the winner may be made or skipped: their results are never released.
         """
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
         limit = self._limit(gamma) if self.limit is None else self.limit
