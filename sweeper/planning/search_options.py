@@ -85,7 +85,7 @@ def shared(subsample: object, checkpoint_every: object) -> bool:
 
 
 def steps_are_open(points: Sequence[Point], solve: object) -> bool:
-    """Whether planning solves for the steps; raises `BadInput` if only some are open, or `solve` is not noise."""
+    """Whether planning solves for the steps; then `BadInput` unless all steps are open and `solve` is noise."""
     open_steps = [point.config["steps"] == WHEN_BUDGET_SPENT for point in points]
     if any(open_steps) and not all(open_steps):
         raise BadInput(f"Expected steps={WHEN_BUDGET_SPENT} to be the only value of steps in a sweep.")
