@@ -32,7 +32,7 @@ class OutputPerturbation:
     *Guarantee*: a record adds loss(w; x, y) / n to the objective, with n the declared number of records. With |x|
     clipped to `feature_norm`, the norm of the loss's gradient is at most `lipschitz`, and the objective is l2-strongly
     convex, so adding one record moves the minimum by at most lipschitz / (n l2), and replacing one by at most twice
-    that. A model is fitted until the gradient certifies that it is within `INEXACT` of the first bound of the minimum.
+    that. Models are fitted until the gradient certifies a distance to the minimum <= `INEXACT` times the first bound.
     Source: Chaudhuri, Monteleoni, Sarwate 2011, Corollary 8 and Algorithm 1, with Gaussian noise.
     """
 
