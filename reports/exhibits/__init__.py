@@ -1,1 +1,1 @@
-"""What a page shows beside its maps: one exhibit per file."""
+"""Exhibits of a page in addition to its score maps: one exhibit per file."""

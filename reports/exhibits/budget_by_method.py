@@ -1,4 +1,4 @@
-"""Where the budget went, in a unit that adds: Renyi divergence at the order that decides the epsilon."""
+"""Spending of the budget by outcome of runs, in an additive unit: Renyi divergence at the order that gives epsilon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TONES = {State.FINISHED.value: Tone.OWN, State.NOT_RUN.value: Tone.LEFT, REPEAT
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Charged runs that came to the same, and their Renyi divergence together."""
+    """Charged runs with the same outcome, and their total Renyi divergence."""
 
     name: str
     runs: int
@@ -37,7 +37,7 @@ class Part:
 
 
 def with_shares(sweep: Sweep) -> Sweep:
-    """The sweep with a column `share`: what all attempts at a run take of the bill, None where nothing tells."""
+    """The sweep with a column `share`: the share of the bill of all attempts at a run, None if it is unknown."""
     shares: list[float | None] = [None] * len(sweep.table)
     if _tells(sweep):
         charged = [[run.trial.event.training] * run.charged for run in sweep.runs.rows]
@@ -52,13 +52,13 @@ def with_shares(sweep: Sweep) -> Sweep:
 
 
 def _tells(sweep: Sweep) -> bool:
-    """Whether the bill is the sum of its runs' parts."""
+    """Whether the bill is the sum of its runs' shares."""
     plan = sweep.plan
     return sweep.runs.execution is Execution.EVERY_POINT and not (plan.shared or plan.spares or plan.public)
 
 
 def _deciding(sweep: Sweep, charged: Sequence[DpEvent]) -> int:
-    """The place of the order at which the whole bill's epsilon is found."""
+    """The index of the Renyi order that gives the epsilon of the whole bill."""
     return ACCOUNTANT.deciding(events.compose(charged), sweep.plan.delta, sweep.plan.adjacency)
 
 
@@ -67,7 +67,7 @@ def _divergence(sweep: Sweep, event: DpEvent, place: int) -> float:
 
 
 def spending(sweep: Sweep) -> Exhibit | None:
-    """What finished, broken and repeated runs took; None where runs are one mechanism, or nothing bounds them."""
+    """Spending of finished, broken and repeated runs; None if the runs are one mechanism or have no finite bound."""
     if not _tells(sweep):
         return None
     charged = [*_charged(sweep)]
@@ -94,14 +94,14 @@ def spending(sweep: Sweep) -> Exhibit | None:
 
 
 def _charged(sweep: Sweep) -> Iterator[tuple[str, DpEvent]]:
-    """Every run that was charged: what came of it, and what it was charged as. Earlier attempts were run again."""
+    """The outcome and the charged event of every charged attempt; a run's further attempts count as run again."""
     for run, state in zip(sweep.runs.rows, sweep.table["state"], strict=True):
         for attempt in range(run.charged):
             yield (REPEATED if attempt else str(state)), run.trial.event.training
 
 
 def _parts(sweep: Sweep, charged: Sequence[tuple[str, DpEvent]]) -> tuple[list[Part], float]:
-    """The parts in the order of the states, and the order of their divergences."""
+    """The parts in the order of the states, and the Renyi order of their divergences."""
     place = _deciding(sweep, [event for _, event in charged])
     runs, spent = Counter(name for name, _ in charged), defaultdict[str, float](float)
     for name, event in charged:

@@ -1,7 +1,7 @@
-"""All exhibits of a sweep's pages in their order, each with what it needs.
+"""Catalogue of all exhibits of a sweep's pages, in their order, each with its needs.
 
-To add one: a module beside this one that makes it, and a line here. `exhibit.shown` leaves out of `release/` what the
-price of the sweep does not cover.
+To add an exhibit, write a module beside this one that makes it, and add a line here. `exhibit.shown` excludes from
+`release/` everything that the price of the sweep does not cover.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: course(sweep)),
 )
-"""About what came out. Tries of a secret draw are no grid, so they have no maps of it, not even for the curator."""
+"""Exhibits about results. Trials of a secret draw do not form a grid, so they have no maps, even for the curator."""
 
 TERMS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.CURATOR, make=_spending),
     DeclaredExhibit(needs=Needs.NOTHING, make=_privacy),
     DeclaredExhibit(needs=Needs.CURATOR, make=_rivals),
 )
-"""About the price; where data were declared public there is none."""
+"""Exhibits about the price; data declared public have no price."""

@@ -1,4 +1,4 @@
-"""One exhibit of a page: sentences, pictures, and their numbers in tables for those who cannot see them."""
+"""An exhibit of a page: sentences, pictures, and tables with the pictures' numbers for readers who cannot see them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dpsweep.reports.figures.charts import Drawing
 
 @dataclass(frozen=True, kw_only=True)
 class Exhibit:
-    """A section: `key` names it in `report.json` and in the page's addresses, `source` says where its numbers are from.
+    """A section: `key` names it in `report.json` and in the page's addresses, `source` is the source of its numbers.
 
-    `note` is how to read it, `said` what it says in sentences with numbers.
+    `note` explains how to read it; `said` states its findings in sentences with numbers.
     """
 
     key: str
@@ -32,9 +32,10 @@ class Exhibit:
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredExhibit:
-    """How an exhibit is made of a sweep and its bill, None where there is nothing to show, and what it needs.
+    """A function that makes an exhibit from a sweep and its bill, None if there is nothing to show, and its needs.
 
-    What reads the result of a run needs at least `Needs.WINNER`, and of a run that did not win `Needs.ALL_SCORES`.
+    An exhibit that reads a run's result needs at least `Needs.WINNER`; a result of a losing run needs
+    `Needs.ALL_SCORES`.
     """
 
     needs: Needs
@@ -42,6 +43,6 @@ class DeclaredExhibit:
 
 
 def shown(declared: Iterable[DeclaredExhibit], sweep: Sweep, bill: Bill, reader: Reader) -> tuple[Exhibit, ...]:
-    """The exhibits that this reader may see, in their order; the others are not even made."""
+    """The exhibits that this reader may see, in their order; the others are not made."""
     made = (exhibit.make(sweep, bill) for exhibit in declared if reader.may_see(exhibit.needs))
     return tuple(exhibit for exhibit in made if exhibit is not None)

@@ -1,4 +1,4 @@
-"""Maps besides that of the scores: their losses on a logarithmic scale, and which points are how often the best."""
+"""Maps in addition to the score map: losses on a logarithmic scale, and how often each point is the best."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Map
 
 LEAST = 5
-"""Finished points of a map that is more than its table."""
+"""Smallest number of finished points for a map."""
 
 WHITE = 0.01
-"""The share of the lowest losses that is drawn white. *Source*: Mohapatra et al. 2022, Figures 2 to 5."""
+"""The share of points, those with the lowest losses, drawn white. *Source*: Mohapatra et al. 2022, Figures 2 to 5."""
 
 SMALLEST = 1e-9
 TRAINING_LOSS, MEAN_FACTOR, SHORTENED = "training_loss", "mean_factor", "shortened"
 
 
 def log_losses(sweep: Sweep) -> Exhibit | None:
-    """What the scores lack to a perfect one, on a log scale; None where too few finished."""
+    """The scores' distances from a perfect score, on a log scale; None if too few runs finished."""
     cap = float(sweep.plan.trials[0].config.get("loss", {}).get("cap", 1.0))
     name = "squared error" if cap != 1 or "squared" in sweep.quality else "1 - score"
     losses = sweep.table["accuracy"].map(lambda score: None if score is None else cap * (1 - score))
@@ -36,7 +36,7 @@ def log_losses(sweep: Sweep) -> Exhibit | None:
 
 
 def training_losses(sweep: Sweep) -> Exhibit | None:
-    """The last training loss of every run that was looked at, of data declared public; None where there is none."""
+    """The last observed training loss of every run on data declared public; None without observations."""
     return _loss_maps(
         sweep,
         _last_seen(sweep, TRAINING_LOSS),
@@ -48,7 +48,7 @@ def training_losses(sweep: Sweep) -> Exhibit | None:
 
 
 def bounding(sweep: Sweep) -> Exhibit | None:
-    """What is left of gradients at the last look at data declared public, and the rate that they meet with it."""
+    """The effect of bounding gradients at the last look at data declared public, and the resulting step size."""
     factors, shares = _last_seen(sweep, MEAN_FACTOR), _last_seen(sweep, SHORTENED)
     if factors.notna().sum() < LEAST:
         return None
@@ -82,7 +82,7 @@ def bounding(sweep: Sweep) -> Exhibit | None:
 
 
 def _last_seen(sweep: Sweep, name: str) -> pd.Series[Any]:
-    """What each run showed of this at its last look, None where it was not looked at."""
+    """The value of this quantity at each run's last look, None for runs without looks."""
     curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results.items()}
     last = {trial: seen[-1].get(name) for trial, seen in curves.items() if seen}
     return pd.Series([last.get(trial) for trial in sweep.table["trial"]], dtype=object)
@@ -98,14 +98,14 @@ def _log(value: float | None) -> float | None:
 
 
 def how_often_best(sweep: Sweep) -> Exhibit | None:
-    """In how many of the repetitions each point has its method's best score; None where nothing was repeated."""
+    """The share of repetitions in which each point has its method's best score; None without repetitions."""
     table = sweep.table
     if REPEAT not in table or table[REPEAT].nunique() < 2:
         return None
     finished = table[(table["state"] == State.FINISHED) & table["accuracy"].notna()]
     if finished.empty:
         return None
-    shares = pd.Series(0.0, index=table.index)  # who did not finish did not win
+    shares = pd.Series(0.0, index=table.index)  # unfinished points did not win
     for _, rows in finished.groupby(["method", "noise_multiplier", REPEAT], sort=False, dropna=False):
         top = rows["accuracy"] == rows["accuracy"].max()
         shares[rows.index] = top / top.sum()
@@ -129,7 +129,7 @@ def how_often_best(sweep: Sweep) -> Exhibit | None:
 
 
 def _loss_maps(sweep: Sweep, losses: pd.Series, *, key: str, title: str, measure: str, records: str) -> Exhibit | None:
-    """Maps of the finished runs' losses; None where too few have one."""
+    """Maps of the finished runs' losses; None if too few runs have one."""
     logs = losses.where(sweep.table["state"] == State.FINISHED).map(
         lambda loss: None if loss is None or pd.isna(loss) else math.log10(max(loss, SMALLEST))
     )
@@ -151,7 +151,7 @@ def _loss_maps(sweep: Sweep, losses: pd.Series, *, key: str, title: str, measure
 
 
 def _with(table: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
-    """The table with these in place of the scores, and no intervals."""
+    """The table with these values in place of the scores, and without intervals."""
     return table.assign(accuracy=values.where(values.notna(), None), accuracy_low=None, accuracy_high=None)
 
 
@@ -167,7 +167,7 @@ def _values(panel: MapPanel) -> Sequence[Sequence[float]]:
 
 
 def _map(panel: MapPanel, limit: float = -math.inf, factor: float = 1) -> Map:
-    """A panel as a map; white where a value is at most `limit`."""
+    """A panel as a map; cells with a value of at most `limit` are white."""
     values = _values(panel)
     return Map(
         title=panel.name,
@@ -183,7 +183,7 @@ def _map(panel: MapPanel, limit: float = -math.inf, factor: float = 1) -> Map:
 
 
 def _sheet(panel: MapPanel, form: str) -> Sheet:
-    """A panel's numbers in the places they have in the picture."""
+    """A panel's numbers in the same layout as in the picture."""
     rows = [
         (
             Item(text=panel.down.ticks[row] or panel.label),

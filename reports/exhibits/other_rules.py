@@ -1,4 +1,4 @@
-"""Prices under other selection rules: the price of so many tries of this sweep's runs under every rule."""
+"""Prices of this sweep's runs under other selection rules, by the number of trials."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from dpsweep.reports.figures.charts import Chart, Curve
 
 PANEL = Panel(claimants=(Pld(), Rdp()))
 FEWEST = 5
-"""Points of a search that is worth the comparison: fewer, and nothing is cheaper than to pay for all."""
+"""Smallest number of points for the comparison: with fewer points, paying for all of them is the cheapest."""
 
 TRIES = (1, 2, 5, 10, 30, 100)
 MANY = 1000
-"""Points of a grid so fine that all tries are of different ones, under composition too."""
+"""Number of points of a grid fine enough that all trials are of different points, also under composition."""
 
 SOURCE = "priced by the accountants from the events in plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What so many tries cost, on average so many, and the chance that one of them is one of the best points."""
+    """The price of a search with `tries` expected trials, and the chance that one of them is among the best points."""
 
     tries: float
     chance: float
@@ -45,11 +45,11 @@ class Price:
 
 
 def rivals(plan: Plan, room: float) -> Exhibit | None:
-    """Prices by the number of tries and by the chance to try a good point.
+    """Prices by the number of trials and by the chance to try a good point.
 
-    None where runs are few or share batches, or where nothing bounds them.
+    None if the runs are few or share batches, or if no accountant bounds them.
 
-    `room` is the epsilon that the account had for this sweep, infinity where there is no limit.
+    `room` is the epsilon that the account had for this sweep, infinity without a limit.
     """
     if plan.shared or len(plan.trials) < FEWEST:
         return None
@@ -70,7 +70,7 @@ def rivals(plan: Plan, room: float) -> Exhibit | None:
 
 
 def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...]:
-    """Of each number of tries that an accountant bounds, in ascending order."""
+    """The price of each number of trials that an accountant bounds, in ascending order."""
     alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
     dearest = max(plan.trials, key=lambda trial: alone.epsilon(trial) or 0.0).event
     found = []

@@ -1,4 +1,4 @@
-"""The whole privacy curve of a search, of which its epsilon is one point."""
+"""The privacy curve of a search: epsilon at every delta, not only at the charged one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCE = "priced by the accountants from the plan's event in plan.json"
 
 
 def privacy(plan: Plan, charges: int) -> Exhibit | None:
-    """Epsilon at every delta of one charge of the plan; None where it was charged more than once, or has no bound."""
+    """Epsilon at each delta for one charge of the plan; None if it was charged more than once or has no bound."""
     if charges != 1:
         return None
     bounds = {

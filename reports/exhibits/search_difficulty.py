@@ -1,4 +1,4 @@
-"""How easy a search was: what share of the points did nearly as well as the best, and what a few of them would find."""
+"""Difficulty of a search: the share of points with nearly the best score, and the best score of a few random points."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from dpsweep.reports.figures.charts import Boxes, Chart, Curve
 from dpsweep.reports.figures.ridge import CLIP, LR, exponent
 
 NEAR = (0.01, 0.02)
-"""Distances from the best score that are counted, as shares."""
+"""Distances from the best score within which points are counted, as shares."""
 
 FEW = 4
 TAILS = (0.025, 0.975)
 FEWEST_CLIPS = 3
-"""Clip norms that show how the best learning rate moves with them."""
+"""Smallest number of clip norms that shows how the best learning rate depends on the clip norm."""
 
 LEAST = 5
-"""Finished points that a method needs for its scores to be a distribution."""
+"""Smallest number of finished points at which a method's scores are shown as a distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subset:
-    """The best score of `size` points drawn at random: its mean, and its central 95 %."""
+    """The best score of `size` randomly drawn points: its mean and its central 95 % interval."""
 
     size: int
     mean: float
@@ -42,7 +42,7 @@ class Subset:
 
 
 def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
-    """Of every method that finished enough points; None where none did. `measure` is what a score is."""
+    """The difficulty for every method with enough finished points; None without one. `measure` names the score."""
     scores = {
         str(method): _scores(rows)
         for method, rows in table.groupby("method", sort=False)
@@ -65,10 +65,10 @@ def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
 
 
 def subsets(scores: Sequence[float]) -> Iterator[Subset]:
-    """For every number of points, exactly: by counting the subsets whose best is each of the scores.
+    """The exact result for every number of points, from the number of subsets with each score as their best.
 
-    `scores` in descending order. *Source*: the maximum of a sample without replacement has its rank's distribution
-    C(i, k) / C(n, k).
+    `scores` are in descending order. *Source*: the rank of the maximum of a sample without replacement has the
+    distribution function C(i, k) / C(n, k).
 
     >>> [round(one.mean, 3) for one in subsets([1.0, 0.5, 0.0])]
     [0.5, 0.833, 1.0]
@@ -82,13 +82,13 @@ def subsets(scores: Sequence[float]) -> Iterator[Subset]:
 
 
 def _share_below(points: int, size: int) -> NDArray[np.float64]:
-    """For each rank from below: the share of the subsets of this size that hold nothing better [points]."""
+    """For each rank in ascending order, the share of subsets of this size without a better point [points]."""
     ways = math.comb(points, size)
     return np.array([math.comb(rank, size) / ways for rank in range(1, points + 1)])
 
 
 def _ridges(table: pd.DataFrame) -> Iterator[str]:
-    """How the best learning rate of each method moves with its clip norm, at each noise."""
+    """Sentences on how the best learning rate of each method depends on its clip norm, at each noise."""
     if not {LR, CLIP} <= set(table.columns):
         return
     for (method, noise), rows in table.groupby(["method", "noise_multiplier"], sort=False, dropna=False):

@@ -1,4 +1,4 @@
-"""The course of training: what public records said of the runs on their way, method by method."""
+"""Training curves: scores and losses of the runs on public records during training, by method."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHOWN = {
     "test_accuracy": "accuracy, public test records",
     "training_loss": "loss, training records declared public",
 }
-"""What is drawn of a look, and what its axis is called."""
+"""The quantities of a look that are drawn, and their axis labels."""
 
 Seen = Mapping[int, Sequence[float]]
-"""What the runs of a method showed at each step, in no order."""
+"""The observed values of a method's runs at each step, unordered."""
 
 
 def course(sweep: Sweep) -> Exhibit | None:
-    """A chart for each quantity that was looked at; None where no run was looked at on its way."""
+    """A chart for each observed quantity; None if no run was observed during training."""
     methods = {str(method): list(rows["trial"]) for method, rows in sweep.table.groupby("method", sort=False)}
     found = {
         name: {method: seen for method, own in methods.items() if (seen := _seen(sweep.results, own, name))}

@@ -1,1 +1,1 @@
-"""The command line: one module for each verb, and the Hydra application."""
+"""The command line: one module per verb, and the Hydra application."""

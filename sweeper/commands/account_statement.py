@@ -1,7 +1,7 @@
-"""An account as a person reads it: what was charged for what, what is reserved and left, and what still fits.
+"""Statement of an account for people: its charges, its reserved and remaining amounts, and the runs that still fit.
 
-Said are *reserved* and *left*, each amount as the account's policy counts it. "Spent so far" would be another claim,
-which needs another theorem.
+The statement shows *reserved* and *left*, each amount as the account's policy counts it. "Spent so far" would be a
+different claim, which needs a different theorem.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from dpsweep.reports.content.formatting import count
 SEARCH = "search"
 
 PANEL = Panel(claimants=(Pld(), Rdp()))
-"""Who says what more runs would cost: the tighter of two, as `accountant=auto` has it."""
+"""The accountants that price further runs: the tighter of two, as with `accountant=auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FurtherRuns:
-    """How many more of what the last charge was for would still be admitted, and of which plan's kind they are."""
+    """The number of further runs or searches like those of the last charge that still fit, and that charge's plan."""
 
     number: int
     what: str
@@ -52,10 +52,10 @@ class FurtherRuns:
 
 
 def still_fits(statement: Statement) -> FurtherRuns | None:
-    """What would still be admitted of the last charge's kind; None where there is none, or nobody can price it.
+    """The further runs of the last charge's kind that still fit; None without a charge, or if no accountant prices it.
 
-    Runs are counted as one more plan of them, at the same delta; where their costs differ, in the same mixture. A
-    search that tells of no runs is counted as a whole.
+    Runs are counted as one more plan of them, at the same delta; if their costs differ, in the same mixture. A search
+    that does not reveal its runs is counted as a whole.
     """
     if statement.budget.vacuous:
         return None
@@ -74,7 +74,7 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
 
 
 def show(statement: Statement) -> None:
-    """Prints an account: a row for every charge, then its amounts, then what still fits."""
+    """Prints an account: a row for every charge, then its amounts, then the runs that still fit."""
     console = Console(highlight=False, soft_wrap=True)
     closed = " (closed: nothing more is charged on it)" if statement.balance.closed else ""
     console.print(f"{statement.account}: {statement.budget}{closed}", style="bold")
@@ -109,7 +109,7 @@ def to_json(statement: Statement) -> dict[str, Any]:
 
 
 def what_for(entry: Entry) -> str:
-    """What a charge pays for: how many runs, a search that does not tell, or what was noted."""
+    """The purpose of a charge: a number of runs, a search that hides its runs, or the note of an outside charge."""
     body = spending(entry)
     if not isinstance(body, Charged):
         return body.note
@@ -123,7 +123,7 @@ def what_for(entry: Entry) -> str:
 
 
 def _charges(statement: Statement) -> Table:
-    """A row for every charge: its own claim, and what it takes of amounts that are no claim."""
+    """A row for every charge: its claim, and its share of the policy's other amounts, which are not claims."""
     table = Table()
     others = [name for name in statement.policy.limits(statement.budget) if name not in (EPSILON, DELTA)]
     for column in ("plan", "what for"):
@@ -188,13 +188,13 @@ def _is_search(entry: Entry) -> bool:
 
 
 def _most(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
-    """The largest count that is admitted, looked for from where Renyi curves alone, which are cheap, are sure of it."""
+    """The largest admitted count; the search starts from the count that Renyi curves, which are cheap, admit."""
     sure = replace(room, panel=Panel(claimants=(Rdp(),))).most(event_of, LARGEST_COUNT)
     return sure + room.most(lambda more: event_of(sure + more), LARGEST_COUNT - sure)
 
 
 def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
-    """What `more` of such `runs` do; every access is rounded up."""
+    """The event of `more` runs, given the event of `runs` runs; every number of accesses is rounded up."""
     return PlanEvent(
         **{
             name: events.compose(events.repeat(leaf, -(-times * more // runs)) for leaf, times in events.flatten(part))
@@ -204,7 +204,7 @@ def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
 
 
 def _charges_like(entry: Entry, statement: Statement) -> int:
-    """How often the very same charge would still be admitted."""
+    """How many times an identical charge would still be admitted."""
     left = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).left
     counts = [left.get(name, Decimal(0)) // exact(more) for name, more in spending(entry).takes.items() if more > 0]
     return min(LARGEST_COUNT, *map(int, counts)) if counts else LARGEST_COUNT

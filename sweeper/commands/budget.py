@@ -1,7 +1,7 @@
-"""`dpsweep budget ...`: accounts shown, opened, raised, closed, charged, verified, restored; all on the record.
+"""`dpsweep budget ...`: shows, opens, raises, closes, charges, verifies and restores accounts, and records changes.
 
-What changes an account names its data set, by the name that `dataset=` takes or by the account's own; what cannot be
-read as a whole changes nothing.
+A verb that changes an account needs its data set, by the name that `dataset=` takes or by the account's name. A command
+that cannot be parsed completely changes nothing.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
 
 
 def _spent(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """What a charge from outside says by its flags, and the words beside them."""
+    """The flags of an outside charge, and the remaining arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--delta", type=float)
@@ -156,7 +156,7 @@ def _spent(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _read(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
-    """The values of `key=value` words, the data set's name among them; any other word is refused."""
+    """The values of `key=value` arguments, which must include the data set's name; other arguments are refused."""
     given = dict(word.partition("=")[::2] for word in words)
     for key in given:
         if key not in keys:
@@ -166,13 +166,13 @@ def _read(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
 
 
 def _require_name(words: Sequence[str]) -> None:
-    """The default data set is nobody's wish where an account is meant."""
+    """Raises `BadInput` unless the command names an account: the default data set must not be assumed."""
     if not any(word.partition("=")[0] in NAMES and word.partition("=")[2] for word in words):
         raise BadInput("Expected dataset=NAME: which account is meant.")
 
 
 def _account(given: Mapping[str, str], ledger: Ledger) -> str:
-    """The account that is meant: by its own name, or by the data set whose it is."""
+    """The account with the given name, or the account of the given data set."""
     name = given.get("dataset.name") or given["dataset"]
     if name in ledger.accounts():
         return name
@@ -187,7 +187,7 @@ def _number(key: str, text: str) -> float:
 
 
 def _claim(make: Callable[..., Guarantee], *arguments: Any, **numbers: Any) -> Guarantee:
-    """What `make` makes of numbers that a user typed; what is wrong with them is one sentence."""
+    """The result of `make` on the user's numbers; turns its errors into `BadInput` with one sentence."""
     try:
         return make(*arguments, **numbers)
     except (ValueError, TypeError) as cause:

@@ -1,4 +1,4 @@
-"""`dpsweep VERB ...`: a thin shell over the library, with Hydra overrides behind the verb."""
+"""`dpsweep VERB ...`: a thin shell over the library, with Hydra overrides after the verb."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def main() -> None:
         _complete(sys.argv[1:], tuple(verbs))
         return
     known, rest = parser.parse_known_args(sys.argv[1:2])
-    sys.path.append(str(Path.cwd()))  # last, as plain Hydra programs find classes of the user's own
+    sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
     with app.one_sentence():
         verbs[known.verb][0](rest + sys.argv[2:])
 
 
 def _complete(arguments: list[str], verbs: Sequence[str]) -> None:
-    """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then what Hydra knows."""
+    """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then Hydra's completions."""
     program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
     verb, space, overrides = line.lstrip().partition(" ")
     if "install" not in " ".join(arguments) and not space:

@@ -1,4 +1,4 @@
-"""What Hydra is told for what was typed: options first, and words that only we know as overrides that Hydra knows."""
+"""Translation of the command line for Hydra: options first, and dpsweep's own words as Hydra overrides."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "h
 
 
 def prepared(arguments: Sequence[str]) -> list[str]:
-    """The overrides and options of a command line as Hydra takes them; raises `BadInput` where they do not fit.
+    """The overrides and options of a command line in Hydra's form; raises `BadInput` if they are inconsistent.
 
-    Axes are given to a trainer also where the grid shows none for it, because another trainer runs beside it.
+    Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
 
     >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}']
@@ -32,10 +32,10 @@ def prepared(arguments: Sequence[str]) -> list[str]:
 
 
 def options_first(words: Sequence[str]) -> list[str]:
-    """The words with Hydra's options (`--config-dir X`) before the overrides, wherever they stood, and `--multirun`.
+    """The arguments with all of Hydra's options (`--config-dir X`) before the overrides, and with `--multirun`.
 
-    Hydra itself takes options before overrides or after them, not both, and no option between. Without `--multirun` it
-    complains, where a choice is wrong, about the lists instead.
+    Hydra accepts options before or after the overrides, but not both, and none between them. Without `--multirun`,
+    Hydra reports a wrong choice as an error about the lists.
 
     >>> options_first(["dataset=mine", "--config-dir", "my", "steps=3"])
     ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
@@ -56,6 +56,6 @@ def options_first(words: Sequence[str]) -> list[str]:
 
 
 def _gives_axes(word: str) -> bool:
-    """Whether a word gives axes to a trainer of conf/, or to several."""
+    """Whether an argument gives axes to a trainer of conf/, or to several."""
     parts = _AXES.fullmatch(word)
     return parts is not None and (parts["trainer"] is None or Path(TRAINERS / f"{parts['trainer']}.yaml").is_file())

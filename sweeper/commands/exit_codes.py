@@ -1,4 +1,4 @@
-"""Exit codes 2 and 3 say that nothing was charged, and it is so: what is refused after a charge gets another code."""
+"""Guard of exit codes 2 and 3, which promise that nothing was charged: a refusal after a charge gets another code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNCHARGED = (ExitCode.BAD_INPUT, ExitCode.BUDGET_REFUSED)
 
 @contextmanager
 def true_to_its_code(ledger: Ledger, plan: Plan) -> Iterator[None]:
-    """Turns a refusal into `ContractBroken`, which says what it costs, where the plan was charged within the block."""
+    """Turns a refusal into `ContractBroken`, which states the charge, if the plan was charged within the block."""
     before = _charges(ledger, plan)
     try:
         yield
@@ -30,7 +30,7 @@ def true_to_its_code(ledger: Ledger, plan: Plan) -> Iterator[None]:
 
 
 def _charges(ledger: Ledger, plan: Plan) -> int:
-    """How often the plan was charged so far."""
+    """The number of the plan's charges so far."""
     if plan.account not in ledger.accounts():
         return 0
     return len(ledger.statement(plan.account, plan.id).charges)

@@ -1,9 +1,9 @@
-"""`scale=`: how large an experiment is, as the words that Hydra knows.
+"""`scale=`: the size of an experiment, translated to Hydra overrides.
 
-An experiment is `conf/experiment/NAME.yaml`, in its paper's size. What is smaller of it stands in `small/NAME.yaml` and
-`smoke/NAME.yaml` beside it, each of which begins with the whole and then overrides; so `experiment=small/NAME` is all
-that Hydra needs. It cannot be put together by `${scale}` in the list of defaults: what is found by such a reference may
-override no group, and another data set is a group.
+An experiment is `conf/experiment/NAME.yaml`, at its paper's size. Smaller versions are `small/NAME.yaml` and
+`smoke/NAME.yaml` beside it, which include the full experiment and override parts of it, so that Hydra needs only
+`experiment=small/NAME`. A `${scale}` in the defaults list does not work: a configuration that is included by a
+reference cannot override groups, and the data set is a group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FULL, REDUCED = "full", ("small", "smoke")
 
 
 def scaled(arguments: Sequence[str]) -> list[str]:
-    """The words of a command line with `scale=` worked into `experiment=`; raises `BadInput` where they do not fit.
+    """The arguments of a command line with `scale=` merged into `experiment=`; raises `BadInput` if they do not fit.
 
     >>> scaled(["experiment=a_fig3", "scale=small", "steps=5"])
     ['experiment=small/a_fig3', 'steps=5']
@@ -41,7 +41,7 @@ def scaled(arguments: Sequence[str]) -> list[str]:
 
 
 def _refuse_what_trains_nothing(word: str) -> None:
-    """A figure that the accountants alone make is no sweep, but has a name like one."""
+    """Refuses the name of a figure that accountants compute without training: it is not a sweep."""
     key, _, name = word.partition("=")
     if key == "experiment" and (FIGURES / f"{name}.py").is_file() and not (EXPERIMENTS / f"{name}.yaml").is_file():
         raise BadInput(

@@ -1,4 +1,4 @@
-"""The Hydra application, and its errors in one sentence with an exit code."""
+"""The Hydra application, with errors reported as one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs Hydra on these overrides; meant to be called within `one_sentence`."""
+    """Runs Hydra on these overrides; call it within `one_sentence`."""
     words = prepared(arguments)
     _refuse_spaces(arguments)
     refuse_words(arguments)
@@ -40,11 +40,11 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
 
     def __enter__(self) -> None:
         self._full = bool(os.environ.get("HYDRA_FULL_ERROR"))
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra hands exceptions over instead of printing them
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises exceptions instead of printing them
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is written: Ctrl-C while Python shuts down just ends it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all files are written: Ctrl-C may end the shutdown
         if error is None:
             return
         if isinstance(error, SystemExit):
@@ -86,7 +86,7 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
 
 
 def _first_sentence(message: str) -> str:
-    """Hydra's message in one line, without the positions and hints that it prints below."""
+    """Hydra's message in one line, without the positions and hints that follow it."""
     head, _, _ = message.partition("Config search path:")
     lines = [line.strip() for line in head.splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]

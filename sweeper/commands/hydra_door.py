@@ -1,8 +1,8 @@
-"""The one way in: Hydra's other ways to run a job are refused before any job runs, in one sentence.
+"""Refusal of Hydra's other ways to run a job: each is refused in one sentence before any job runs.
 
-Nothing trains without the receipt of a charge, whoever starts a job (`sweeper/job/block_job.py`). What is refused here
-would have ended there, among lines of Hydra's own. Hydra drops what a callback raises, and prints more about what a
-task raises, unless it is `SystemExit`; so the sentence leaves in one.
+A job never trains without the receipt of a charge, however it was started (`sweeper/job/block_job.py`). The job itself
+would also refuse, but its message would stand among Hydra's own output. Hydra drops the exceptions of callbacks and
+prints more about those of tasks, except for `SystemExit`; so the sentence is raised in a `SystemExit`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 SWEEPER = "hydra_plugins.honest_sweeper.HonestSweeper"
 
 FILLED_IN = frozenset({"block", "part", "parts", "plan.id"})
-"""What the sweeper tells its jobs, and calls the plan; no configuration of a sweep has these keys."""
+"""The keys that the sweeper fills in for its jobs and for the plan's name; no sweep configuration has them."""
 
 RERUN = "--experimental-rerun"
-"""Hydra's flag that runs a job from a file, whose objects it makes before anybody has looked at them."""
+"""Hydra's flag that runs a job from a file; Hydra instantiates the file's objects before any check."""
 
 CALLBACKS = "hydra.callbacks"
 
@@ -32,30 +32,30 @@ _OUTSIDE = (
 
 
 class OnlySweeps(Callback):
-    """Refuses to run a job by itself, and to sweep by another sweeper than ours."""
+    """Refuses jobs outside a sweep, and sweeps with a sweeper other than dpsweep's."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Always refuses."""
         _leave(NoReceipt(_OUTSIDE))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Refuses another sweeper."""
+        """Refuses every sweeper except dpsweep's."""
         if config.hydra.sweeper.get("_target_") != SWEEPER:
             _leave(NoReceipt(_OUTSIDE))
 
 
 def refuse_job(config: DictConfig) -> NoReturn:
-    """The task of jobs that Hydra starts without our sweeper, which has a task of its own."""
+    """The task of jobs that Hydra starts without dpsweep's sweeper, which uses its own task instead."""
     _leave(NoReceipt(_OUTSIDE))
 
 
 def refuse_words(arguments: Sequence[str]) -> None:
-    """Raises `BadInput` for what the sweeper fills in, and for what goes round it before a callback can refuse it."""
+    """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs."""
     for argument in arguments:
         word = argument.partition("=")[0]
         if word.lstrip("~+") in FILLED_IN:
             raise BadInput(f"Expected {argument} to be left out: the sweeper fills it in.")
-        if len(word) > len("--") and RERUN.startswith(word):  # argparse completes what is unique
+        if len(word) > len("--") and RERUN.startswith(word):  # argparse completes unique prefixes
             raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
         if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
             raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")

@@ -1,4 +1,4 @@
-"""What a plan costs, under its own rule and under every other, printed before anything is charged."""
+"""Price tables of a plan, under its own rule and under every other, printed before anything is charged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHORT = {
 
 
 def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None:
-    """Prints what the search would cost under each rule, the cheapest first; then what would fit, if this does not."""
+    """Prints the price of the search under each rule, the cheapest first; then advice, if the search does not fit."""
     console = Console(highlight=False, soft_wrap=True)
     rules, needs = outlooks.rules, outlooks.needs
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
@@ -76,7 +76,7 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None
 
 
 def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seconds: float | None, device: str) -> None:
-    """Prints the plan's own price: the whole search first, what others would have quoted last."""
+    """Prints the plan's own price: the whole search first, the price of a single run, as often quoted, near the end."""
     plan = priced.plan
     console = Console(highlight=False)
     table = Table(title=f"Plan {plan.id} on {plan.account}", show_header=False, title_justify="left", pad_edge=False)
@@ -117,19 +117,19 @@ def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seco
 
 
 def shown(discloses: frozenset[Disclosure]) -> str:
-    """In a word, what a rule lets out."""
+    """A short name for the results that a rule discloses."""
     return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that a person would use."""
+    """A time as text, in seconds, minutes or hours by its length."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
-    """What the search costs, who says so, and what it costs at least."""
+    """The price of the search, the accountants' bounds, and the lower bound by an attack."""
     plan, quote = priced.plan, priced.quote
     what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
@@ -139,7 +139,7 @@ def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 
 
 def _cautions(priced: PricedPlan) -> Iterator[str]:
-    """What a large epsilon or delta of the search means, and a large delta of its account."""
+    """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
     plan, units = priced.plan, priced.units
     yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
     if is_large(plan.budget.delta, units):

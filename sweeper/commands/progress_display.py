@@ -1,4 +1,4 @@
-"""One live display of a running sweep: trials, budget, time to go; plain lines where nobody watches a terminal."""
+"""Live display of a running sweep: trials, budget, remaining time; plain lines if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from dpsweep.sweeper.commands.price_table import duration
 SECONDS = 0.5
 
 AHEAD = 128
-"""Trials that are looked at each time: they begin in order, so those at work are among the first that wait."""
+"""Number of waiting trials to check each time: trials begin in order, so the running ones are among the first."""
 
 
 class Display:
-    """Watches the sweep's folder from a thread of its own, so that any launcher can do the work.
+    """Watches the sweep's folder from a separate thread, so that it works with any launcher.
 
-    `trials` are the ones about to be run, more of which `expect` makes known; of the whole plan's `total`, `done` are
-    over.
+    `trials` are about to be run, and `expect` adds more; of the `total` trials of the whole plan, `done` are over.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Display:
         self._progress.stop()
 
     def expect(self, trials: Sequence[Trial]) -> None:
-        """Watches these too, which are about to be run."""
+        """Also watches these trials, which are about to be run."""
         with self._looking:
             self._waiting |= {trial.id: self._stamp(trial.id) for trial in trials}
 
@@ -110,14 +109,14 @@ class Display:
             )
 
     def _stamp(self, trial: str) -> int | None:
-        """When the trial's result was written; an earlier attempt's result is no news."""
+        """The time at which the trial's result was written: it tells a new result from an earlier attempt's."""
         try:
             return (self._folder.trial(trial) / RESULT_FILE).stat().st_mtime_ns
         except FileNotFoundError:
             return None
 
     def _running(self) -> list[str]:
-        """Steps done by the trials that are at work."""
+        """The completed steps of the running trials."""
         found = []
         for trial in islice(self._waiting, AHEAD):
             try:
@@ -136,7 +135,7 @@ class Display:
 
 
 def _budget(statement: Statement) -> str:
-    """What the account has reserved and left; of data declared public there is nothing to count."""
+    """The account's reserved and remaining epsilon; data declared public have neither."""
     if statement.budget.vacuous:
         return "data declared public: nobody is protected"
     return f"epsilon reserved {epsilon_up(statement.reserved[0])}, left {epsilon_down(statement.left[0])}"

@@ -1,4 +1,4 @@
-"""`dpsweep budget restore`: a lost ledger put back from what is known, on the record, and never cheaper than it was."""
+"""`dpsweep budget restore`: restores a lost ledger from known records, with an entry, and never with a lower cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _asked(arguments: Sequence[str]) -> tuple[str | None, list[Path]]:
 
 
 def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
-    """The receipts of a folder where some name a charge that the ledger does not hold, and the price of its plan."""
+    """The receipts of a folder and the price of its plan, if a receipt names a charge that the ledger does not hold."""
     from dpsweep.sweeper.commands.account_statement import PANEL
 
     folder = SweepFolder(root=root)

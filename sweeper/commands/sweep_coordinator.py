@@ -1,6 +1,6 @@
-"""From a request to its end: plan it, or plan, price, charge, run and report it.
+"""Execution of one request: plan it, or plan, price, charge, run and report it.
 
-The order is the product: plan before price before charge before run. Everything that can go wrong by a typo goes wrong
+The order is the guarantee: plan before price before charge before run. Every error that a typo can cause is raised
 before the charge.
 """
 
@@ -54,20 +54,20 @@ _WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], Ru
 
 @dataclass(frozen=True)
 class SweepCoordinator:
-    """Carries out one request."""
+    """Executes one request."""
 
     request: SweepRequest
 
     def run(self) -> None:
-        """Carries out the request's verb and leaves with its exit code."""
+        """Executes the request's verb and exits with its exit code."""
         code = {Verb.SWEEP: self.sweep, Verb.PLAN: self.plan}[self.request.verb]()
         if code is not ExitCode.DONE:
             sys.exit(code)
 
     def plan(self) -> ExitCode:
-        """Prints what the sweep would cost, under this rule and the others, and about how long it would take.
+        """Prints the price of the sweep, under this rule and the others, and its estimated time.
 
-        Nothing is charged; `plan.json` is all that is written.
+        Nothing is charged; only `plan.json` is written.
         """
         request, priced = self.request, compose_plan(self.request.points, self.request.plan)
         self._refuse_large_delta(priced)
@@ -89,13 +89,13 @@ class SweepCoordinator:
         return ExitCode.DONE
 
     def sweep(self) -> ExitCode:
-        """Plans, prices, charges, runs what is missing, and reports; the last line printed is the report's path."""
+        """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
         priced = compose_plan(self.request.points, self.request.plan)
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
-            refuse_writing(self._ledger.path)  # before the locks beside it are made
+            refuse_writing(self._ledger.path)  # before its lock files are created
         with self._alone(folder, priced.plan), true_to_its_code(self._ledger, priced.plan):
             return self._sweep(priced, folder, execution)
 
@@ -137,7 +137,7 @@ class SweepCoordinator:
         )
 
     def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, seconds: float | None) -> bool:
-        """Runs what is due, if anything is; returns whether a stop was asked for."""
+        """Runs the due trials, if any; returns whether a stop was requested."""
         if not work.due and not work.unproposed:
             work.book.settle()
             if not open_runs(work.book.standing(), work):
@@ -171,7 +171,7 @@ class SweepCoordinator:
     def _show(
         self, priced: PricedPlan, statement: Statement | None, per_step: Mapping[str, float] | None
     ) -> float | None:
-        """Prints the plan's own price; returns about how many seconds it takes, None where nobody knows."""
+        """Prints the plan's own price; returns its estimated seconds, None if the step times are unknown."""
         request, plan = self.request, priced.plan
         seconds = None if per_step is None else estimate.plan_seconds(priced, per_step, request.workers.jobs)
         view = outlook(priced, statement, could_share=could_share(plan, priced.rule.discloses))
@@ -179,9 +179,9 @@ class SweepCoordinator:
         return seconds
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
-        """Raises `BadInput` where delta is 1 / units or more and nobody accepted that, unless it was charged before.
+        """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.
 
-        What was charged before it was asked goes on, and its pages say what its delta means.
+        A plan that was charged before this check existed continues, and its pages explain its delta.
         """
         try:
             require_accepted_delta(priced)
@@ -191,7 +191,7 @@ class SweepCoordinator:
                 raise
 
     def _check_study(self, plan: Plan, folder: SweepFolder, execution: Execution) -> None:
-        """Raises `BadInput` where others may look into the study and the rule hides what it tells, or none opens."""
+        """Raises `BadInput` if a shared study would reveal what the rule hides, or if the study cannot be opened."""
         address = self.request.study
         if address is None:
             return
@@ -203,7 +203,7 @@ class SweepCoordinator:
         study.open_study(plan, folder, address)
 
     def _store(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> None:
-        """Writes what is about to be run: the plan, the rule's draw (readable by its owner only), the configuration."""
+        """Writes the plan, the rule's draw (readable by its owner only) and the configuration before the runs."""
         folder.make()
         priced.plan.write(folder.plan)
         if execution is Execution.EVERY_POINT and not folder.draw.exists():
@@ -212,7 +212,7 @@ class SweepCoordinator:
         self.request.jobs.of_plan(priced.plan.id).store(folder.command)
 
     def _folder(self, plan: Plan) -> SweepFolder:
-        """The sweep's folder, refused where it holds another plan."""
+        """The sweep's folder; raises `BadInput` if it holds another plan."""
         store = PrivateStore.of(self._ledger, plan.account, plan.id)
         folder = SweepFolder(root=self.request.jobs.of_plan(plan.id).folder, store=store)
         if folder.plan.exists() and (there := Plan.read(folder.plan).id) != plan.id:
@@ -221,7 +221,7 @@ class SweepCoordinator:
 
     @contextmanager
     def _alone(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
-        """Held by the one coordinator of a folder, and of a plan on a ledger, in whichever folder."""
+        """Locks the folder, and the plan on its ledger in any folder, so that each has a single coordinator."""
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
         lock = ledger.beside / "locks" / f"{name}.lock"
         of_plan = ledger.hold(name, what) if ledger.path is None else held(lock, what)
@@ -229,7 +229,7 @@ class SweepCoordinator:
             yield
 
     def _statement(self, plan: Plan) -> Statement | None:
-        """The account as it stands, None where it is not open yet; creates nothing."""
+        """The current statement of the account, None if it is not open yet; creates nothing."""
         ledger = self._ledger
         return ledger.statement(plan.account, plan.id) if plan.account in ledger.accounts() else None
 

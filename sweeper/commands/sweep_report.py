@@ -1,4 +1,4 @@
-"""What is said of a sweep once nothing more of it runs: the page, the study, what failed and what is left."""
+"""Report of a sweep after its last run: the page, the study, the failed runs and the runs that are not over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report(
     speeds: Speeds,
     storage: str | None,
 ) -> ExitCode:
-    """Writes down what came out, and says what is missing; `storage` is where the study is kept."""
+    """Writes the results and prints what is missing; `storage` is the address of the study."""
     from dpsweep.reports.pages.curator_page import write_report
 
     ended = results(work.runs, folder)
@@ -36,7 +36,7 @@ def report(
         study.record(plan, folder, work.runs, ended, storage)
     except BadInput as cause:
         print(f"The study was not written. {cause}", file=sys.stderr)
-    if execution is not Execution.DRAWN_TRIES:  # the file is shared, and which tries were drawn is secret
+    if execution is not Execution.DRAWN_TRIES:  # the file is shared, and the drawn trials are secret
         speeds.record(work.runs, ended)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     page = write_report(folder.root, ledger)
@@ -52,12 +52,12 @@ def report(
 
 
 def open_runs(states: AttemptStates, work: RunQueue) -> int:
-    """How many runs are not over."""
+    """The number of runs that are not over."""
     return len(states.fresh + states.interrupted + states.working) + work.unproposed
 
 
 def rest(states: AttemptStates, work: RunQueue) -> str:
-    """What is not over, in words."""
+    """The runs that are not over, as text."""
     counts = (
         (states.fresh, "not begun"),
         (states.interrupted, "waiting at a checkpoint"),

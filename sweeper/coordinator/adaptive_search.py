@@ -1,13 +1,13 @@
-"""A sweep whose points a sampler proposes: one charge for all turns beforehand, then a few proposals at a time.
+"""Adaptive search: a sampler proposes the points; one charge pays for all runs, then runs are proposed a few at a time.
 
-The charge names no runs, since nobody knows them yet: it is for as many attempts as there are turns, at whichever
-points. The order is
+The charge names no runs, since they are not known yet: it pays for a fixed number of attempts at any points of the
+plan. The order is
 
     charge -> proposals.json -> start -> a receipt per run -> results -> the next proposals
 
-and a coordinator that dies anywhere in between goes on from there: what was proposed runs, and the sampler is told anew
-what came of every run. As many proposals are made at once as the launcher runs at once. A run that fails or is killed
-has used its turn.
+and a coordinator that dies at any of these steps continues from there: the proposed runs are run, and the sampler
+receives the results of all runs again. The coordinator proposes as many runs at once as the launcher runs at once. A
+run that fails or is killed uses up one of the paid runs.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 
 @dataclass(frozen=True, kw_only=True)
 class Proposer:
-    """What proposes the runs of the turns that are left, from the results in the sweep's folder."""
+    """Proposes the remaining runs from the results in the sweep's folder."""
 
     plan: Plan
     folder: SweepFolder
     book: LedgerAttemptLog
 
     def more(self, many: int) -> tuple[Trial, ...]:
-        """The runs of the next turns, at most so `many`, stored before any of them begins.
+        """The next runs, at most `many` and all of one phase, stored before any of them begins.
 
-        None once every turn was taken, and none while a run that was proposed before waits: then a launcher does not
-        work, or the sweep is being stopped. A phase begins when the one before it is over.
+        Returns none once all runs are proposed, and none while an earlier proposal waits: then the launcher does not
+        work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
         proposals, where = read_proposals(self.plan, self.folder.proposals), self.book.standing()
         taken, left = choices_of(self.plan)[: len(proposals)], choices_of(self.plan)[len(proposals) :]
@@ -57,7 +57,7 @@ class Proposer:
         return runs[len(proposals) :]
 
     def _seen(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
-        """Every run so far as the sampler is told of it."""
+        """Every run so far, in the form that the sampler receives."""
         at_work = {run.id for run in where.working}
         finished = {run.id for run in where.finished}
         return [
@@ -75,7 +75,7 @@ class Proposer:
 
 
 def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
-    """The work of a plan whose points are proposed, admitted."""
+    """The admitted work of a plan with proposed points."""
     plan = priced.plan
     try_out(plan)
     open_account(priced, ledger)
@@ -98,7 +98,7 @@ def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry
 
 
 def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
-    """Stores again what was proposed and begun, by the ledger, where somebody deleted the folder."""
+    """Restores from the ledger the proposals that began, if the folder was deleted."""
     proposals = list(read_proposals(plan, folder.proposals))
     known = len(proposals)
     for turn in range(known, len(choices_of(plan))):
@@ -111,7 +111,7 @@ def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
 
 
 def try_out(plan: Plan) -> None:
-    """Raises `BadInput` unless the sampler proposes something at the last turn, after scores that were made up."""
+    """Raises `BadInput` unless the sampler proposes a point for the last run after made-up scores for the others."""
     *before, _ = enumerate(choices_of(plan))
     try:
         propose(plan, [Seen(point=own[turn % len(own)], ended=True, score=turn % 7 / 7) for turn, own in before])

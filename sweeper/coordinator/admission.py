@@ -1,9 +1,9 @@
-"""Plan to charge, or refusal: what is still to be run, and that it is paid for before any of it is.
+"""Admission of a plan: charges it or refuses it, and determines the runs that are due. Every run is paid in advance.
 
-An attempt is *finished* when its result file says so, *interrupted* when it may go on from a checkpoint, *killed* when
-the ledger says that it started and it can no longer end here, also when somebody deleted, copied or restored the
-folder. Finished attempts are neither run nor charged again; interrupted ones go on, and points that never began run, on
-the charge that they have; killed ones take a spare attempt, are a new charge, or are refused.
+An attempt is *finished* when its result file says so, *interrupted* when it may resume from a checkpoint, and *killed*
+when the ledger says that it started and it can no longer end here, also if the folder was deleted, copied or restored.
+Finished attempts are neither run nor charged again. Interrupted attempts resume, and points that never began run, on
+the existing charge. Killed attempts take a spare attempt, are charged anew, or are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Retry(StrEnum):
 
 
 def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
-    """Where each trial stands, by the ledger first and the files second."""
+    """The state of each trial's last attempt, from the ledger first and the files second."""
     for trial in folder.runs(plan):
         started = attempts.started[trial.id]
         if not started:
@@ -49,10 +49,10 @@ def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tupl
 
 
 def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> tuple[Trial, ...]:
-    """Charges what is not yet charged and returns the runs that are due, or raises `BudgetRefused`.
+    """Charges what is not charged yet and returns the runs that are due, or raises `BudgetRefused`.
 
-    The first time, the whole plan is one charge; later, attempts to repeat are another one, unless spare ones are left
-    or a repetition that was paid for never began.
+    The first call charges the whole plan at once. Later calls charge the attempts to repeat, except those that spare
+    attempts cover and those that were paid for and never began.
     """
     plan = priced.plan
     open_account(priced, ledger)
@@ -83,20 +83,20 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
 
 
 def open_account(priced: PricedPlan, ledger: Ledger) -> None:
-    """Opens the account where it is new; a budget that the user typed must be the account's."""
+    """Opens the account if it is new; a budget that the user gave must match the account's."""
     plan = priced.plan
     (ledger.use if priced.budget_given else ledger.find)(plan.account, plan.budget)
 
 
 def require_accepted_delta(priced: PricedPlan) -> None:
-    """Raises `BadInput` where delta is 1 / units or more and nobody accepted that; data declared public may."""
+    """Raises `BadInput` if delta is 1 / units or more and was not accepted; data declared public are exempt."""
     plan = priced.plan
     if not plan.public:
         require_small_delta(plan.delta, priced.units, plan.unit, priced.accept_delta)
 
 
 def raised_since(priced: PricedPlan, statement: Statement) -> str:
-    """Says that the budget which the user typed is an earlier one of the account's; nothing where it is the last."""
+    """A message if the user gave an earlier budget of the account; empty if the budget is the current one."""
     named, now = priced.plan.budget, statement.budget
     if not priced.budget_given or named not in statement.recorded_budgets or named == now:
         return ""
@@ -108,13 +108,13 @@ def raised_since(priced: PricedPlan, statement: Statement) -> str:
 
 
 def _free(plan: Plan, attempts: Attempts) -> int:
-    """The spare attempts that no turn to come needs."""
+    """The spare attempts that no future proposal needs."""
     turns = 0 if plan.proposed is None else plan.proposed.trials - len(+attempts.started)
     return attempts.spares - turns
 
 
 def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
-    """Attempts that this ledger never started were charged elsewhere, or nowhere."""
+    """Raises `BadInput` for attempts that this ledger never started: they were charged elsewhere or not at all."""
     for trial in folder.runs(plan):
         attempt = attempts.started[trial.id] + 1
         if Receipt.claimed(folder.trial(trial.id), attempt):
@@ -126,7 +126,7 @@ def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> No
 
 
 def _refuse_paid_results(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
-    """Raises `BadInput` where the folder holds a finished, paid result and the ledger a newer attempt at its trial."""
+    """Raises `BadInput` if the folder has a finished, paid result and the ledger has a newer attempt at its trial."""
     for trial in folder.runs(plan):
         result, started = TrialResult.read(folder.trial(trial.id)), attempts.started[trial.id]
         if result is not None and result.attempt < started and result.status is Status.FINISHED:
@@ -148,10 +148,10 @@ def charge(
     names: Sequence[str],
     spares: int = 0,
 ) -> None:
-    """Takes the price of `event`, a search over these points, out of the account, or says what would fit.
+    """Charges the account the price of `event`, a search over these points; a refusal says what would fit.
 
-    `names` are what the ledger is to start one attempt at each of; `spares` are attempts at whatever is started.
-    Raises `BadInput` where delta is 1 / units or more and nobody accepted that.
+    The charge pays for one attempt at each of `names`, and for `spares` attempts at any trial.
+    Raises `BadInput` if delta is 1 / units or more and was not accepted.
     """
     plan = priced.plan
     require_accepted_delta(priced)

@@ -1,7 +1,7 @@
-"""What became of an attempt: by the ledger first, then by the private store and by the files in the trial's folder.
+"""State of an attempt, from the ledger first, then from the private store and the files in the trial's folder.
 
-A result that is there is the attempt's end, and it never trains again. One that ended by the ledger and whose result is
-not there was lost with its folder: it is never fresh, and never goes on.
+An attempt with a result has ended and never trains again. If the ledger says that an attempt ended and its result is
+missing, the result was lost with its folder: the attempt is never fresh and never resumes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dpsweep.sweeper.job.locks import at_work
 
 
 class AttemptState(StrEnum):
-    """Where an attempt stands.
+    """The state of an attempt.
 
-    FRESH: it touched nothing yet; INTERRUPTED: it goes on from its checkpoint, at no further charge; WORKING: a process
-    is at it; KILLED: it began and can not end any more.
+    FRESH: it has touched nothing yet; INTERRUPTED: it resumes from its checkpoint without a further charge; WORKING: a
+    process runs it; KILLED: it began and can no longer end.
     """
 
     FRESH = "fresh"
@@ -36,7 +36,7 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptStates:
-    """Trials by the stage of their last attempt."""
+    """Trials by the state of their last attempt."""
 
     fresh: tuple[Trial, ...] = ()
     working: tuple[Trial, ...] = ()
@@ -47,7 +47,7 @@ class AttemptStates:
 
     @classmethod
     def of(cls, stages: Iterable[tuple[Trial, AttemptState]]) -> AttemptStates:
-        """Sorts trials by their stages."""
+        """Groups trials by their states."""
         found: dict[str, list[Trial]] = {stage.value: [] for stage in AttemptState}
         for trial, stage in stages:
             found[stage.value].append(trial)
@@ -55,8 +55,8 @@ class AttemptStates:
 
 
 def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:
-    """The stage of an attempt that was started; one that `ended` for good and whose folder is gone was killed."""
-    working = at_work(place.files)  # asked first: a job writes its result before it lets go
+    """The state of a started attempt; an attempt that `ended` and whose folder is gone counts as killed."""
+    working = at_work(place.files)  # checked first: a job writes its result before it releases its lock
     result = TrialResult.read(place.files)
     if result is not None and result.attempt == attempt:
         return AttemptState.FAILED if result.status is Status.FAILED else AttemptState.FINISHED
@@ -70,7 +70,7 @@ def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = Fal
 
 
 def unused_receipt(place: TrialPlace, attempt: int) -> Receipt | None:
-    """The receipt of this attempt that was given out and that no worker has taken yet, in whichever folder."""
+    """The receipt of this attempt if it was issued and no worker has used it yet, in any folder."""
     try:
         receipt = Receipt.read(place.files)
     except NoReceipt:

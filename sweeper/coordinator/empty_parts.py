@@ -1,8 +1,8 @@
-"""Warns the curator of a sweep that read no records: a wrong file costs budget and trains on noise.
+"""Warnings to the curator of a sweep that read no records: a wrong file costs budget and trains on noise.
 
-Where a record may be added or removed, how many there are is private, and nothing before the charge depends on it. The
-jobs that read the records say in their results which part was empty, among the facts that never leave the curator's
-folder, and the coordinator says it on the terminal. What always holds: no page, ledger line or released file depends
+If a record may be added or removed, the number of records is private, and nothing before the charge depends on it. The
+jobs that read the records note in their results which part was empty, among the facts that never leave the curator's
+folder, and the coordinator prints a warning on the terminal. Invariant: no page, ledger line or released file depends
 on it.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from dpsweep.accounting.records.trial_result import TrialResult
 
 EMPTY, TRAIN, HOLDOUT = "empty", "train", "holdout"
-"""The fact of a result, and the parts of a split that it may name."""
+"""The key of the fact in a result, and the parts of a split that it may name."""
 
 
 def warnings_of(results: Iterable[TrialResult], account: str) -> Iterator[str]:
-    """A sentence for each part of the data that had no record, for the curator alone."""
+    """A sentence for each part of the data without records, for the curator alone."""
     empty = {str(part) for result in results for part in result.curator.get(EMPTY, ())}
     if TRAIN in empty:
         yield (

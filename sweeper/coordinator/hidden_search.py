@@ -1,17 +1,16 @@
-"""A search that hides its losers: one charge, one start and one end in the ledger, whatever its draw says.
+"""Search that hides its losing trials: one charge, one start and one end in the ledger, independent of the draw.
 
-The number of tries and what became of each are as secret as the noise, so they stand nowhere but in the sweep's own
-folder and in the private store. The ledger, which several people may read, sees one attempt at the search as a whole,
-and closes it at once, since the time of its end would tell how many tries there were. It hears of every launch of a
-coordinator, never of a try. The order is
+The number of drawn trials and their results are as secret as the noise, so they are stored only in the sweep's folder
+and in the private store. The ledger, which several people may read, records one attempt at the search as a whole and
+settles it at once, since the time of its end would reveal the number of trials. The ledger records every launch of a
+coordinator, but never a drawn trial. The order is
 
     draw, in memory -> charge -> draw.json -> search record in the store -> start and settle -> launch
-        -> a receipt per try -> outcome in the store -> outcome.json
+        -> a receipt per trial -> outcome in the store -> outcome.json
 
-and a coordinator that dies anywhere in between goes on from there, with the draw that is stored. What has begun is
-never begun again: another try in place of one that died would depend on how the first one went. A draw that is lost
-takes its search with it; another search is another charge. Where the store is lost or says something else than the
-folder, nothing trains.
+and a coordinator that dies at any of these steps continues from there, with the stored draw. A trial that began is
+never restarted: a replacement for a trial that died would depend on how the first attempt went. If the draw is lost,
+the search is lost; another search is another charge. If the store is lost or contradicts the folder, nothing trains.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from dpsweep.sweeper.coordinator.work import RunQueue
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenSearchLog:
-    """The book of one attempt at such a search; `receipt` is that of the search as a whole, at this launch."""
+    """The log of one attempt at a hidden search; `receipt` is the receipt of the whole search at this launch."""
 
     plan: Plan
     folder: SweepFolder
@@ -57,17 +56,17 @@ class HiddenSearchLog:
 
     @property
     def record(self) -> SearchRecord:
-        """What the private store knows of this attempt."""
+        """The private store's record of this attempt."""
         return SearchRecord(store=self.folder.private, attempt=self.stored.attempt)
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
-        """A receipt for each of the tries that may begin or go on and could still win; the ledger hears nothing."""
+        """A receipt for each trial that may begin or resume and could still win; the ledger records nothing."""
         where = self.standing()
         able = {trial.id for trial in where.fresh + where.interrupted}
         return tuple(self._receipt(trial) for trial in trials if trial.id in able)
 
     def settle(self) -> None:
-        """Marks what has ended as over and, after the last try, writes down who won; the ledger hears nothing of it."""
+        """Marks ended trials as over and, after the last one, stores the winner; the ledger records nothing."""
         for one in self.tries():
             if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
                 self.record.end(one.trial.id, self.folder.trial(one.trial.id))
@@ -86,21 +85,21 @@ class HiddenSearchLog:
             outcome.write(self.folder.outcome)
 
     def standing(self) -> AttemptStates:
-        """By what has begun and the results; tries that can no longer win stand nowhere."""
+        """States from the store's marks and the results; trials that did not begin and cannot win are left out."""
         tries = self.tries()
         over = self.stored.draw.over(scores_of(tries))
         return AttemptStates.of((one.trial, self._stage(one)) for one in tries if one.begun or not over)
 
     def runs(self) -> tuple[Trial, ...]:
-        """The trials of all tries."""
+        """The trials of the whole draw."""
         return tuple(one.trial for one in self.tries())
 
     def tries(self) -> tuple[DrawnTrial, ...]:
-        """All tries of the draw as they stand."""
+        """All trials of the draw in their current state."""
         return self.folder.tries(self.plan, self.stored)
 
     def _stage(self, one: DrawnTrial) -> AttemptState:
-        """A try that was marked as over without a result was killed, whatever is left of its folder."""
+        """The state of a drawn trial; a trial marked as over without a result was killed, whatever its folder holds."""
         if not one.begun:
             return AttemptState.FRESH
         if one.ended and one.result is None:
@@ -113,7 +112,7 @@ class HiddenSearchLog:
 
 
 def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
-    """The work of a plan that runs the tries of a secret draw, admitted."""
+    """The admitted work of a plan that runs the trials of a secret draw."""
     book = admit_search(priced, ledger, folder, retry)
     where = book.standing()
     return RunQueue(
@@ -130,9 +129,9 @@ def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: 
 
 
 def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> HiddenSearchLog:
-    """Charges the search unless it was charged, stores its draw, starts it; or goes on with the one that is stored.
+    """Charges the search unless it was charged, stores its draw and starts it; or continues the stored search.
 
-    Raises `BudgetRefused` where it does not fit, `BadInput` where tries should be repeated.
+    Raises `BudgetRefused` if the search does not fit, and `BadInput` if `retry` asks to repeat trials.
     """
     plan = priced.plan
     if retry in (Retry.FAILED, Retry.ALL):
@@ -165,9 +164,9 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
 
 
 def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
-    """Whether the folder says how the search ended, and the store, where it is there, says the same.
+    """Whether the folder holds the outcome of the search, and the store, if it exists, agrees.
 
-    A search of no tries is not over before its first launch, which would tell that it made none.
+    A search of no trials is not over before its first launch; otherwise the missing launch would reveal it.
     """
     outcome = SearchOutcome.read(folder.outcome)
     return (
@@ -176,7 +175,7 @@ def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> b
 
 
 def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> None:
-    """Takes over a search that an earlier version began, which kept all of it in the sweep folder."""
+    """Adopts a search from an earlier version of dpsweep, which stored everything in the sweep folder."""
     adopt(folder.private, folder)
     record.begin(folder.draw)
     for one in folder.tries(plan, stored):
@@ -190,7 +189,7 @@ def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRe
 def _require_agreement(
     plan: Plan, ledger: Ledger, folder: SweepFolder, stored: StoredDraw, record: SearchRecord
 ) -> None:
-    """Raises `BadInput` where the private store is lost, was restored, or says something else than the folder."""
+    """Raises `BadInput` if the private store is lost, was restored, or contradicts the folder."""
     store, last = folder.private, attempts_of(plan, ledger).launch
     ending = "Another search is another charge: give it another hydra.sweep.dir."
     if not record.exists or not store.agrees(last):
@@ -208,7 +207,7 @@ def _require_agreement(
 
 
 def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> StoredDraw:
-    """Draws, charges unless a charge waits to be used, and stores the draw; a refused charge leaves none behind."""
+    """Draws, charges unless an unused charge exists, and stores the draw; a refused charge leaves no draw behind."""
     plan = priced.plan
     statement = ledger.statement(plan.account, plan.id)
     attempt = statement.started(plan.id, plan.id) + 1
@@ -230,7 +229,7 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
 
 
 def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
-    """The receipt of the search as a whole, from the entry of its start."""
+    """The receipt of the whole search, from the ledger entry of its start."""
     statement = ledger.statement(plan.account, plan.id)
     charge = statement.attempts(plan.id).charge_of(plan.id, stored.attempt).digest
     starts = [entry for entry in statement.entries if entry.kind == Kind.START]

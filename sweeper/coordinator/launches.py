@@ -1,10 +1,10 @@
-"""A coordinator's launch: the private store is held against the ledger, and a nonce makes earlier receipts void.
+"""Launches of a coordinator: the private store is checked against the ledger, and a new nonce voids earlier receipts.
 
 The order is
 
     reconcile -> admit -> announce the nonce in the store -> the nonce's line in the ledger -> confirm it in the store
 
-and a crash anywhere in between leaves a store that agrees with the ledger, or one by which nothing goes on.
+and a crash at any of these steps leaves a store that agrees with the ledger, or a store that lets nothing resume.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 
 
 def attempts_of(plan: Plan, ledger: Ledger) -> Attempts:
-    """The plan's attempts by the ledger as it stands."""
+    """The plan's attempts according to the current ledger."""
     return ledger.statement(plan.account, plan.id).attempts(plan.id)
 
 
 def reconcile(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
-    """Makes the store one by which attempts may go on, for a plan whose attempts all stand in the ledger.
+    """Prepares the store so that attempts may resume, for a plan with all its attempts in the ledger.
 
-    The claims of a sweep that an earlier version began, which has no launch in the ledger, are taken over from the
-    folder. Where the store is lost or was restored, every attempt that has not ended for good counts as used.
+    If an earlier version began the sweep, the ledger has no launch, and the claims are adopted from the folder. If the
+    store is lost or was restored, every attempt that has not ended counts as used.
     """
     store, attempts = folder.private, attempts_of(plan, ledger)
     if attempts.launch is None:
@@ -39,13 +39,13 @@ def reconcile(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
 
 
 def adopt(store: PrivateStore, folder: SweepFolder) -> None:
-    """Takes over the claims and marks that an earlier version kept in the folders of trials."""
+    """Adopts the claims and marks that an earlier version stored in the folders of trials."""
     for files in sorted(folder.trials.glob("*")):
         adopt_marks(files, store.record(files.name))
 
 
 def launch(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
-    """Records a launch in the ledger and in the store, and returns its nonce, which its receipts carry."""
+    """Records a launch in the ledger and in the store; returns its nonce, which the launch's receipts carry."""
     nonce = new_nonce()
     store.announce(nonce)
     ledger.launch(plan.account, plan=plan.id, nonce=nonce)

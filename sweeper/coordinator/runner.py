@@ -1,9 +1,9 @@
 """Runs the trials of an admitted plan through Hydra's launcher.
 
-Every attempt is marked as started before it is launched, and jobs are handed over by the batch: the launcher queues
-them. What was launched and never taken by a worker has touched nothing, so when a launcher loses jobs, those whose
-receipts are still unused are launched again. It does no harm when a job that was thought lost turns up: one of the two
-finds the receipt used. Results come back as files, so a lost worker costs no finished trial.
+Every attempt is marked as started before it is launched, and jobs are handed over in batches: the launcher queues
+them. A job that no worker took has touched nothing, so when a launcher loses jobs, the jobs with unused receipts are
+launched again. A job that was believed lost may still run without harm: one of the two finds the receipt used. Results
+come back as files, so a lost worker costs no finished trial.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A plan, its folder and book, and the jobs of the launcher that Hydra was configured with.
+    """A plan, its folder and attempt log (`book`), and the jobs of the launcher that Hydra is configured with.
 
-    `compute` says what each job may use, `data` where the official files lie, `workers` how many jobs run and `batch`
-    how many are handed over at once.
+    `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
+    run at once, and `batch` the number of jobs that are handed over at once.
     """
 
     plan: Plan
@@ -45,9 +45,9 @@ class Runner:
     batch: int
 
     def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
-        """Runs one attempt at each trial, or fewer where a stop is asked for; returns what went wrong around jobs.
+        """Runs one attempt at each trial, or fewer after a stop request; returns errors of the launcher and its jobs.
 
-        Raises `ContractBroken` where a job refused its trials and nobody else took them.
+        Raises `ContractBroken` if a job refused its trials and no other job took them.
         """
         blocks = self.folder.blocks(self.plan)
         jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.compute.together)]
@@ -59,7 +59,7 @@ class Runner:
         return tuple(dict.fromkeys(complaints))
 
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
-        """Launches these jobs until each was taken by a worker, or nobody took any."""
+        """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
         receipts = self.book.start([trial for job in jobs for trial in job.due])
         for receipt in receipts:
             place = self.folder.trial(receipt.trial)
@@ -82,13 +82,13 @@ class Runner:
         return complaints
 
     def _require_there(self, jobs: Sequence[Job]) -> None:
-        """Raises `OSError` where what these jobs need, and what was there when they were launched, is gone."""
+        """Raises `OSError` if the plan or a receipt of these jobs, which existed at the launch, is gone."""
         for trial in (trial for job in jobs for trial in job.due):
             self.folder.plan.stat()
             (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
 
     def _launch(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
-        """What went wrong, by job; what a launcher itself complains of concerns them all."""
+        """The errors, by job; an error of the launcher itself applies to all jobs."""
         try:
             errors = launcher.launch([self._settings(job) for job in jobs], first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
@@ -97,7 +97,7 @@ class Runner:
         return {job: error for job, error in zip(jobs, errors, strict=True) if error is not None}
 
     def _wait(self, jobs: Sequence[Job]) -> None:
-        """Waits for the jobs that go on though their launcher gave up."""
+        """Waits for the jobs that still run after their launcher failed."""
         for trial in (trial for job in jobs for trial in job.due):
             while at_work(self.folder.trial(trial.id)):
                 time.sleep(LOOK_SECONDS)
@@ -107,7 +107,7 @@ class Runner:
         return any(receipt.used(self.folder.place(receipt.trial)) for receipt in held)
 
     def _settings(self, job: Job) -> dict[str, Value]:
-        """What a job needs to find its part of a block; everything about the trials themselves stands in the plan."""
+        """The settings by which a job finds its part of a block; the plan holds everything about the trials."""
         return {
             "block": job.block.id,
             "part": job.part,
@@ -121,7 +121,7 @@ class Runner:
 
 
 def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
-    """The results that these trials have so far."""
+    """The results of these trials so far."""
     read = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
     return tuple(result for result in read if result is not None)
 

@@ -1,9 +1,9 @@
-"""The coordinator's Ctrl-C. Once: nothing new begins, what runs finishes its step and leaves a checkpoint; twice: out.
+"""Signal handling of the coordinator. First Ctrl-C: running trials finish their step and checkpoint; second: exit.
 
-A file in the sweep's folder is the one way in which jobs hear of it, in any process and on any machine: they look for
-it, and it may as well be made by hand. A terminal sends SIGINT to a whole group of processes, and a worker that died of
-it would take its neighbours along; so workers are born with SIGINT blocked. SIGTERM asks like SIGINT, but is no deafer
-anywhere: whoever kills a worker shall succeed.
+Jobs learn of a stop only from a file in the sweep's folder, in any process and on any machine: they poll for it, and a
+user may also create it by hand. A terminal sends SIGINT to a whole process group, and a worker that died of it would
+end its neighbours, so workers start with SIGINT blocked. SIGTERM requests a stop like SIGINT, but is not blocked
+anywhere: killing a worker must succeed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pathlib import Path
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 AGAIN, REPEAT_ALL = "--again", "hydra.sweeper.retry=all"
-"""How a user asks for the whole sweep once more, in short and in full."""
+"""The short and the full option that repeat the whole sweep."""
 
 STDERR = 2
 
 SAME_SECONDS = 0.3
-"""Signals that come closer together are one request: `timeout` sends each of its own twice."""
+"""Seconds within which several signals are one request: `timeout` sends each signal twice."""
 
 ASKED = "\nStopping: running trials finish their step and write a checkpoint; Ctrl-C again stops at once.\n"
 
@@ -35,8 +35,8 @@ ASKED = "\nStopping: running trials finish their step and write a checkpoint; Ct
 def graceful(stop: Path) -> Iterator[None]:
     """Turns the first SIGINT or SIGTERM into the file `stop`, and the next one into `KeyboardInterrupt`.
 
-    A file that an earlier stop left is removed first. Where it can not be made, the first signal stops at once. Only a
-    main thread hears signals; in another one they stay what they are.
+    The file of an earlier stop is removed first. If the file cannot be created, the first signal stops at once. Only
+    the main thread receives signals; in another thread the handlers are not changed.
     """
     stop.unlink(missing_ok=True)
     if threading.current_thread() is not threading.main_thread():
@@ -53,7 +53,7 @@ def graceful(stop: Path) -> Iterator[None]:
             raise KeyboardInterrupt
         asked = now
         with suppress(OSError):
-            os.write(STDERR, ASKED.encode())  # not print: the signal may have come in the middle of one
+            os.write(STDERR, ASKED.encode())  # not print: the signal may have interrupted a print
 
     before = {number: signal.signal(number, ask) for number in SIGNALS}
     try:
@@ -66,7 +66,7 @@ def graceful(stop: Path) -> Iterator[None]:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes started within are born with SIGINT blocked; this one hears it by a thread that was there before."""
+    """Child processes start with SIGINT blocked; this process receives it in a thread that was started before."""
     if os.name != "posix":
         yield
         return
@@ -81,7 +81,7 @@ def _deaf_children() -> Iterator[None]:
 
 
 def same_command() -> str:
-    """What the user typed to start this program, quoted for a shell; a repetition is not asked for once more."""
+    """The command that started this program, quoted for a shell, without the options that repeat the whole sweep."""
     first, *rest = sys.orig_argv[1:]
     kept = [word for word in rest if word not in (AGAIN, REPEAT_ALL)]
     words = ["python", first, *kept] if first.startswith("-") else [Path(first).name, *kept]

@@ -1,6 +1,6 @@
-"""The record of what ran, as an Optuna study: for optuna-dashboard, or in a database of the user's.
+"""Record of the runs as an Optuna study: for optuna-dashboard, or in a database of the user's.
 
-Optuna keeps it and nothing more: its own retries, which would touch the data unasked, are not used.
+Optuna only stores the record: its own retries, which would read the data without a request, are not used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def record(
     plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult], storage: str | None = None
 ) -> None:
-    """Adds the results of these runs that the study does not hold yet; the same result is never added twice."""
+    """Adds the results of these runs that the study does not hold yet; no result is added twice."""
     study = open_study(plan, folder, storage)
     space = _space(plan)
     trials = {trial.id: trial for trial in runs}
@@ -41,7 +41,7 @@ def record(
 
 
 def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> optuna.Study:
-    """The plan's record in `storage`, an Optuna address; None: a file in the sweep's folder, for optuna-dashboard."""
+    """The plan's study in `storage`, an Optuna address; None: in a file in the sweep's folder, for optuna-dashboard."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -56,7 +56,7 @@ def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> o
 
 @contextmanager
 def _reached(folder: SweepFolder, storage: str | None) -> Iterator[None]:
-    """One sentence, without a password, where a study's database says no."""
+    """Turns an error of the study's database into `BadInput` with one sentence and without a password."""
     try:
         yield
     except Exception as cause:
@@ -71,7 +71,7 @@ def _reached(folder: SweepFolder, storage: str | None) -> Iterator[None]:
 
 
 def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
-    """Every axis with its values over the whole plan: Optuna wants one distribution per name."""
+    """Every axis with its values over the whole plan: Optuna requires one distribution per name."""
     space: dict[str, dict[Any, None]] = {}
     for trial in plan.trials:
         for key, value in _params(trial).items():
@@ -80,7 +80,7 @@ def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
 
 
 def _params(trial: Trial) -> dict[str, Any]:
-    """What a point is in the study: lists as text, since a category of Optuna's is a plain value."""
+    """A point's parameters in the study; lists become text, since an Optuna category is a plain value."""
     axes = {METHOD: trial.method, **trial.axes}
     return {key: json.dumps(value) if isinstance(value, (list, dict)) else value for key, value in axes.items()}
 

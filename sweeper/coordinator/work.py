@@ -1,4 +1,4 @@
-"""What a sweep runs, and who writes down what was started and how it ended."""
+"""The queue of a sweep's runs, and the log of started and ended attempts."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class AttemptLog(Protocol):
     """The record of a sweep's attempts."""
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
-        """Marks attempts as started before they are launched, and gives out a receipt for each that may be."""
+        """Marks attempts as started before they are launched, and issues a receipt for each that may be launched."""
         ...
 
     def settle(self) -> None:
-        """Records how all attempts ended that have ended."""
+        """Records the end of every attempt that has ended."""
         ...
 
     def standing(self) -> AttemptStates:
-        """Where everything that the sweep runs stands."""
+        """The states of all runs of the sweep."""
         ...
 
     def runs(self) -> tuple[Trial, ...]:
-        """Everything that the sweep runs, as far as it is known."""
+        """All runs of the sweep that are known so far."""
         ...
 
 
 def nothing_more(many: int) -> tuple[Trial, ...]:
-    """What follows where all that runs is due from the beginning."""
+    """No further runs: the `more` of a plan with all runs due from the beginning."""
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunQueue:
-    """How many runs a plan has, what is due now and paid for, the book that it is kept in, and words for the user.
+    """The number of runs of a plan, the runs that are due and paid for, their attempt log (`book`), and user messages.
 
-    `more` gives what is due after that, for so many at once, from what came out; nothing in most sweeps. `notice` is
-    said before anything runs, `idle` where nothing is due, `losses` about runs that failed or were killed. `in_turn`
-    says that what is due next depends on what came out.
+    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
+    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `in_turn`
+    says that the next runs depend on the results.
     """
 
     total: int
@@ -65,20 +65,20 @@ class RunQueue:
 
     @property
     def runs(self) -> tuple[Trial, ...]:
-        """Everything that runs, as far as it is known."""
+        """All runs that are known so far."""
         return self.book.runs()
 
     @property
     def unproposed(self) -> int:
-        """How many runs are still to be proposed."""
+        """The number of runs that are not proposed yet."""
         return self.total - len(self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerAttemptLog:
-    """A line of the ledger for every start and every end: for sweeps that may show all of their runs.
+    """An attempt log with a ledger line for every start and every end: for sweeps that may show all of their runs.
 
-    `nonce` is that of this launch, empty where nothing is to be started.
+    `nonce` is the nonce of this launch, empty if nothing is to be started.
     """
 
     plan: Plan
@@ -87,7 +87,7 @@ class LedgerAttemptLog:
     nonce: str
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
-        """An attempt at each trial: the one that waits to be taken, the one that goes on, or one more."""
+        """A receipt for an attempt at each trial: the waiting attempt, the interrupted one, or a new one."""
         attempts = self._attempts()
         waiting, interrupted, more = {}, [], []
         for trial in trials:
@@ -106,7 +106,7 @@ class LedgerAttemptLog:
         return tuple(replace(receipts[trial.id], launch=self.nonce) for trial in trials)
 
     def settle(self) -> None:
-        """Writes into the ledger what each attempt did that has ended and was not written down before."""
+        """Writes to the ledger the realised work of every attempt that has ended and is not settled yet."""
         trials = {trial.id: trial for trial in self.runs()}
         attempts = self._attempts()
         ended = []
@@ -119,18 +119,18 @@ class LedgerAttemptLog:
             self.ledger.settle(self.plan.account, plan=self.plan.id, ended=ended)
 
     def standing(self) -> AttemptStates:
-        """By the ledger first and the files second."""
+        """The states of all runs, from the ledger first and the files second."""
         return AttemptStates.of(stages(self.plan, self.folder, self._attempts()))
 
     def runs(self) -> tuple[Trial, ...]:
-        """The plan's points, or what was proposed of them so far."""
+        """The plan's trials, or those that were proposed so far."""
         return self.folder.runs(self.plan)
 
     def _attempts(self) -> Attempts:
         return self.ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
 
     def _realised(self, trial: Trial, attempt: int) -> dict[str, Any]:
-        """What the last attempt at a trial did, and the digest of its result; nothing where it has not ended."""
+        """The realised work of a trial's last attempt and the digest of its result; empty if it has not ended."""
         place = self.folder.place(trial.id)
         stage = stage_of(place, trial, attempt)
         if stage in (AttemptState.FRESH, AttemptState.WORKING) or unused_receipt(place, attempt) is not None:
@@ -143,7 +143,7 @@ class LedgerAttemptLog:
 
 
 def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
-    """The work of a plan that runs every point once, admitted."""
+    """The admitted work of a plan that runs every point once."""
     open_account(priced, ledger)
     reconcile(priced.plan, ledger, folder)
     due = admit(priced, ledger, folder, retry)

@@ -1,7 +1,7 @@
-"""How many jobs a launcher runs at once, and how many threads each may use so that they do not fight for cores.
+"""Number of jobs that a launcher runs at once, and of threads per job, so that jobs do not compete for cores.
 
-Read from the launcher's own settings, so that a launcher needs no code here: one without a word about workers is taken
-to run one job after another.
+Both are read from the launcher's own settings, so that a launcher needs no code here: a launcher without a setting for
+workers is assumed to run one job after another.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 
 ROUNDS = 64
-"""Jobs that are handed over for each worker: so many that waiting for the last costs nothing, so few that a stop, for
-which each that waits is begun in vain, is soon over."""
+"""Jobs that are handed over per worker: enough that waiting for the last job costs little, and few enough that a stop,
+after which each waiting job still starts and exits, is fast."""
 
 MOST = 1000
-"""Jobs that are handed over at once at most; Slurm refuses larger arrays."""
+"""Largest number of jobs that are handed over at once; Slurm refuses larger arrays."""
 
 Settings = Mapping[str, Any]
 """A launcher's own settings."""
@@ -28,9 +28,9 @@ FORKED = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """`jobs` run at once with `threads` each; `batch` are handed over together.
+    """`jobs` run at once with `threads` each; `batch` jobs are handed over together.
 
-    `elsewhere` says that jobs may run on other machines than the coordinator.
+    `elsewhere` says that jobs may run on other machines than the coordinator's.
     """
 
     jobs: int
@@ -40,7 +40,7 @@ class Workers:
 
     @classmethod
     def of(cls, launcher: Settings, cores: int) -> Workers:
-        """What a launcher with these settings does, from a machine with so many cores.
+        """The workers of a launcher with these settings, started from a machine with this number of cores.
 
         >>> Workers.of({"n_jobs": 2}, cores=8)
         Workers(jobs=2, threads=4, batch=128, elsewhere=False)
@@ -52,12 +52,12 @@ class Workers:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pool_size(asked: int, cores: int) -> int:
-    """The processes that joblib's `n_jobs` asks for; less than none leaves so many cores free, less one."""
+    """The number of processes for joblib's `n_jobs`; a negative -n leaves n - 1 cores free."""
     if not asked:
         raise BadInput("Expected hydra.launcher.n_jobs=0 to be a number of workers; -1 is one for each core.")
     return asked if asked > 0 else max(1, cores + 1 + asked)
@@ -76,14 +76,14 @@ def _processes(launcher: Settings, cores: int) -> Workers:
 
 
 def _queue(launcher: Settings, cores: int) -> Workers:
-    """A queue that starts so many jobs, each on the cores that it was granted."""
+    """A queue that runs `array_parallelism` jobs at once, each on its granted cores."""
     _one_process(launcher)
     jobs = launcher["array_parallelism"]
     return Workers(jobs=jobs, threads=launcher.get("cpus_per_task") or 1, batch=_batch(jobs), elsewhere=True)
 
 
 def _at_once(launcher: Settings, cores: int) -> Workers:
-    """Processes on this machine that are all started at once, so no more are handed over than there is room for."""
+    """Processes on this machine that all start at once, so a batch has no more jobs than the cores allow."""
     _one_process(launcher)
     threads = launcher.get("cpus_per_task") or 1
     jobs = max(1, cores // threads)
@@ -91,7 +91,7 @@ def _at_once(launcher: Settings, cores: int) -> Workers:
 
 
 def _cluster(launcher: Settings, cores: int) -> Workers:
-    """A cluster that gives a job what it asks for; one of unknown size is taken to be as large as this machine."""
+    """A cluster that grants each job its requested cores; an unknown size is assumed to be that of this machine."""
     threads = max(1, int(_setting(launcher, "ray.remote.num_cpus") or 1))
     jobs = max(1, (_setting(launcher, "ray.init.num_cpus") or cores) // threads)
     elsewhere = _setting(launcher, "ray.init.address") is not None
@@ -108,7 +108,7 @@ def _one_process(launcher: Settings) -> None:
 
 
 def _setting(launcher: Settings, key: str) -> Any:
-    """The setting of this dotted key, None where it or what holds it is not there."""
+    """The setting with this dotted key; None if the key or one of its parents is missing."""
     node: Any = launcher
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
@@ -125,4 +125,4 @@ _READ: Mapping[str, Callable[[Settings, int], Workers]] = {
     "tasks_per_node": _at_once,
     "ray": _cluster,
 }
-"""The setting by which each kind of launcher is known."""
+"""The setting that identifies each kind of launcher, and the function that reads its workers."""

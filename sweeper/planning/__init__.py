@@ -1,1 +1,1 @@
-"""Planning: overrides become points, points a plan, and a plan a price. Nothing here reads private records."""
+"""Planning: overrides to points, points to a plan, and the plan's price. Nothing here reads private records."""

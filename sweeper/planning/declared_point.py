@@ -1,4 +1,4 @@
-"""A point with what it declares: what accounting asks of a run, answered by trainers' declarations."""
+"""A point with its declarations: the facts about a run that accounting needs, as the trainers declare them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpsweep.trainers.methods.interface import is_noiseless
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredPoint:
-    """A point, its declarations, and its noise multiplier, None where that is to be found."""
+    """A point, its declarations, and its noise multiplier, None where planning solves for it."""
 
     point: Point
     declaration: Declaration
@@ -25,9 +25,9 @@ class DeclaredPoint:
 
     @classmethod
     def of(cls, point: Point, *, needs_noise: bool) -> DeclaredPoint:
-        """The declarations of a point; raises `BadInput` where its noise is not what its method and data allow.
+        """The declarations of a point; raises `BadInput` where its method or data do not allow its noise.
 
-        `needs_noise` says that no price chooses a noise that is left out.
+        `needs_noise` says that the noise must be given, because no price determines it.
         """
         declaration, value = declare(point.config), point.config["privacy"]["noise_multiplier"]
         open_noise = value is None and not needs_noise
@@ -36,27 +36,27 @@ class DeclaredPoint:
 
     @property
     def score_is_open(self) -> bool:
-        """Whether the noise of its score is to be found."""
+        """Whether planning solves for the noise of its score."""
         return self.point.config["score"].get("noise_std", 0) is None
 
     @property
     def kind(self) -> Hashable:
-        """What the event of its training follows from, the noise apart."""
+        """The declarations that determine the event of its training, except for the noise."""
         one = self.declaration
         return one.sampler, one.train_records, one.bounds, one.steps
 
     def training(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
-        """What training does at this noise, after its own number of steps or after this one."""
+        """The event of training at this noise, after the declared number of steps or after `steps`."""
         one = self.declaration if steps is None else replace(self.declaration, steps=steps)
         return one.training(noise_multiplier)
 
     def after(self, steps: int) -> DeclaredPoint:
-        """The same point with this number of steps, declared anew."""
+        """The same point with this number of steps and new declarations."""
         point = replace(self.point, config={**self.point.config, "steps": steps})
         return replace(self, point=point, declaration=declare(point.config))
 
     def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
-        """The trial at the noise that it runs with, not at the target that the noise came from."""
+        """The trial at the noise that it runs with, not at the target from which that noise was solved."""
         point, noise = self.point, noise_multiplier
         privacy = {key: point.config["privacy"][key] for key in ("adjacency", "unit")} | {"noise_multiplier": noise}
         config: Mapping[str, Any] = {**point.config, "privacy": privacy}
@@ -67,7 +67,7 @@ class DeclaredPoint:
 
 
 def declared_anew(trial: Trial) -> DeclaredPoint:
-    """The point of a trial, the noise of its score left open where it can be."""
+    """The point of a trial; the noise of its score is left open if the score has one."""
     score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
     point = Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score})
     noise = trial.config["privacy"]["noise_multiplier"]
@@ -75,7 +75,7 @@ def declared_anew(trial: Trial) -> DeclaredPoint:
 
 
 def given_noise(value: object, declared: Declaration) -> float:
-    """A noise multiplier that somebody typed: above 0, unless the data were declared public."""
+    """A noise multiplier as the user gave it: above 0, unless the data are declared public."""
     trainer, public = declared.trainer, declared.public
     if is_noiseless(trainer) and value not in (None, 0):
         raise BadInput(f"Expected {NOISE}={value} to be left out: {trainer.label} adds none.")

@@ -1,8 +1,8 @@
-"""Words of older versions: they go on working where they can, with a hint on stderr, and are refused by name elsewhere.
+"""Configuration keys of older versions: accepted with a hint on stderr where possible, refused by name elsewhere.
 
-On a command line, and among the axes of a grid, a former word stands for the present one. In a configuration file
-Hydra has composed it before anybody can translate it: the group is not there to be overridden, and a key of its own
-would change nothing. Such a file is refused, since a plan without what it asks for would be another plan.
+On a command line, and among the axes of a grid, a former key is replaced by the present one. Hydra composes a
+configuration file before it can be translated: an override of a former group fails, and a former key would change
+nothing. A file with a former key is refused, because a plan that ignores the key would be a different plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REFUSAL = re.compile(rf"In '(?P<file>[^']+)': Could not override '(?P<former>{'
 
 
 def renamed(word: str) -> str:
-    """A Hydra override with the present word for a former one.
+    """A Hydra override with a former key replaced by the present one.
 
     >>> renamed("steps=3"), renamed("dataset.bounds=[0,1]")
     ('steps=3', 'dataset.bounds=[0,1]')
@@ -34,7 +34,7 @@ def renamed(word: str) -> str:
 
 
 def hint(key: str) -> None:
-    """Says on stderr what a key is called now, once for each former word; says nothing about other keys."""
+    """Prints the present name of a former key on stderr, once per former key; prints nothing for other keys."""
     former = key.partition(".")[0]
     if former in TYPED:
         _say(former)
@@ -46,14 +46,14 @@ def _say(former: str) -> None:
 
 
 def refuse_in_file(config: DictConfig) -> None:
-    """Raises `BadInput` where a configuration file has a key by its former word."""
+    """Raises `BadInput` if a configuration file has a key under its former name."""
     for former, present in TYPED.items():
         if former in config:
             raise BadInput(f"Expected {former} in a configuration file to be called {present}.")
 
 
 def in_one_sentence(message: str) -> str | None:
-    """A sentence in place of Hydra's, where a file overrides a group by its former word; None elsewhere."""
+    """A message in place of Hydra's if a file overrides a group by its former name; None otherwise."""
     parts = _REFUSAL.search(message)
     if parts is None:
         return None

@@ -1,8 +1,8 @@
-"""Overrides and grid to points: the cartesian product of a sweep, as resolved configurations.
+"""Points of a sweep from its overrides and its grid: the cartesian product, as resolved configurations.
 
 The trainer that a command line or a file names is the trainer that runs; `by_grid`, the default, stands for the methods
 of `grid.trainers`. Configurations are composed once per choice of config groups and updated per point, so that a
-thousand points take seconds. Nothing here imports torch or touches data.
+thousand points take seconds. Nothing here imports torch or reads data.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ IDENTITY = (
     "privacy",
     "seed",
 )
-"""What makes a trial the trial it is, as it is stored; devices, paths and budgets do not."""
+"""The stored keys that identify a trial; devices, paths and budgets are not among them."""
 
 WHERE_GIVEN = ("ema", "augmentation")
-"""What does so besides, and leaves no trace where it is null or empty."""
+"""Further keys that identify a trial; they are not stored if they are null or empty."""
 
 UNLESS_SAID = (
     ("dataset", "public", False),
@@ -57,10 +57,10 @@ UNLESS_SAID = (
     ("score", "positive", 1),
     ("score", "bins", 20),
 )
-"""Group, key and the value at which a key leaves no trace: what a data set or a score of a user's own need not know."""
+"""Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
 
 OFFERS = "offers"
-"""Where the rules that were not chosen are composed to."""
+"""The configuration key under which the selection rules that were not chosen are composed."""
 
 SWEEPABLE = (
     "trainer",
@@ -74,12 +74,12 @@ SWEEPABLE = (
     "ema",
     "privacy.noise_multiplier",
 )
-"""What may differ between the points of one plan."""
+"""The keys that may differ between the points of one plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user typed, sorted: fixed overrides, swept groups, swept values."""
+    """The user's overrides by kind: fixed overrides, swept groups, swept values."""
 
     fixed: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]]
@@ -89,14 +89,14 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class _Method:
-    """A method to run: what plans call it, and the overrides that choose its trainer."""
+    """A method to run: its name in plans, and the overrides that choose its trainer."""
 
     name: str
     chosen_by: tuple[str, ...]
 
 
 def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
-    """Sorts Hydra overrides; continuous intervals and axes that one plan cannot have are refused."""
+    """Sorts Hydra overrides by kind; refuses continuous intervals and axes that one plan cannot have."""
     fixed: list[str] = []
     groups: dict[str, tuple[str, ...]] = {}
     values: dict[str, tuple[Any, ...]] = {}
@@ -121,7 +121,7 @@ def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
 
 
 def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterator[Point]:
-    """All points of the request: per method its grid's axes, with the command line's in their place."""
+    """All points of the request: each method's axes from the grid, replaced by the command line's where it has them."""
     base = _compose(loader, master, request.fixed)
     refuse_in_file(base)
     others = {key: options for key, options in request.groups.items() if key != "trainer"}
@@ -138,9 +138,9 @@ def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterat
 
 
 def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) -> dict[str, Mapping[str, Any]]:
-    """The selection rules of `conf/tuning` by name, as configured here; those that ask the user for more are left out.
+    """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
 
-    The rule that the command line chose is as the command line changed it.
+    The rule that the command line chose includes the command line's overrides.
     """
     chosen = _choice(master, "tuning")
     names = [name for name in loader.get_group_options("tuning") if name != chosen]
@@ -152,12 +152,12 @@ def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) ->
 
 
 def _choice(config: DictConfig, group: str) -> str:
-    """The option of a config group that a composed configuration has."""
+    """The option that a composed configuration uses for a config group."""
     return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
 
 
 def _methods(request: Request, config: DictConfig) -> Iterator[_Method]:
-    """The methods to run: those that the command line or a file names, and the grid's in the place of `by_grid`."""
+    """The methods to run: those that the command line or a file names; `by_grid` stands for the grid's methods."""
     for name in request.groups.get("trainer", (_choice(config, "trainer"),)):
         if name != BY_GRID:
             yield _Method(name=name, chosen_by=(f"trainer={name}",))
@@ -169,13 +169,13 @@ def _methods(request: Request, config: DictConfig) -> Iterator[_Method]:
 
 
 def _own_name(request: Request, config: DictConfig) -> str:
-    """What a method is called that is a class by itself: `trainer={_target_: ...}` as it was typed, or the class."""
+    """The name of a method that is given as a class: `trainer={_target_: ...}` as it was typed, or the class."""
     typed = [line.partition("=")[2] for line in request.fixed if line.startswith("trainer={")]
     return typed[-1] if typed else class_name({TARGET: config.trainer[TARGET]})
 
 
 def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple[Any, ...]]:
-    """The axes of one method: the grid's, without those that the command line fixes or replaces."""
+    """The axes of one method: the grid's axes, except those that the command line fixes or replaces."""
     grid = _mapping(config.grid.axes)
     for name, values in grid.items():
         if not isinstance(values, dict):
@@ -197,7 +197,7 @@ def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple
 
 
 def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[str, Any]:
-    """The identity part of a configuration with these values; `config` is reused from point to point."""
+    """The identity part of a configuration with these values; `config` is reused for every point."""
     for key, value in axes.items():
         try:
             OmegaConf.update(config, key, value)
@@ -207,7 +207,7 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
         node = config[typed_key(key)]
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    if _choice(config, "trainer") == BY_GRID:  # a class of the user's, which is given no key that is left open there
+    if _choice(config, "trainer") == BY_GRID:  # a user's class gets no unset keys
         resolved["trainer"] = {key: value for key, value in resolved["trainer"].items() if value is not None}
     resolved = stored_config(resolved)
     for group, key, value in UNLESS_SAID:
@@ -219,7 +219,7 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
 
 
 def _fields(config: DictConfig, key: str) -> str:
-    """What the group of a wrong key does have."""
+    """The fields that the group of a wrong key has."""
     group = key.partition(".")[0]
     node = config.get(group)
     known = sorted(str(name) for name in node if name != "_target_") if OmegaConf.is_dict(node) else []

@@ -1,7 +1,7 @@
-"""Numbers that nobody means: beyond these limits a setting or an amount is refused as a typo, before it is priced.
+"""Limits on settings and amounts: a value beyond them is refused as a typo before it is priced.
 
-The limits are wide: a hundred thousand times what any paper uses and more. They say nothing about what is wise.
-Rules for changing this file: `docs/ledger.md` lists the limits, and a test compares.
+The limits are wide: a hundred thousand times any paper's values and more. They do not say which values are wise.
+Rules for changing this file: `docs/ledger.md` lists the limits, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "budget.epsilon": (1e-6, 1e12),
     "budget.delta": (1e-30, 1.0),
 }
-"""The least and the largest value that is taken at its word."""
+"""The smallest and the largest accepted value of each key."""
 
 
 def require_meant(points: Iterable[Point]) -> None:
-    """Raises `BadInput` where a setting of a point lies beyond its limits.
+    """Raises `BadInput` if a setting of a point lies beyond its limits.
 
-    What is null, 0 or no number is for others to judge.
+    Other functions check values that are null, 0 or not numbers.
     """
     for point in points:
         for key in LIMITS:
@@ -43,7 +43,7 @@ def require_meant(points: Iterable[Point]) -> None:
 
 
 def _named(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
-    """The values of this name in a part of a configuration, at any depth, with their whole keys."""
+    """The values with this name in a part of a configuration, at any depth, with their full keys."""
     if isinstance(part, Mapping):
         for key, value in part.items():
             if key == name:
@@ -52,14 +52,14 @@ def _named(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
 
 
 def amount(key: str, value: object) -> float:
-    """An epsilon or a delta that somebody typed: a number above 0, within its limits."""
+    """An epsilon or a delta that the user gave: a number above 0, within its limits."""
     number = positive(key, value)
     _require_within(key, number)
     return number
 
 
 def positive(name: str, value: object) -> float:
-    """A number above 0 and finite, or one sentence that names it."""
+    """The value as a finite number above 0; otherwise raises `BadInput` with its name."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise BadInput(f"Expected {name}={value!r} to be a number.")
     if not (math.isfinite(value) and value > 0):
@@ -68,14 +68,14 @@ def positive(name: str, value: object) -> float:
 
 
 def require_no_typo(key: str, value: float, name: str) -> None:
-    """Raises `BadInput` where an amount called `name` is above the limit of this key."""
+    """Raises `BadInput` if an amount called `name` is above the upper limit of this key."""
     most = LIMITS[key][1]
     if value > most:
         raise BadInput(f"Expected {name}={typed(value)} <= {typed(most)}: anything above is taken for a typo.")
 
 
 def _require_within(key: str, value: float, name: str = "") -> None:
-    """Raises `BadInput` beyond the limits of a key, which messages call by `name` where it stands elsewhere."""
+    """Raises `BadInput` if a value is beyond the limits of a key; messages use `name`, if given, instead of the key."""
     least, most = LIMITS[key]
     if not least <= value <= most:
         limits = f"{typed(least)} to {typed(most)}"

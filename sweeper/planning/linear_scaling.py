@@ -1,8 +1,8 @@
-"""The linear scaling rule: the learning rates that cheap runs like best, drawn on in a line to the run that counts.
+"""The linear scaling rule: the best learning rates of cheap runs, extrapolated linearly to the final run.
 
 *Source*: Panda, Tang, Mahloujifar, Sehwag, Mittal, "A New Linear Scaling Rule for Private Adaptive Hyperparameter
 Optimization" (ICML 2024): the best learning rate times the number of steps grows about linearly in epsilon. Cheap runs
-differ from the last one in their noise alone, so that the number of steps, which all share, drops out.
+differ from the final one only in their noise; all runs have the same number of steps, so that it cancels.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RATE = "trainer.lr"
 
 @dataclass(frozen=True, kw_only=True)
 class LinearScaling:
-    """Equally many runs at each of `noise_multipliers`, at learning rates by chance, then one run of the rate they say.
+    """Equally many runs at each of `noise_multipliers`, at random learning rates, then one run at the predicted rate.
 
-    The rate is that of the line through the best rate at every level, over the epsilon of one run there by Renyi
-    curves; with one level it goes through the origin. The point next to it, in ratio, is run. Failed runs count as
-    bad, and a level where all failed says nothing; where none says anything, chance decides.
+    A line is fitted to the best rate of each level against the epsilon of one run at that level, by Renyi curves; with
+    one level the line passes through the origin. The last run takes the point nearest to the line in ratio. Failed runs
+    have no score, a level where all runs failed is left out, and without any level the last point is random.
     """
 
     noise_multipliers: Sequence[float]
@@ -48,9 +48,9 @@ class LinearScaling:
                 raise ValueError(f"Expected noise_multipliers={noises!r} to be numbers > 0 and finite.")
 
     def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
-        """A phase for each level, as long as the others, and one run at the noise that the rest of the budget allows.
+        """One phase per level, all equally long, then one run at the noise that the remaining budget allows.
 
-        Raises `BadInput` unless the points are one method's and differ in their learning rate alone.
+        Raises `BadInput` unless all points have the same method and differ only in their learning rate.
         """
         axes = {key for point in points for key in point.axes}
         if axes != {RATE} or len({point.method for point in points}) > 1:
@@ -67,7 +67,7 @@ class LinearScaling:
         return (*cheap, Phase(trials=1, noise_multiplier=None))
 
     def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
-        """The point of the next turn: one by chance that was not yet run, at last the one that the line says."""
+        """The point of the next run: a random one that was not run yet; for the last run, the nearest to the line."""
         choices = choices_of(plan)
         choice, rng = choices[len(seen)], Random(self.seed)
         best = _best(plan, seen)
@@ -79,7 +79,7 @@ class LinearScaling:
 
 
 def _best(plan: Plan, seen: Sequence[Seen]) -> Mapping[float, float]:
-    """The learning rate with the best score at each level's epsilon; the first among equals."""
+    """The learning rate with the best score at each level's epsilon; ties go to the first run."""
     found: dict[float, tuple[float, float]] = {}
     for run in seen:
         if run.score is not None:
@@ -91,7 +91,7 @@ def _best(plan: Plan, seen: Sequence[Seen]) -> Mapping[float, float]:
 
 
 def _line(best: Mapping[float, float], epsilon: float) -> float:
-    """The rate at this epsilon, by least squares; through the origin where there is one level."""
+    """The rate at this epsilon on the least-squares line; with one level, the line passes through the origin."""
     if len(best) == 1:
         ((level, rate),) = best.items()
         return rate / level * epsilon
@@ -100,12 +100,12 @@ def _line(best: Mapping[float, float], epsilon: float) -> float:
 
 
 def _apart(rate: float, wanted: float) -> float:
-    """How many times the one is the other, as a logarithm; next to what is not above 0 is the least rate."""
+    """Absolute logarithm of the ratio of two rates; if `wanted` <= 0, `rate` itself, so that the least is nearest."""
     return abs(math.log(rate / wanted)) if wanted > 0 else rate
 
 
 def _epsilon(plan: Plan, trial: Trial) -> float:
-    """What the training of one such run costs by Renyi curves: an abscissa, not a claim."""
+    """The epsilon of training this run, by Renyi curves; used as an abscissa only, not claimed as a guarantee."""
     return plan_epsilon(Rdp(), PlanEvent(training=trial.event.training), plan.delta, plan.adjacency)
 
 

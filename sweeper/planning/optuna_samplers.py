@@ -1,7 +1,7 @@
-"""What chooses which point of a grid is run next: a sampler of Optuna's, or a class with the same two methods.
+"""Samplers that choose the next point of a grid to run: one of Optuna's, or a class with the two methods of `Chooser`.
 
-It never decides how many runs happen. What was proposed and what came of it stands in the sweep's folder: for every
-proposal a study is made of that anew, in memory, so that a sweep that was interrupted goes on as if it had not been.
+A sampler never decides the number of runs. The sweep's folder stores the proposals and their results: every proposal
+rebuilds a study from them in memory, so that an interrupted sweep continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METHOD = "method"
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A run of a point, by its place in the plan: not ended yet, or ended with a score, or without one."""
+    """A run of a point, by its index in the plan: not ended yet, or ended with or without a score."""
 
     point: int
     ended: bool = False
@@ -37,19 +37,19 @@ class Seen:
 
 @runtime_checkable
 class Chooser(Protocol):
-    """Chooses the points of a plan's turns, one after another."""
+    """Chooses the points of a plan's runs, one after another."""
 
     def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
-        """What so many runs are divided into, none where any may be of any point; `BadInput` for unsuitable points."""
+        """The phases of `trials` runs, none if every run may be of any point; `BadInput` for unsuitable points."""
         ...
 
     def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
-        """The point of the next turn after these runs, by its place in the plan, among those that the turn may take."""
+        """The point of the next run after those in `seen`, by its index in the plan, among the points of its phase."""
         ...
 
 
 def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
-    """What this configures: one of Optuna's samplers, or a chooser; raises `BadInput` unless it is either."""
+    """The chooser that this configures: one of Optuna's samplers or a `Chooser`; raises `BadInput` otherwise."""
     import optuna
 
     if "seed" in sampler:
@@ -64,10 +64,10 @@ def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
 
 
 def propose(plan: Plan, seen: Sequence[Seen]) -> int:
-    """The point that the plan's sampler proposes after these runs, by its place in the plan.
+    """The point that the plan's sampler proposes after these runs, by its index in the plan.
 
-    What it reads was paid for, so whatever randomness it uses is no secret; with the sweep's seed, the same runs give
-    the same point.
+    The sampler reads only results that were paid for, so its randomness need not be secret; with the sweep's seed, the
+    same runs give the same point.
     """
     if plan.proposed is None:
         raise BadInput(f"Expected plan {plan.id} to have a sampler.")
@@ -78,16 +78,16 @@ def propose(plan: Plan, seen: Sequence[Seen]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ByOptuna:
-    """What one of Optuna's samplers suggests, over the places of the points' values."""
+    """Suggestions of one of Optuna's samplers, over the indices of the points' values."""
 
     sampler: optuna.samplers.BaseSampler
 
     def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
-        """None: each run may be of any point."""
+        """No phases: every run may be of any point."""
         return ()
 
     def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
-        """The point of the grid that is suggested, or the nearest one that the grid has."""
+        """The suggested point, or the nearest point of the grid."""
         import optuna
 
         space = _Space.of(plan)
@@ -99,10 +99,10 @@ class ByOptuna:
 
 @dataclass(frozen=True, kw_only=True)
 class _Space:
-    """A plan's points as samplers see them: a method, then the places of its axes' values, which numbers order.
+    """A plan's points as samplers see them: a method, then the indices of its axes' values, numbers in ascending order.
 
-    `axes` holds each method's values, `points` where those of each point stand among them. Axes are conditional on the
-    method: a learning rate says nothing about another method's.
+    `axes` holds each method's values, `points` the indices of each point's values among them. Axes are conditional on
+    the method: a learning rate of one method says nothing about another method's.
     """
 
     axes: Mapping[str, Mapping[str, tuple[Value, ...]]]
@@ -132,7 +132,7 @@ class _Space:
         return cls(axes=ordered, points=tuple(points))
 
     def trial(self, run: Seen) -> optuna.trial.FrozenTrial:
-        """A run as a sampler is told of it."""
+        """A run as the Optuna trial that a sampler receives."""
         import optuna
 
         (method, places), states = self.points[run.point], optuna.trial.TrialState
@@ -146,7 +146,7 @@ class _Space:
         )
 
     def suggested(self, trial: optuna.Trial) -> int:
-        """The point that a new trial is for; the nearest one where the grid lacks it."""
+        """The point that a new trial suggests, or the nearest point of the grid."""
         chosen = trial.suggest_categorical(METHOD, tuple(self.axes))
         wanted = {key: _suggested(trial, _name(chosen, key), values) for key, values in self.axes[chosen].items()}
         apart = {
@@ -162,7 +162,7 @@ def _name(method: str, key: str) -> str:
 
 
 def _ordered(values: Iterable[Value]) -> tuple[Value, ...]:
-    """Numbers in ascending order, names as they came."""
+    """Numbers in ascending order, names in their given order."""
     kept = tuple(values)
     return tuple(sorted(kept, key=lambda value: float(value or 0))) if _numeric(kept) else kept
 
@@ -187,7 +187,7 @@ def _numeric(values: Iterable[Value]) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna without its remarks on what is new in it, or on axes that depend on a choice."""
+    """Silences Optuna's warnings about experimental features and about conditional axes."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

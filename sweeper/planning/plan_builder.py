@@ -1,4 +1,4 @@
-"""Points to plan: every point declared and validated, duplicates dropped, the whole priced in one call to accounting.
+"""Builds a plan from points: declares and validates each point, drops duplicates, prices all in one accounting call.
 
 Pure: nothing here trains, writes, charges, or imports torch or Hydra.
 """
@@ -34,7 +34,7 @@ BUDGET_KEYS = ("budget.epsilon", "budget.delta")
 
 
 def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
-    """The plan of these points under the settings' rule, accountants and budget."""
+    """The priced plan of these points under the settings' rule, accountants and budget."""
     privacy, budget = settings.privacy, read_budget(settings.budget)
     delta = amount("privacy.delta", privacy["delta"])
     if delta >= 1:
@@ -122,7 +122,7 @@ def read_budget(settings: BudgetSettings) -> Guarantee:
 
 
 def _require_no_promise(settings: PlanSettings) -> None:
-    """Raises `BadInput` where something is asked of data declared public that makes sense of protected ones alone."""
+    """Raises `BadInput` if the settings ask of data declared public what makes sense only for protected data."""
     for key in ("budget.epsilon", "privacy.epsilon"):
         if key in settings.keys:
             raise BadInput(f"Expected {key} to be left out with dataset.public=true: nobody is promised anything.")
@@ -138,13 +138,13 @@ def _require_no_promise(settings: PlanSettings) -> None:
 
 
 def _declared(points: Sequence[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
-    """What the points declare; where their steps are to be found, each with one step."""
+    """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
     begun = [replace(point, config={**point.config, "steps": 1}) for point in points] if one_step else points
     return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in begun)
 
 
 def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
-    """The points without repetitions, and a note that says how many were dropped."""
+    """The points without duplicates, and a note that says how many were dropped."""
     kept: dict[str, Point] = {}
     repeated = 0
     for point in points:
@@ -162,7 +162,7 @@ def _finite(point: Point) -> Mapping[str, Any]:
 
 
 def _leaves(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a configuration, by their keys."""
+    """The leaf values of a configuration, with their dotted keys."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{key}.")
@@ -171,7 +171,7 @@ def _leaves(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
 
 
 def _repeated(points: Iterable[Point], repeats: object) -> Iterator[Point]:
-    """Every point as often as asked, each time as a trial of its own that is paid for like any other."""
+    """Every point `repeats` times, each time as a separate trial that is paid for like any other."""
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise BadInput(f"Expected repeats={repeats!r} to be an integer >= 1.")
     for point in points:
@@ -182,14 +182,14 @@ def _repeated(points: Iterable[Point], repeats: object) -> Iterator[Point]:
 
 
 def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
-    """The rule, followed by one more run of the winner where `final` says so."""
+    """The rule, followed by one more run of the winner if `final` is true."""
     if not isinstance(final, bool):
         raise BadInput(f"Expected final={final!r} to be true or false.")
     return {"kind": FINAL, "rule": dict(rule)} if final else rule
 
 
 def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:
-    """The epsilon that the whole plan may cost, None where the noise is given instead and nothing else is open."""
+    """The epsilon that the whole plan may cost; None if the noise is given instead and nothing else is open."""
     if solve not in SOLVED:
         raise BadInput(f"Expected solve={solve} to be one of {', '.join(SOLVED)}.")
     given = [noise is not None for noise in asked.open_noises(points)]

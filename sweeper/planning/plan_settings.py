@@ -1,4 +1,4 @@
-"""What a command asks to be planned, beside its points: plain values as they were typed, which planning checks."""
+"""Settings of a plan other than its points: plain values as they were typed, which planning checks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings:
-    """What a configuration declares of its data set's account, and of whom that protects.
+    """The budget, adjacency and privacy unit that a configuration declares for its data set's account.
 
-    `epsilon` and `delta` are the budget's, `unit_column` and `column_unit` what the data set says of units above
-    records.
+    `epsilon` and `delta` belong to the budget; `unit_column` and `column_unit` are the data set's declarations of
+    units above records.
     """
 
     epsilon: object
@@ -28,7 +28,7 @@ class BudgetSettings:
 class PlanSettings:
     """The configuration of a plan: groups that name classes as mappings, single values as they were typed.
 
-    `keys` are those that the command line names, `offered` the rules that `tuning=auto` may take.
+    `keys` are the keys that the command line names; `offered` are the rules that `tuning=auto` may choose.
     """
 
     account: object

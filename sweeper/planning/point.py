@@ -1,4 +1,4 @@
-"""A point of a grid before it is priced: plain values, whoever composed them."""
+"""A point of a grid before it is priced, as plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 class Point:
     """One point of the grid: its method, its swept values, its resolved configuration.
 
-    Keys of both are stored keys (`accounting/names/typed_names.py`).
+    The keys of `axes` and `config` are stored keys (`accounting/names/typed_names.py`).
     """
 
     method: str

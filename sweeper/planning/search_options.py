@@ -1,4 +1,4 @@
-"""How a search is asked for: proposals, phases, shared subsamples, spare attempts, steps that are to be found."""
+"""Options of a search: proposals, phases, shared subsamples, spare attempts, open numbers of steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHEN_BUDGET_SPENT = "when_budget_spent"
 
 
 def proposed(search: Mapping[str, Any], repeats: object, points: Sequence[Point]) -> Proposed | None:
-    """How many runs are proposed, by which sampler and in which phases; None where none are."""
+    """How many runs a sampler proposes, which sampler, and in which phases; None without a sampler."""
     if "_target_" not in search:
         if strange := [key for key in search if key != "pruner"]:
             raise BadInput(f"Expected search.{strange[0]} to come with a sampler, as in search=tpe.")
@@ -32,7 +32,7 @@ def proposed(search: Mapping[str, Any], repeats: object, points: Sequence[Point]
 
 
 def in_phases(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Point]:
-    """The points, each once at the noise multiplier of every phase where there are any."""
+    """The points; with phases, each point once at the noise multiplier of every phase."""
     if proposed is None or not proposed.phases:
         yield from points
         return
@@ -49,9 +49,9 @@ def in_phases(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Po
 
 
 def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence[Trial]) -> Proposed | None:
-    """The proposals with the noise multiplier that these points left open and these trials have.
+    """The proposals with the noise multiplier that these points left open and that was solved for these trials.
 
-    Raises `BadInput` unless it is below all that were given: runs at more noise are to be the cheaper ones.
+    Raises `BadInput` unless it is below all given noise multipliers: the runs at those must be the cheaper ones.
     """
     if proposed is None or not proposed.phases:
         return proposed
@@ -66,14 +66,14 @@ def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence
 
 
 def spares(value: object) -> int:
-    """How many spare attempts are paid for beforehand."""
+    """The number of spare attempts that the plan pays for in advance."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
     return value
 
 
 def shared(subsample: object, checkpoint_every: object) -> bool:
-    """Whether all points are to have the same subsamples; checkpoints between would let some of them go on alone."""
+    """Whether all points use the same subsamples; refuses checkpoints then, since some runs could resume alone."""
     if subsample not in (INDEPENDENT, SHARED):
         raise BadInput(f"Expected subsample={subsample} to be {INDEPENDENT} or {SHARED}.")
     if subsample == SHARED and checkpoint_every is not None:
@@ -85,7 +85,7 @@ def shared(subsample: object, checkpoint_every: object) -> bool:
 
 
 def steps_are_open(points: Sequence[Point], solve: object) -> bool:
-    """Whether the points' steps are to be found; raises `BadInput` where some are, or something else is besides."""
+    """Whether planning solves for the steps; then `BadInput` unless all steps are open and `solve` is noise."""
     open_steps = [point.config["steps"] == WHEN_BUDGET_SPENT for point in points]
     if any(open_steps) and not all(open_steps):
         raise BadInput(f"Expected steps={WHEN_BUDGET_SPENT} to be the only value of steps in a sweep.")
@@ -95,5 +95,5 @@ def steps_are_open(points: Sequence[Point], solve: object) -> bool:
 
 
 def open_noises(points: Sequence[Point]) -> list[float | None]:
-    """Each point's own noise multiplier as it was given, None where it is open."""
+    """Each point's noise multiplier as it was given, None where it is open."""
     return [point.config["privacy"]["noise_multiplier"] for point in points]

@@ -1,4 +1,4 @@
-"""How long steps took in past sweeps on this machine, so that a plan need not time one again. For the curator only."""
+"""Step times of past sweeps on this machine, so that a plan need not time a step again. For the curator only."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpsweep.sweeper.planning.time_estimate import kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """Seconds per step by kind of step, for one device and number of threads; a small file beside the ledger."""
+    """Seconds per step by kind of step, for one device and number of threads; in a small file beside the ledger."""
 
     path: Path
     device: str
     threads: int
 
     def known(self, plan: Plan) -> dict[str, float] | None:
-        """Seconds per step of each kind that the plan holds; None unless all of them ran before."""
+        """Seconds per step of each kind of step in the plan; None unless all of these kinds ran before."""
         kept = self._read()
         found = {kind: kept.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials}}
         complete = {kind: seconds for kind, seconds in found.items() if seconds is not None}
@@ -33,9 +33,9 @@ class Speeds:
 
     @contextmanager
     def asked(self, plan: Plan) -> Iterator[Callable[[], Mapping[str, float] | None]]:
-        """Seconds per step of each kind: from past sweeps, or else timed in a process of its own while others go on.
+        """Seconds per step of each kind: from past sweeps, or else timed in a separate process in the background.
 
-        Yields what waits for the answer, which is None where there is none.
+        Yields a function that waits for the times and returns them, or None if there are none.
         """
         known = self.known(plan)
         if known is not None:
@@ -46,7 +46,7 @@ class Speeds:
             yield lambda: None if (seconds := answer()) is None else dict(zip(shapes, seconds, strict=True))
 
     def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
-        """Keeps the median of what these results of these trials took."""
+        """Stores the median seconds per step of these trials' results, by kind of step."""
         kinds = {trial.id: kind_of(trial.config) for trial in trials}
         taken: dict[str, list[float]] = {}
         for result in results:

@@ -1,6 +1,6 @@
-"""About how long a plan takes on this machine: one step on random inputs, timed, times the steps.
+"""Estimate of a plan's wall time on this machine: the measured time of one step on random inputs, times the steps.
 
-No data are touched. `python -m dpsweep.sweeper.planning.time_estimate` reads trial configurations as JSON and prints
+No data are read. `python -m dpsweep.sweeper.planning.time_estimate` reads trial configurations as JSON and prints
 seconds per step, so that planning itself need not import torch.
 """
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 EXAMPLES = 64
 LONG_ENOUGH = 0.2
-"""Seconds below which a measurement is repeated with more examples, up to the whole batch."""
+"""Seconds; a shorter measurement is repeated with more examples, up to the whole batch."""
 
 TIMEOUT_SECONDS = 300
 
 
 def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """One configuration for each kind of step that a plan holds: data set, model, batch size."""
+    """One configuration for each kind of step in a plan: data set, model, batch size."""
     return {kind_of(trial.config): trial.config for trial in plan.trials}
 
 
 def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int) -> float:
-    """Wall time of the whole plan: the runs that it pays for or expects, times a point's mean time, among workers."""
+    """Wall time of the whole plan: the runs that it expects, times the mean time of a point, divided by the workers."""
     trials = priced.plan.trials
     all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in trials)
     return all_points * priced.expected_runs / len(trials) / max(1, workers)
@@ -47,7 +47,7 @@ def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int
 def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float]:
     """Times a training step of each configuration on random inputs; also refuses models that cannot be trained.
 
-    Raises ValueError where a model mixes examples or does not fit its data set's shape.
+    Raises ValueError if a model mixes examples or does not fit its data set's shape.
     """
     import torch
 
@@ -77,7 +77,7 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
 
 
 def _examples(declared: Declaration) -> int:
-    """Examples in a batch, on average: more than its units where a unit has several, or copies of them."""
+    """Mean number of examples in a batch: more than its units if a unit has several records or augmented copies."""
     from dpsweep.trainers.data.interface import nominal_units
 
     dataset = declared.dataset
@@ -90,7 +90,7 @@ def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task
 
 
 def _time(step: Callable[[int], None], batch_size: int) -> float:
-    """Seconds of `step(batch_size)`: of the fewest examples that take long enough to tell, the quicker of two runs."""
+    """Seconds of `step(batch_size)`, scaled up from the fewest examples that take long enough; the faster of two."""
     step(2)
     examples = min(EXAMPLES, batch_size)
     while True:
@@ -110,9 +110,9 @@ def _seconds(step: Callable[[int], None], examples: int) -> float:
 def asked(
     configs: Sequence[Mapping[str, Any]], device: str, threads: int
 ) -> Iterator[Callable[[], list[float] | None]]:
-    """`seconds_per_step` in a process of its own, which works while others go on; None where it gave no answer.
+    """`seconds_per_step` in a separate process that runs in the background.
 
-    Yields what waits for the answer; leaving ends a process that nobody waited for.
+    Yields a function that waits for the answer, None if there is none; the process is ended on exit.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "dpsweep.sweeper.planning.time_estimate"],
@@ -142,7 +142,7 @@ def asked(
 
 
 def kind_of(config: Mapping[str, Any]) -> str:
-    """What decides how long a step takes, as text."""
+    """The settings that determine how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
     parts |= {"augmentation": config["augmentation"]} if config.get("augmentation") else {}
     return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)

@@ -1,1 +1,1 @@
-"""Checks between the plan and its charge."""
+"""Checks after planning and before the charge."""

@@ -1,8 +1,8 @@
-"""Whether the files that a plan would read are those that its account stands for, whatever they are called.
+"""Check that the files of a plan are the data of its account, independent of their names.
 
-The ledger decides, in `Ledger.recognise`, and writes it down. Here is what it takes to ask it, the contents of the
-files and the key, and the same answer given beforehand, while no account is opened and no key made. What always holds:
-a key is made only for a ledger that knows no data set yet, since a new key recognises none of those that it knows.
+The ledger decides in `Ledger.recognise` and records the decision. This module provides the inputs, which are the
+contents of the files and the key, and a preview of the decision that opens no account and creates no key. Invariant: a
+key is created only for a ledger without data sets, since a new key recognises none of the known data sets.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dpsweep.sweeper.trial.spec import declare
 
 
 def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
-    """What the plan's files with private records hold, found and checked."""
+    """The contents of the plan's files with private records, located and verified."""
     dataset = declare(plan.trials[0].config).dataset
     dataset.locate(folder)
     return dataset.verify(folder)
 
 
 def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
-    """The contents' fingerprint by the user's key; raises `BadInput` where the key of this ledger is lost."""
+    """The contents' fingerprint by the user's key; raises `BadInput` if the key of this ledger is lost."""
     path = Key.locate()
     key = Key.read(path)
     if key is None and ledger.data_sets():
@@ -34,14 +34,14 @@ def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
 
 
 def news(account: str, data: Fingerprint, ledger: Ledger) -> str:
-    """What is new about the data of an account, open or not; raises `BadInput` as `Ledger.recognise` would."""
+    """A message about new data of an account, open or not; raises `BadInput` as `Ledger.recognise` would."""
     return news_of(data, account, ledger.data_sets(), ledger.name) or ""
 
 
 def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
-    """What a sweep would say of the data, or be refused for; nothing where only a download could tell.
+    """The message or refusal that a sweep would give about the data; empty if this would need a download.
 
-    The key is read and never made.
+    The key is read and never created.
     """
     if not ledger.data_sets():
         return ""
@@ -54,9 +54,9 @@ def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
 
 
 def changed_since(data: Fingerprint, plan: Plan, folder: Path | None, ledger: Ledger) -> str:
-    """What to say after a sweep whose files are not what they were before it; nothing where they are.
+    """A message if the files changed during the sweep; empty if they did not.
 
-    It is not written into the ledger, where its time would tell when a search ended.
+    The change is not written into the ledger, where its time would reveal when a search ended.
     """
     try:
         now = fingerprint_of(read_contents(plan, folder), ledger)

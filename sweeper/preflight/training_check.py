@@ -1,4 +1,4 @@
-"""Whether the jobs of a plan would run: files, checksums, models, shapes and the launcher, tried before the charge."""
+"""Check that the jobs of a plan can run: files, checksums, models, shapes and the launcher, before the charge."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpsweep.sweeper.request.sweep_request import SweepRequest
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCheck:
-    """What the files with private records hold, and the seconds that a step of each kind takes."""
+    """The contents of the files with private records, and the seconds per step of each kind of step."""
 
     contents: tuple[Content, ...]
     per_step: Mapping[str, float]
 
 
 def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
-    """Tries everything that could fail by a mistake; raises `BadInput` where something does."""
+    """Tries everything that a user's mistake can break; raises `BadInput` if something fails."""
     if request.workers.elsewhere and not os.environ.get(HOME_VARIABLE):
         raise BadInput(
             f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "

@@ -1,1 +1,1 @@
-"""The command as a typed value, made once at Hydra's door."""
+"""The command as a typed value, built once from Hydra's configuration."""

@@ -1,4 +1,4 @@
-"""Hydra's composed configuration, read as the plain values that planning takes."""
+"""Conversion of Hydra's composed configuration to the plain values that planning takes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
 def plan_settings(
     config: DictConfig, keys: frozenset[str], offered: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 ) -> PlanSettings:
-    """What the configuration asks to be planned; `keys` are those that the command line names.
+    """The plan settings of the configuration; `keys` are the keys that the command line names.
 
-    `offered` are the configurations of the rules that `tuning=auto` may take. Raises `BadInput` where a group lacks a
+    `offered` are the configurations of the rules that `tuning=auto` may choose. Raises `BadInput` if a group lacks a
     value.
     """
     privacy, dataset, tuning, search = (_group(config, name) for name in ("privacy", "dataset", "tuning", "search"))
@@ -43,7 +43,7 @@ def plan_settings(
 
 
 def budget_settings(config: DictConfig) -> BudgetSettings:
-    """What the configuration declares of its data set's account."""
+    """The settings that the configuration declares for its data set's account."""
     budget, privacy = _group(config, "budget"), _group(config, "privacy")
     column = OmegaConf.select(config, "dataset.unit_column")
     return BudgetSettings(
@@ -58,7 +58,7 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
 
 
 def _group(config: DictConfig, name: str) -> dict[str, Any]:
-    """One group of the configuration as plain values; raises `BadInput` where a value is missing."""
+    """One group of the configuration as plain values; raises `BadInput` if a value is missing."""
     try:
         part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as cause:

@@ -1,4 +1,4 @@
-"""What a command asks for, typed and checked once at Hydra's door; nothing behind it sees Hydra's configuration."""
+"""The request of one command, typed and checked once; no code after it reads Hydra's configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Verb(StrEnum):
-    """What is done with a plan."""
+    """The action on a plan."""
 
     SWEEP = "sweep"
     PLAN = "plan"
@@ -44,12 +44,12 @@ class SweeperSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRequest:
-    """One command: what is to be planned, what is to be done with the plan, and where jobs run.
+    """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
-    `points` and `plan` are the plan's. `show` and `fit` say what prices are shown, `retry` which attempts are paid for
-    again, `study` where results are recorded, None for a file in the sweep's folder. `data` is the folder with the
-    official files. At most `max_batch_size` jobs are handed to the launcher at once, which runs `workers`, `forked`
-    from this process or not.
+    `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
+    again, `study` the database for results, None for a file in the sweep's folder. `data` is the folder with the
+    official files. At most `max_batch_size` jobs are handed to the launcher at once; it runs them on `workers`,
+    `forked` from this process or not.
     """
 
     verb: Verb
@@ -76,7 +76,7 @@ class SweepRequest:
         context: HydraContext,
         task: TaskFunction,
     ) -> SweepRequest:
-        """The request of a composed configuration and the overrides that make its grid."""
+        """The request from a composed configuration and the overrides that define its grid."""
         verb = _choice(Verb, "verb", settings.verb)
         if "policy" in config:
             raise BadInput(
@@ -107,7 +107,7 @@ class SweepRequest:
 
     @property
     def place(self) -> str:
-        """Where jobs run, in words."""
+        """The device and the number of workers, as text."""
         device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)
         return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
 

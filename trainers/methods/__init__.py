@@ -1,1 +1,1 @@
-"""Methods: a gradient transform crossed with an update."""
+"""Training methods: a gradient transform combined with an update."""

@@ -1,4 +1,4 @@
-"""ADADP's update: a learning rate that adapts to how far one full step is from two half steps."""
+"""ADADP's update: a learning rate that adapts to the difference between one full step and two half steps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST, MOST = 0.9, 1.1
-"""What one iteration may multiply the learning rate by."""
+"""The smallest and the largest factor by which one iteration may change the learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Iteration:
-    """Where an iteration begins [..., P], its first gradient, and the factor [..., 1] on the learning rate so far."""
+    """The start of an iteration [..., P], its first gradient, and the current factor [..., 1] on the learning rate."""
 
     begin: Tensor
     gradient: Tensor
@@ -27,14 +27,14 @@ class Iteration:
 
 @dataclass(frozen=True, kw_only=True)
 class HalfSteps:
-    """Two half steps an iteration, after which the learning rate is changed by what one full step misses.
+    """Two half steps per iteration; their difference from one full step adapts the learning rate.
 
-    With g the gradient at x, and h that at the middle y = x - lr g / 2, an iteration ends at x - lr (g + h) / 2. Its
-    error is the norm of the difference from the full step x - lr g, each number of it divided by max(1, |that of the
-    full step|); the next learning rate is lr times sqrt(tolerance / error), though no less than 0.9 and no more than
-    1.1. Iterations are never taken back, whatever their error.
-    Source: Koskela & Honkela 2020, Algorithm 1. The root, which suits an error of second order in lr, is that of the
-    authors' program, as is a tolerance of 1.
+    With g the gradient at x, and h the gradient at the middle y = x - lr g / 2, an iteration ends at
+    x - lr (g + h) / 2. Its error is the norm of its difference from the full step z = x - lr g, each coordinate divided
+    by max(1, |z_i|); the next learning rate is lr times sqrt(tolerance / error), a factor clamped to [0.9, 1.1].
+    Iterations are never rejected, whatever their error.
+    Source: Koskela & Honkela 2020, Algorithm 1. The square root, which suits an error of second order in lr, and the
+    tolerance of 1 are from the authors' program.
     """
 
     lr: float
@@ -45,12 +45,12 @@ class HalfSteps:
         positive("tolerance", self.tolerance)
 
     def start(self, weights: Tensor) -> Iteration:
-        """The beginning of the first iteration, at the method's own learning rate."""
+        """The start of the first iteration, at the method's learning rate."""
         ones = weights.new_ones(*weights.shape[:-1], 1)
         return Iteration(begin=weights.clone(), gradient=weights.new_zeros(weights.shape), factor=ones)
 
     def direction(self, state: Iteration, gradient: Tensor, noise_std: Tensor) -> tuple[Iteration, Tensor]:
-        """Half of the gradient, times the learning rate's factor."""
+        """Half of the gradient, times the factor on the learning rate."""
         import torch
 
         direction = state.factor / 2 * gradient
@@ -63,7 +63,7 @@ class HalfSteps:
         return Iteration(begin=end, gradient=gradient, factor=factor, steps=state.steps + 1), direction
 
     def check(self, steps: int, schedule: LearningRate) -> None:
-        """Raises ValueError for half an iteration, and for a second rule about the learning rate."""
+        """Raises ValueError for an odd number of steps, and for a schedule that also changes the learning rate."""
         if steps % 2:
             raise ValueError(f"Expected steps={steps} to be even: an iteration of ADADP is two steps.")
         if not isinstance(schedule, Constant):

@@ -12,12 +12,12 @@ from dpsweep.trainers.methods.updates import Update
 class Trainer(Protocol):
     """A method with its hyperparameters: a frozen value whose fields are the axes that a sweep may vary.
 
-    It is a gradient transform crossed with an update rule; only the transform's bound matters for privacy.
+    It combines a gradient transform with an update rule; privacy depends only on the transform's bound.
     """
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The method's name in messages."""
         ...
 
     @property
@@ -27,30 +27,30 @@ class Trainer(Protocol):
 
     @property
     def transform(self) -> GradientTransform:
-        """How each example's gradient is bounded."""
+        """The transform that bounds each example's gradient."""
         ...
 
     @property
     def update(self) -> Update[Any]:
-        """How the noisy mean of bounded gradients becomes a step."""
+        """The rule that turns the noisy mean of bounded gradients into a step."""
         ...
 
 
 @runtime_checkable
 class Particular(Protocol):
-    """What a method, or an update, that does not take any run is besides."""
+    """The additional interface of a method or an update that does not accept every run."""
 
     def check(self, steps: int, schedule: LearningRate) -> None:
-        """Raises ValueError, in one sentence, where a run of so many steps on this schedule makes no sense."""
+        """Raises ValueError, in one sentence, for a run with this number of steps and schedule that makes no sense."""
         ...
 
 
 def check_run(trainer: Trainer, steps: int, schedule: LearningRate) -> None:
-    """Raises ValueError where the method is particular about its runs and this one does not suit it."""
+    """Raises ValueError if the method restricts its runs and does not accept this one."""
     if isinstance(trainer, Particular):
         trainer.check(steps, schedule)
 
 
 def is_noiseless(trainer: Trainer) -> bool:
-    """Whether a method never adds noise, as its `noiseless` says: it is for records that were declared public."""
+    """Whether a method never adds noise (its `noiseless`): it is only for records that are declared public."""
     return bool(getattr(trainer, "noiseless", False))

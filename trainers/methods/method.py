@@ -1,4 +1,4 @@
-"""The method that any gradient transform and any update make together."""
+"""A training method composed of any gradient transform and any update."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dpsweep.trainers.methods.updates import Update
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Steps of `lr` that `update` makes of the noisy mean of gradients that `transform` bounds.
+    """Bounds gradients by `transform` and steps by `lr` in the direction that `update` makes of their noisy mean.
 
-    *Guarantee*: privacy rests on the transform's bound alone; what the update does is post-processing. `noiseless`
-    methods add no noise, whatever is asked for, and are refused unless the records are declared public. Gradients that
-    nothing bounds need `noiseless`: no noise would be enough.
+    *Guarantee*: privacy depends only on the transform's bound; the update is post-processing. `noiseless` methods add
+    no noise, whatever noise the configuration has, and are refused unless the records are declared public. Unbounded
+    gradients require `noiseless`: no noise would be enough.
     """
 
     lr: float
@@ -42,6 +42,6 @@ class Method:
             raise ValueError(f"Expected update.lr={update_lr} to be lr={self.lr}.")
 
     def check(self, steps: int, schedule: LearningRate) -> None:
-        """Raises ValueError where the update does not suit a run of so many steps on this schedule."""
+        """Raises ValueError if the update does not accept a run with this number of steps and schedule."""
         if isinstance(self.update, Particular):
             self.update.check(steps, schedule)

@@ -1,8 +1,8 @@
-"""Published methods by their names: each is a transform, an update, and the numbers that these two take.
+"""Published methods by name: each is a transform, an update, and the hyperparameters of both.
 
-Plans store a method's name and its numbers side by side, `{"kind": "dp_sgd", "lr": 0.5, "clip_norm": 1.0}`, and hash
-them as that: a name that is here stays here, and so do the names of its numbers. A combination without a name needs no
-row and no Python. It is a `Method` in a YAML file (docs/contributing.md).
+Plans store and hash a method's name beside its hyperparameters, `{"kind": "dp_sgd", "lr": 0.5, "clip_norm": 1.0}`. So
+the names in this module never change, nor do the names of their hyperparameters. A combination without a name needs
+neither a row here nor Python: it is a `Method` in a YAML file (docs/contributing.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LR = "lr"
 
 @dataclass(frozen=True, kw_only=True)
 class NamedMethod:
-    """Makes a `Method` of the numbers that its transform and its update take; both are dataclasses of numbers."""
+    """Makes a `Method` from the hyperparameters of its transform and its update, which are dataclasses of numbers."""
 
     label: str
     transform: type[Any]
@@ -35,7 +35,7 @@ class NamedMethod:
         object.__setattr__(self, "__signature__", Signature(parameters))
 
     def __call__(self, **numbers: float) -> Method:
-        """The method with these numbers; TypeError where one is missing or unknown."""
+        """The method with these hyperparameters; TypeError if one is missing or unknown."""
         given = signature(self).bind(**numbers)
         given.apply_defaults()
         return Method(
@@ -61,13 +61,13 @@ DpSgd = NamedMethod(label="DP-SGD", transform=Clip, update=Sgd)
 """Source: Abadi et al. 2016, Algorithm 1."""
 
 DpNsgd = NamedMethod(label="DP-NSGD", transform=Normalize, update=Sgd)
-"""Automatic clipping, AUTO-S, is the same method with a regularizer of 0.01, which it calls gamma and leaves untuned.
+"""Automatic clipping, AUTO-S, is this method with a regularizer of 0.01, which AUTO-S calls gamma and does not tune.
 
 Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1; Bu, Wang, Zha, Karypis 2023 (AUTO-S).
 """
 
 DpMomentum = NamedMethod(label="DP-Momentum", transform=Clip, update=Momentum)
-"""The noise of a velocity has up to 1 / (1 - momentum^2) times a gradient's variance: Yu et al. take a momentum of 0.6.
+"""The noise in a velocity has up to 1 / (1 - momentum^2) times a gradient's variance; Yu et al. use momentum 0.6.
 
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPMomentum); Yu, Zhang, Chen 2019, Equation 5.
 """
@@ -76,7 +76,7 @@ DpAdam = NamedMethod(label="DP-Adam", transform=Clip, update=Adam)
 """Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPAdam); Kingma & Ba 2015, Algorithm 1."""
 
 DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam)
-"""The N is that of DP-NSGD, normalization: this is not Nesterov's variant of Adam, which is called NAdam too.
+"""The N stands for normalization, as in DP-NSGD: this is not Nesterov's variant of Adam, also called NAdam.
 
 Source: Yang, Zhang, Chen, Liu 2022, Appendix D (DP-NAdam); Kingma & Ba 2015, Algorithm 1.
 """
@@ -84,25 +84,25 @@ Source: Yang, Zhang, Chen, Liu 2022, Appendix D (DP-NAdam); Kingma & Ba 2015, Al
 DpAdamWosm = NamedMethod(label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments)
 """DP-Adam at its converged step size, lr / (noise_multiplier * clip_norm / batch_size + eps).
 
-It needs noise: the less there is, the longer the steps, and without any they are lr / eps.
+It needs noise: less noise means longer steps, and without noise the step size is lr / eps.
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Algorithm 2 and Theorem 7.1 (DPAdamWOSM).
 """
 
 Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps)
-"""Half steps, two an iteration, each paid for as a step of the run; `lr` is that of the first iteration.
+"""Each iteration takes two half steps, each charged as a step of the run; `lr` is the first iteration's rate.
 
 Source: Koskela & Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1; ADADP in
 Mohapatra et al. 2022.
 """
 
 PlainSgd = NamedMethod(label="SGD", transform=Unbounded, update=Sgd, noiseless=True)
-"""For records declared public alone. Source: Robbins and Monro 1951."""
+"""Only for records declared public. Source: Robbins and Monro 1951."""
 
 PlainAdam = NamedMethod(label="Adam", transform=Unbounded, update=Adam, noiseless=True)
-"""For records declared public alone. Source: Kingma & Ba 2015, Algorithm 1."""
+"""Only for records declared public. Source: Kingma & Ba 2015, Algorithm 1."""
 
 ClippedSgd = NamedMethod(label="clipped SGD", transform=Clip, update=Sgd, noiseless=True)
-"""DP-SGD without its noise, for records declared public alone. Source: Yang, Zhang, Chen, Liu 2022, Section 3.4."""
+"""DP-SGD without noise, only for records declared public. Source: Yang, Zhang, Chen, Liu 2022, Section 3.4."""
 
 NormalizedSgd = NamedMethod(label="normalized SGD", transform=Normalize, update=Sgd, noiseless=True)
-"""DP-NSGD without its noise, for records declared public alone. Source: Yang, Zhang, Chen, Liu 2022, Section 3.4."""
+"""DP-NSGD without noise, only for records declared public. Source: Yang, Zhang, Chen, Liu 2022, Section 3.4."""

@@ -1,4 +1,4 @@
-"""Output perturbation: a convex model is fitted to all records at once, and noise is added to it, once."""
+"""Output perturbation: a convex model is fitted to all records, and noise is added once to its parameters."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CONVEX = "logistic"
-"""The model whose cross-entropy is convex in its parameters, by its name: to import it is to import torch."""
+"""The model with a cross-entropy that is convex in its parameters; given by name, since its import loads torch."""
 
 INEXACT = 1e-3
-"""How far from the minimum a fitted model may be, as a share of what adding a record may move the minimum by."""
+"""Largest distance of a fitted model from the minimum, as a share of the sensitivity of the minimum to one record."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputPerturbation:
     """Softmax regression without a bias, fitted with the penalty l2 / 2 |w|^2, plus Gaussian noise.
 
-    *Guarantee*: a record adds loss(w; x, y) / n to what is minimised, n the declared number of records. With |x| cut to
-    `feature_norm` the loss's gradient is no longer than `lipschitz`, and what is minimised is l2-strongly convex, so
-    one record more moves the minimum by lipschitz / (n l2) at most, and another one in its place by twice that. Models
-    are fitted until the gradient certifies that they are no farther than `INEXACT` of it from their minimum.
+    *Guarantee*: a record adds loss(w; x, y) / n to the objective, with n the declared number of records. With |x|
+    clipped to `feature_norm`, the norm of the loss's gradient is at most `lipschitz`, and the objective is l2-strongly
+    convex, so adding one record moves the minimum by at most lipschitz / (n l2), and replacing one by at most twice
+    that. Models are fitted until the gradient certifies a distance to the minimum <= `INEXACT` times the first bound.
     Source: Chaudhuri, Monteleoni, Sarwate 2011, Corollary 8 and Algorithm 1, with Gaussian noise.
     """
 
@@ -46,30 +46,30 @@ class OutputPerturbation:
 
     @property
     def lipschitz(self) -> float:
-        """The longest gradient of a record's loss: probabilities are off by sqrt(2) at most, times the features."""
+        """Bound on the gradient norm of a record's loss: at most sqrt(2) for the probabilities, times the features."""
         return math.sqrt(2) * self.feature_norm
 
     @property
     def lr(self) -> float:
-        """No step is taken."""
+        """A placeholder: no step is taken."""
         return 1.0
 
     @property
     def transform(self) -> Clip:
-        """What the bound on features already does."""
+        """Clipping to `lipschitz`, which the bound on features already implies."""
         return Clip(clip_norm=self.lipschitz)
 
     @property
     def update(self) -> Sgd:
-        """No step is taken, so nothing is remembered."""
+        """A placeholder without state: no step is taken."""
         return Sgd()
 
     def moved_by(self, records: int) -> float:
-        """How far one record more may move the minimum, at that nominal number of records."""
+        """Bound on the shift of the minimum when one record is added, at this nominal number of records."""
         return self.lipschitz / (records * self.l2)
 
     def check(self, steps: int, schedule: LearningRate) -> None:
-        """Raises ValueError unless there is one access and nothing to schedule."""
+        """Raises ValueError unless the run has one step and a constant schedule."""
         if steps != 1 or not isinstance(schedule, Constant):
             raise ValueError(
                 f"Expected steps={steps} to be 1 and lr_schedule=constant: output perturbation reads all records once."
@@ -78,10 +78,10 @@ class OutputPerturbation:
 
 @dataclass(frozen=True, kw_only=True)
 class Everyone:
-    """All records, once: the sampler of a method that does not sample.
+    """All records, once: the sampler of a method without subsampling.
 
-    *Guarantee*: `event` is the Gaussian mechanism on the fitted model, whose sensitivity for these neighbours is that
-    of the minimum and twice the inexactness.
+    *Guarantee*: `event` is the Gaussian mechanism on the fitted model; its sensitivity under this adjacency is the
+    sensitivity of the minimum plus twice the inexactness.
     """
 
     batch_size: int
@@ -92,7 +92,7 @@ class Everyone:
         return 1
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
-        """Noise of so many times what one record more may move the minimum by."""
+        """The event with noise of `noise_multiplier` times the shift of the minimum when one record is added."""
         moved = 2 if self.adjacency is Adjacency.REPLACE_ONE else 1
         return output_perturbation(
             noise_std=noise_multiplier, sensitivity=moved + 2 * INEXACT, adjacency=self.adjacency
@@ -101,5 +101,5 @@ class Everyone:
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All of them."""
+        """All records."""
         return np.tile(np.arange(available), rows), np.full(rows, available)

@@ -1,4 +1,4 @@
-"""Projected DP-SGD: clipped gradients, plain steps, weights within a ball."""
+"""Projected DP-SGD: clipped gradients, SGD steps, weights projected onto a ball."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpsweep.trainers.methods.updates import Sgd
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectedDpSgd:
-    """DP-SGD whose weights are put back on the ball of `radius` around 0 after every step that leaves it.
+    """DP-SGD that projects the weights onto the ball of `radius` around 0 after every step.
 
     Source: Bassily, Smith, Thakurta 2014, Algorithm 1, which projects onto any convex set.
     """
@@ -34,5 +34,5 @@ class ProjectedDpSgd:
 
     @property
     def update(self) -> Sgd:
-        """Plain steps; the loop sees to the projection."""
+        """SGD; the training loop performs the projection."""
         return Sgd()

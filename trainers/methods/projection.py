@@ -1,4 +1,4 @@
-"""Weights that are kept within a ball: post-processing, free of charge."""
+"""Projection of weights onto a ball: post-processing, at no privacy cost."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Confined(Protocol):
-    """What a method that projects its weights after every step is besides a `Trainer`: a radius is all it takes."""
+    """The additional interface of a `Trainer` that projects its weights after every step: it has a radius."""
 
     @property
     def radius(self) -> float:
-        """The radius of the ball around 0 that all trainable weights together, as one vector, lie in."""
+        """The radius of the ball around 0 that contains all trainable weights as one vector."""
         ...
 
 
 class Projection:
-    """The projections of K runs side by side, each onto its own ball; whoever is not confined is left as it is."""
+    """The projections of K runs at once, each onto its own ball; runs without a radius are not changed."""
 
     def __init__(self, trainers: Sequence[object], like: Tensor) -> None:
         radii = [one.radius if isinstance(one, Confined) else math.inf for one in trainers]
         self._radii = None if min(radii) == math.inf else like.new_tensor(radii)[:, None].double()
 
     def __call__(self, weights: Tensor) -> None:
-        """Shortens those of the weights [K, P] that are too long, in place."""
+        """Projects the weights [K, P] in place, each row onto its own ball."""
         import torch
 
         if self._radii is None:

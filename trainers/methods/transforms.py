@@ -1,20 +1,20 @@
-"""How one example's gradient is bounded before it enters the sum; one unit's, where units have several examples.
+"""Gradient transforms: they bound each example's gradient (each unit's, if units have several examples) for the sum.
 
-A transform sees only the norms of the per-example gradients and answers with one factor each; the engine
-forms sum_i factor_i * gradient_i. The noise is scaled to `bound`, so privacy rests on one law, which holds
+A transform receives only the norms of the per-example gradients and returns one factor for each; the engine
+forms sum_i factor_i * gradient_i. The noise is scaled to `bound`, so privacy depends on one law, which holds
 for every transform and every norm, also 0, subnormal, huge, infinite and nan:
 
     factor >= 0 is finite, and factor * norm <= bound;  factor == 0 where the norm is not finite.
 
-Where all gradients of an example lie along one line, as those of a model with one linear output do, a signed length
-says all of one, and `along` gives the signed length that is left of it: |length| <= bound, and 0 where it was not
-finite.
+If all possible gradients of an example lie on one line, as in a model with one linear output, a signed length
+describes a gradient, and `along` returns the signed length after the transform: |length| <= bound, and 0 if the length
+was not finite.
 
-Factors are lowered by eight units u = 2**-24 of float32 rounding. What follows takes at most as many: three or four u
-in a factor (its constant or its sum, the quotient, their product), three in a norm (two factors and their product), one
-in the product of factor and gradient. They are lowered by eight units more, which are for the float64 sum: n terms of
-norm `bound` add up with an error of n**2 * 2**-53 of it at most, with a record and without it, so that sums of up to
-46,340 units move by no more than `bound`. Lowering is always sound.
+Factors are lowered by eight units u = 2**-24 of float32 rounding. Later rounding errors add up to at most eight u:
+three or four in a factor (its constant or its sum, the quotient, their product), three in a norm (two factors and their
+product), one in the product of factor and gradient. Factors are lowered by eight more units for the float64 sum: n
+terms of norm `bound` add up with an error of at most n**2 * 2**-53 of it, with a record and without it, so that sums of
+up to 46,340 units move by at most `bound`. Lowering is always sound.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GradientTransform(Protocol):
 
     @property
     def bound(self) -> float:
-        """The largest norm that a transformed gradient can have."""
+        """The largest possible norm of a transformed gradient."""
         ...
 
     def factors(self, norms: Tensor) -> Tensor:
@@ -50,17 +50,17 @@ class GradientTransform(Protocol):
         ...
 
     def along(self, lengths: Tensor) -> Tensor:
-        """The signed lengths [..., n] that transforms leave of these [..., n]: lengths * factors(|lengths|)."""
+        """The signed lengths [..., n] after the transform of these [..., n]: lengths * factors(|lengths|)."""
         ...
 
     def shrunk(self, factor: float) -> GradientTransform:
-        """The same with `factor` in (0, 1] times the bound; ValueError where that makes no sense."""
+        """The same transform with `factor` in (0, 1] times the bound; ValueError if that makes no sense."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
-    """Shortens a gradient g to norm `clip_norm` where it is longer: min(1, clip_norm / ||g||).
+    """Scales a gradient g to norm at most `clip_norm`: the factor min(1, clip_norm / ||g||).
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
@@ -80,7 +80,7 @@ class Clip:
         return _sound((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
 
     def along(self, lengths: Tensor) -> Tensor:
-        """No longer than clip_norm."""
+        """The lengths clamped to [-clip_norm, clip_norm]; 0 if not finite."""
         import torch
 
         bound = _normal(torch.as_tensor(self.clip_norm * _ROUNDING, dtype=lengths.dtype, device=lengths.device))
@@ -88,15 +88,15 @@ class Clip:
         return torch.maximum(torch.minimum(finite, bound, out=finite), -bound, out=finite)
 
     def shrunk(self, factor: float) -> Clip:
-        """Clipping to a shorter norm."""
+        """Clipping to `factor` times the clip norm."""
         return self if factor == 1 else replace(self, clip_norm=self.clip_norm * factor)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize:
-    """Brings a gradient g to norm ||g|| / (regularizer + ||g||) < 1: the factor 1 / (regularizer + ||g||).
+    """Scales a gradient g to norm ||g|| / (regularizer + ||g||) < 1: the factor 1 / (regularizer + ||g||).
 
-    The bound is 1 whatever the regularizer, which therefore costs no privacy.
+    The bound is 1 for every regularizer, so the choice of the regularizer does not change the privacy cost.
     Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1 (DP-NSGD).
     """
 
@@ -107,7 +107,7 @@ class Normalize:
 
     @property
     def bound(self) -> float:
-        """1, approached by long gradients."""
+        """1, the limit for long gradients."""
         return 1.0
 
     def factors(self, norms: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class Normalize:
         return _normal(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
 
     def shrunk(self, factor: float) -> Normalize:
-        """Itself at a factor of 1, the only one: a shorter bound would be a smaller learning rate and nothing else."""
+        """Itself; the factor must be 1, since a smaller bound would only be a smaller learning rate."""
         if factor == 1:
             return self
         raise ValueError("Expected clip_schedule=constant with normalized gradients: they have no clip norm to lower.")
@@ -128,7 +128,7 @@ class Normalize:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbounded:
-    """Leaves gradients as they are, for records that nobody has to protect: no noise would be enough."""
+    """Leaves gradients unchanged; only for records declared public, since no noise would be enough."""
 
     @property
     def bound(self) -> float:
@@ -136,24 +136,24 @@ class Unbounded:
         return math.inf
 
     def factors(self, norms: Tensor) -> Tensor:
-        """1, and 0 where the norm is not finite."""
+        """1, or 0 if the norm is not finite."""
         return norms.isfinite().to(norms.dtype)
 
     def along(self, lengths: Tensor) -> Tensor:
-        """The same, where they are finite."""
+        """The lengths, or 0 if not finite."""
         return lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def shrunk(self, factor: float) -> Unbounded:
-        """Itself at a factor of 1, the only one: there is no bound."""
+        """Itself; the factor must be 1, since there is no bound to lower."""
         if factor == 1:
             return self
         raise ValueError("Expected clip_schedule=constant with gradients that nothing bounds.")
 
 
 def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:
-    """One transform for the norms [K, n] of K runs, each row by its own: numbers that differ become columns [K, 1].
+    """One transform for the norms [K, n] of K runs, row k by transform k: numbers that differ become columns [K, 1].
 
-    Its `bound` is not to be asked for. Raises ValueError where the transforms differ in more than numbers.
+    Do not use its `bound`. Raises ValueError if the transforms differ in more than numbers.
     """
     import torch
 
@@ -172,12 +172,12 @@ def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> Gradi
 
 
 def _sound(factors: Tensor) -> Tensor:
-    """The finite factors, and 0 where they are subnormal or no numbers, as those of norms that are not finite are."""
+    """The factors, with subnormal and nan entries, which come from norms that are not finite, set to 0."""
     return _normal(factors).nan_to_num_(nan=0.0)
 
 
 def _normal(numbers: Tensor) -> Tensor:
-    """The same, with 0 for subnormal ones, whose rounding no margin covers."""
+    """Sets subnormal entries to 0; the rounding margin does not cover them."""
     import torch
 
     return torch.nn.functional.hardshrink(numbers, torch.finfo(numbers.dtype).tiny)

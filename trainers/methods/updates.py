@@ -1,4 +1,4 @@
-"""How a noisy mean gradient becomes a direction to step along: post-processing, free of charge."""
+"""Update rules, which turn a noisy mean gradient into a step direction: post-processing, at no privacy cost."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ State = TypeVar("State")
 
 
 class Update(Protocol[State]):
-    """A rule that turns the private gradients seen so far into the next direction; it never sees the data.
+    """A rule that turns the private gradients so far into the next direction; it never reads the data.
 
-    A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold. Gradients may be those of
-    several runs that are at the same step, one row for each: what happens to a row depends on it alone.
+    A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold. Gradients may belong to
+    several runs at the same step, one row per run: the result for a row depends on that row alone.
     """
 
     def start(self, weights: Tensor) -> State:
-        """The state before the first step, which is taken from these weights [..., P]."""
+        """The state before the first step, which starts from these weights [..., P]."""
         ...
 
     def direction(self, state: State, gradient: Tensor, noise_std: Tensor) -> tuple[State, Tensor]:
-        """The next state, and the direction [..., P] whose multiple by the learning rate is subtracted.
+        """The next state, and the direction [..., P]; the loop subtracts the learning rate times the direction.
 
         `noise_std` [..., 1] is the standard deviation of the noise in each number of the gradient.
         """
@@ -38,7 +38,7 @@ class Sgd:
     """Steps along the gradient itself."""
 
     def start(self, weights: Tensor) -> None:
-        """Nothing to remember."""
+        """No state."""
         return
 
     def direction(self, state: None, gradient: Tensor, noise_std: Tensor) -> tuple[None, Tensor]:
@@ -48,14 +48,14 @@ class Sgd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Velocity:
-    """The gradients so far, each weighed down by the momentum once a step."""
+    """The sum of the gradients so far, discounted by the momentum at every step."""
 
     velocity: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
-    """Steps along the velocity v <- momentum * v + gradient: the heavy ball, whose gradients no 1 - momentum shortens.
+    """Heavy-ball momentum without dampening: steps along the velocity v <- momentum * v + gradient.
 
     Source: Yu, Zhang, Chen 2019, Equation 5.
     """
@@ -66,7 +66,7 @@ class Momentum:
         decay_rate("momentum", self.momentum)
 
     def start(self, weights: Tensor) -> Velocity:
-        """At rest."""
+        """Velocity 0."""
         return Velocity(velocity=weights.new_zeros(weights.shape))
 
     def direction(self, state: Velocity, gradient: Tensor, noise_std: Tensor) -> tuple[Velocity, Tensor]:
@@ -77,7 +77,7 @@ class Momentum:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moments:
-    """Running averages of the gradient and of its square, before the correction for their start at 0."""
+    """Running averages of the gradient and of its square, before bias correction."""
 
     first: Tensor
     second: Tensor
@@ -86,7 +86,7 @@ class Moments:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Steps along the bias-corrected mean of gradients over the root of their bias-corrected mean square.
+    """Steps along the bias-corrected mean gradient, divided by the root of the bias-corrected mean square.
 
     Source: Kingma & Ba 2015, Algorithm 1.
     """
@@ -105,7 +105,7 @@ class Adam:
         return Moments(first=weights.new_zeros(weights.shape), second=weights.new_zeros(weights.shape))
 
     def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
-        """The corrected mean over the root of the corrected mean square."""
+        """The corrected mean divided by the root of the corrected mean square plus eps."""
         steps = state.steps + 1
         first = state.first.lerp(gradient, 1 - self.beta1)
         second = state.second.lerp(gradient.square(), 1 - self.beta2)
@@ -116,7 +116,7 @@ class Adam:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FirstMoment:
-    """A running average of the gradient, before the correction for its start at 0."""
+    """A running average of the gradient, before bias correction."""
 
     first: Tensor
     steps: int = 0
@@ -124,10 +124,10 @@ class FirstMoment:
 
 @dataclass(frozen=True, kw_only=True)
 class AdamWithoutSecondMoments:
-    """Steps along the bias-corrected mean of gradients over what Adam's root converges to where noise prevails.
+    """Steps along the bias-corrected mean gradient, divided by the limit of Adam's root when noise dominates.
 
-    The mean square of gradients that are noise alone converges to the noise's variance, so that Adam's root does to
-    `noise_std`. Without any noise that leaves `eps` alone to divide by.
+    If gradients are only noise, their mean square converges to the noise's variance, and Adam's root to `noise_std`.
+    Without noise, the divisor is `eps` alone.
     Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Theorem 7.1 and Algorithm 2.
     """
 
@@ -139,18 +139,18 @@ class AdamWithoutSecondMoments:
         positive("eps", self.eps)
 
     def start(self, weights: Tensor) -> FirstMoment:
-        """The average at 0."""
+        """Average 0."""
         return FirstMoment(first=weights.new_zeros(weights.shape))
 
     def direction(self, state: FirstMoment, gradient: Tensor, noise_std: Tensor) -> tuple[FirstMoment, Tensor]:
-        """The corrected mean over the noise's standard deviation."""
+        """The corrected mean divided by the noise's standard deviation plus eps."""
         steps = state.steps + 1
         first = state.first.lerp(gradient, 1 - self.beta1)
         return FirstMoment(first=first, steps=steps), first / (1 - self.beta1**steps) / (noise_std + self.eps)
 
 
 class Directions:
-    """The updates of K runs at once: one call for all that have equal ones."""
+    """The updates of K runs at once: one call for all runs with equal updates."""
 
     def __init__(self, updates: Sequence[Update[Any]], states: Sequence[Any]) -> None:
         rows: dict[Update[Any], list[int]] = {}
@@ -172,7 +172,7 @@ class Directions:
         return directions
 
     def states(self) -> list[Any]:
-        """Each run's own state, as it stands."""
+        """The current state of each run."""
         found: dict[int, Any] = {}
         for update, rows in self._rows.items():
             found |= {row: _row(self._states[update], place) for place, row in enumerate(rows)}
@@ -180,7 +180,7 @@ class Directions:
 
 
 def _joined(states: Sequence[Any]) -> Any:
-    """States of runs at the same step as one, each tensor [P] a row of [K, P]."""
+    """The states of runs at the same step joined into one, with each tensor [P] as a row of [K, P]."""
     import torch
 
     if states[0] is None:
@@ -196,7 +196,7 @@ def _joined(states: Sequence[Any]) -> Any:
 
 
 def _row(state: Any, place: int) -> Any:
-    """One run's own part of a joined state."""
+    """One run's part of a joined state."""
     import torch
 
     if state is None:

@@ -1,4 +1,4 @@
-"""Hydra's door to dpsweep: `hydra/sweeper=honest` hands the overrides over and nothing more.
+"""Hydra sweeper plugin of dpsweep: `hydra/sweeper=honest` passes the overrides on and does nothing else.
 
 Every Hydra program on the machine imports this file, so it imports nothing heavy. Hydra executes it outside
 `sys.modules`, where dataclasses cannot resolve postponed annotations: they are not postponed here.
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class HonestSweeperConf:
     """The sweeper's own settings.
 
-    `verb`: sweep | plan. `max_batch_size`: jobs handed to the launcher at once, null for many.
-    `retry`: which attempts a repeated command pays for again: killed | failed | all | none. `study`: the Optuna address
-    of the database that results are recorded in, null for a file in the sweep's folder.
+    `verb`: sweep | plan. `max_batch_size`: jobs handed to the launcher at once, null to derive it from the launcher.
+    `retry`: the attempts that a repeated command pays for again: killed | failed | all | none. `study`: the Optuna
+    address of the database for results, null for a file in the sweep's folder.
     """
 
     _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"
@@ -44,7 +44,7 @@ class HonestSweeper(Sweeper):
         self.study = study
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
-        """Keeps what a launcher will need; the program's task is not run, since only `run_block` knows of receipts."""
+        """Stores the launcher's inputs; the program's own task is not run, since only `run_block` checks receipts."""
         self.hydra_context = hydra_context
         self.config = config
 

@@ -1,4 +1,4 @@
-"""Hydra's door to forked jobs: `hydra/launcher=fork` hands them over and nothing more.
+"""Hydra launcher plugin for forked jobs: `hydra/launcher=fork` passes the jobs on and does nothing else.
 
 Every Hydra program on the machine imports this file, so it imports nothing heavy. Hydra executes it outside
 `sys.modules`, where dataclasses cannot resolve postponed annotations: they are not postponed here.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ForkLauncherConf:
-    """The launcher's settings. `n_jobs`: jobs at once, -1 for one on each core, as joblib counts them."""
+    """The launcher's settings. `n_jobs`: jobs at once, -1 for one per core, with joblib's meaning."""
 
     _target_: str = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
     n_jobs: int = -1
@@ -35,13 +35,13 @@ class ForkLauncher(Launcher):
         self.n_jobs = n_jobs
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
-        """Keeps what jobs will need."""
+        """Stores the inputs of the jobs."""
         self.hydra_context = hydra_context
         self.task_function = task_function
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Runs these jobs; one that is lost is a failed one, and the others go on."""
+        """Runs these jobs; a lost job counts as failed, and the others continue."""
         from dpsweep.sweeper.coordinator.workers import cores, pool_size
         from dpsweep.sweeper.launchers.fork_launcher import Jobs
 
