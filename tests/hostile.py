@@ -112,8 +112,9 @@ def with_ids(form: Any) -> tuple[Any, dict[str, str]]:
         other["id"] = Plan.from_json(other).id
     except Exception:  # noqa: BLE001 - it has none: then it keeps those that it had
         return form, {}
-    renamed = changed | {form["id"]: other["id"]}
-    return other, {old: new for old, new in renamed.items() if isinstance(old, str) and old}
+    if isinstance(form["id"], str):
+        changed[form["id"]] = other["id"]
+    return other, {old: new for old, new in changed.items() if isinstance(old, str) and old}
 
 
 def forge(path: Path, sql: str, renamed: dict[str, str], edit: Callable[[dict[str, Any]], None] | None = None) -> None:

@@ -143,7 +143,7 @@ def trained_in_secret(folder: Path, since: datetime) -> Iterator[Path]:
     """The results below the folder of trainings that began since then; a result that a test plays has no log."""
     for place, _, files in os.walk(folder):
         if {"result.json", "train.log"} <= set(files):
-            with suppress(ValueError):  # a test may have cut the file
+            with suppress(ValueError, RecursionError):  # a test may have damaged the file
                 result = json.loads((path := Path(place, "result.json")).read_text())
                 if result["randomness"] == "secret" and datetime.fromisoformat(result["started"]) >= since:
                     yield path

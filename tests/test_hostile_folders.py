@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -125,6 +126,24 @@ def test_no_value_of_a_file_runs_anything(sweep: str, file: str, tmp_path: Path)
 @pytest.mark.parametrize(("sweep", "file"), FILES, ids=lambda value: str(value).replace("/", "_"))
 def test_no_hostile_value_at_any_place_runs_anything(sweep: str, file: str, tmp_path: Path) -> None:
     run_all(tmp_path, sweep, file, every=1, pages=20)
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value"),
+    [("receipt.json", ("entries",), 10**30), ("result.json", ("score", "value"), math.inf)],
+)
+def test_a_number_beyond_every_record_is_refused(
+    file: str, place: tuple[str, ...], value: float, tmp_path: Path
+) -> None:
+    """Neither an entry whose number no database can store nor a score that cannot be drawn."""
+    shutil.copytree(FROZEN / "composition", tmp_path / "sweep")
+    (path,) = list((tmp_path / "sweep").glob(f"trials/*/{file}"))[:1]
+    name = str(path.relative_to(tmp_path / "sweep"))
+    tried(tmp_path, "composition", name, put(json.loads(path.read_text()), place, value))
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with pytest.raises(DpsweepError, match=r"was cut short|score\.value=inf"):
+        ledger.verify(list(remembered_ends(tmp_path / "sweep")))
+        verify_folder(tmp_path / "sweep", ledger)
 
 
 @pytest.mark.parametrize("column", ["body", "balance"])

@@ -117,6 +117,8 @@ class Lines:
         """Whether this was once the chain's end; False if the chain was cut or replaced since."""
         if end.entries == 0:
             return True
+        if end.entries > self.end().entries:  # also a number that no database can store
+            return False
         row = self._rows.last(seq=end.entries)
         return row is not None and row["digest"] == end.head
 

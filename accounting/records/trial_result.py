@@ -13,7 +13,7 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.numbers import number, whole
 from dpsweep.accounting.validation import as_written, text
 
 SCHEMA = 1
@@ -33,15 +33,16 @@ class Status(StrEnum):
 class TrialResult:
     """The result of one attempt: its score with a 95 % interval, its realised event, its steps and its time.
 
-    `score` is {"value", "low", "high"} in [0, 1], None if the attempt failed; some metrics add {"also": {name:
-    {"value", "low", "high"}}}, further metrics from the same counts. `event` is the realised training event in the form
-    of `events.to_json`, None if the attempt failed before it reported the event. `curator` holds facts that no price
-    covers: they never leave the curator's folder. These are `batch_sizes` (as drawn), `empty` (those of the parts
-    "train" and "holdout" of the private records that are empty), and `curve`, a list of measurements on public records,
-    each {"step", "test_accuracy", "test_loss"}; for data declared public also "training_accuracy", "training_loss",
-    "mean_factor" and "shortened". A value that is not finite is None. `parameters` is the number of noisy numbers in a
-    step of training, None if an earlier version started the training: then `accounting/rounded_noise_price.py` does not
-    describe its noise. `counts` is the number of noisy counts that the score released.
+    `score` is {"value", "low", "high"}, finite numbers, in [0, 1] for the scores of this package; None if the attempt
+    failed. Some metrics add {"also": {name: {"value", "low", "high"}}}, further metrics from the same counts. `event`
+    is the realised training event in the form of `events.to_json`, None if the attempt failed before it reported the
+    event. `curator` holds facts that no price covers: they never leave the curator's folder. These are `batch_sizes`
+    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), and `curve`, a
+    list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
+    "training_accuracy", "training_loss", "mean_factor" and "shortened". A value that is not finite is None.
+    `parameters` is the number of noisy numbers in a step of training, None if an earlier version started the training:
+    then `accounting/rounded_noise_price.py` does not describe its noise. `counts` is the number of noisy counts that
+    the score released.
     """
 
     trial: str
@@ -80,6 +81,8 @@ class TrialResult:
         mappings = self.versions, self.curator, self.score or {}, self.event or {}
         if not all(isinstance(one, Mapping) for one in mappings):
             raise TypeError("Expected score, event, versions and curator to be objects.")
+        if self.score is not None:
+            _check_score(self.score)
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
@@ -112,3 +115,11 @@ class TrialResult:
             known = {entry.name for entry in fields(cls)}
             kept = {name: value for name, value in form.items() if name in known}
             return cls(**{"salt": ""} | kept | {"status": Status(form["status"])})
+
+
+def _check_score(score: Mapping[str, Any]) -> None:
+    """Raises TypeError or ValueError unless the score and its further metrics are finite numbers with intervals."""
+    for name in ("value", "low", "high"):
+        number(f"score.{name}", score.get(name))
+    for metric in score.get("also", {}).values():
+        _check_score(metric)

@@ -6,7 +6,6 @@ with its declaration; a difference is a failed result, and the charge stays.
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -305,11 +304,17 @@ def _finish(
         if charged.validation is not None:
             one.journal.score()
         measured = declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss)
-        score = _filled(asdict(measured))
-        _check_score(score)
     except ContractBroken as broken:
-        return replace(result, status=Status.FAILED, error=f"ContractBroken: {broken}")
-    return replace(result, score=score)
+        return _broken(result, broken)
+    try:
+        return replace(result, score=_filled(asdict(measured)))
+    except (TypeError, ValueError) as broken:
+        return _broken(result, broken)
+
+
+def _broken(result: TrialResult, cause: Exception) -> TrialResult:
+    """The result of a run that differs from its charge, or whose score cannot be compared."""
+    return replace(result, status=Status.FAILED, error=f"ContractBroken: {cause}")
 
 
 def _trained_numbers(model: nn.Module) -> int:
@@ -341,14 +346,6 @@ def _filled(form: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _filled(value) if isinstance(value, Mapping) else value for name, value in form.items() if value != {}
     }
-
-
-def _check_score(score: Mapping[str, Any]) -> None:
-    for name, value in score.items():
-        if isinstance(value, Mapping):
-            _check_score(value)
-        elif not math.isfinite(value):
-            raise ContractBroken(f"Expected score.{name}={value} to be finite: it cannot be compared.")
 
 
 def _now() -> str:
