@@ -13,7 +13,7 @@ import time
 
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-from dpsweep.accounting.accountants import pld
+from dpsweep.accounting.accountants import composed_profile
 from dpsweep.accounting.accountants.interface import GaussianSteps
 from dpsweep.accounting.accountants.loss_grid import Losses
 from dpsweep.accounting.accountants.pld import Pld
@@ -51,7 +51,7 @@ def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjac
             pessimistic_estimate=True,
         )
 
-    part = pld._steps_together(step, interval, adjacency)
+    part = composed_profile.steps_together(step, interval, adjacency)
     ahead = dense(part.ahead)
     behind = None if part.behind is part.ahead else dense(part.behind)
     distribution = privacy_loss_distribution.PrivacyLossDistribution(ahead, behind)
@@ -64,14 +64,14 @@ def main() -> None:
     for rate, noise, count, delta, adjacency in SETTINGS:
         step = GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
-        pld._steps_profile.cache_clear()
-        pld._steps_together.cache_clear()
+        composed_profile.steps_profile.cache_clear()
+        composed_profile.steps_together.cache_clear()
         started = time.perf_counter()
         ours = Pld().epsilon(event, delta, adjacency)
         taken = time.perf_counter() - started
         cells = ["-", "-"]
         if delta >= LIBRARY_FROM:
-            pld._steps_together.cache_clear()
+            composed_profile.steps_together.cache_clear()
             started = time.perf_counter()
             cells[0] = f"{library(step, Pld()._grid_step((step,), (), ()), delta, adjacency):.4f}"
             cells[1] = f"{time.perf_counter() - started:.2f}"

@@ -90,7 +90,7 @@ DOORS = {
     "optuna": {"sweeper/coordinator/study.py", "sweeper/planning/optuna_samplers.py"},
     "seaborn": {"reports/figures/heatmap.py"},
     "pooch": {"trainers/data/files/download.py"},
-    "sqlalchemy": {"accounting/chain/storage.py"},
+    "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
 }
 HYDRAS_DOOR = {
     "sweeper/commands/budget.py": "composes the configuration of an account",
@@ -277,14 +277,14 @@ def test_hydra_plugins_is_a_namespace() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_modules_stay_readable(package: str) -> None:
     for path in modules(package):
-        assert len(path.read_text().splitlines()) <= 400, f"{path.relative_to(ROOT)}: stop and think"
+        assert len(path.read_text().splitlines()) <= 350, f"{path.relative_to(ROOT)}: stop and think"
 
 
 AMOUNT = re.compile(r"epsilon|delta|noise|divergence|\bmu\b|sigma|budget|\bleft\b|\brest\b|\bprice\b|\bleast\b")
 ROUNDED = re.compile(r"\.?\d*[efgn]$", re.IGNORECASE)
 TEMPLATED = re.compile(r"\{([^{}:]+):([^{}]*)\}")
 WRITER = "accounting/notation.py"
-QUOTING = {"accounting/accountants/pld.py", "accounting/accountants/privacy_profiles.py"}
+QUOTING = {f"accounting/accountants/{name}.py" for name in ("pld", "composed_profile", "privacy_profiles")}
 """Accountants whose refusals quote a delta beside a limit of their own."""
 
 

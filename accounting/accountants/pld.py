@@ -17,14 +17,18 @@ from typing import Any
 import numpy as np
 
 from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
+from dpsweep.accounting.accountants.composed_profile import (
+    CACHE_SIZE,
+    ComposedProfile,
+    EqualMechanisms,
+    steps_profile,
+    steps_together,
+    truncated_steps,
+)
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
-from dpsweep.accounting.accountants.loss_grid import Losses
 from dpsweep.accounting.accountants.privacy_loss import (
     Direction,
-    connected,
-    directions,
     reach_gaussian,
-    truncated_directions,
 )
 from dpsweep.accounting.accountants.privacy_profiles import (
     SMALLEST_DELTA,
@@ -40,7 +44,6 @@ from dpsweep.accounting.accountants.privacy_profiles import (
 )
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from dpsweep.accounting.accountants.renyi_curves import selected_poisson
-from dpsweep.accounting.accountants.tilted_transform import ComposedLosses
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
@@ -79,9 +82,6 @@ ROUGH_KINDS = 10
 
 ROUGH_REACH = 4.8
 """Standard deviations between the mean of normal losses and their epsilon at that delta."""
-
-CACHE_SIZE = 8
-"""The number of cached distributions; each may take about 100 MB."""
 
 TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; the rest counts as an infinite loss."""
@@ -161,7 +161,7 @@ class Pld:
         self, steps: tuple[GaussianSteps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
     ) -> Profile:
         if not others:
-            return _steps_profile(steps, self._grid_step(steps, (), ()), adjacency)
+            return steps_profile(steps, self._grid_step(steps, (), ()), adjacency)
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
@@ -169,18 +169,18 @@ class Pld:
             return Everything()
         tops = [invert(profile, _infinite(profile) * (1 + 1e-9) + TAIL / count) for profile, count in profiles]
         interval = self._grid_step((*steps, *_untruncated(others)), tops, _batches(others))
-        parts = [_steps_together(step, interval, adjacency) for step in steps]
+        parts = [steps_together(step, interval, adjacency) for step in steps]
         parts += [
-            _Part.of(interval, both, both, count)
+            EqualMechanisms.of(interval, both, both, count)
             for (profile, count), top in zip(profiles, tops, strict=True)
             for both in (Direction(curve=profile.delta, reach=top),)
         ]
         parts += [
-            _truncated_step(leaf, count, interval, adjacency)
+            truncated_steps(leaf, count, interval, adjacency)
             for leaf, count in others
             if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
         ]
-        return _Discrete.of(parts)
+        return ComposedProfile.of(parts)
 
     def _grid_step(
         self, steps: tuple[GaussianSteps, ...], tops: Sequence[float], batches: Sequence[GaussianSteps]
@@ -252,47 +252,6 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Part:
-    """Equal mechanisms: the losses of one of them in each direction, and their number."""
-
-    ahead: Losses
-    behind: Losses
-    count: int
-
-    @classmethod
-    def of(cls, interval: float, ahead: Direction, behind: Direction, count: int) -> _Part:
-        """The losses from both hockey-stick curves on a grid."""
-        forth = _on_grid(ahead, interval)
-        if behind is ahead:
-            both = _losses(interval, forth, forth)
-            return cls(ahead=both, behind=both, count=count)
-        back = _on_grid(behind, interval)
-        return cls(ahead=_losses(interval, forth, back), behind=_losses(interval, back, forth), count=count)
-
-
-@dataclass(frozen=True, eq=False)
-class _Discrete:
-    """The profile of a composition: the larger delta of both directions; a symmetric pair has only one."""
-
-    directions: tuple[ComposedLosses, ...]
-
-    @classmethod
-    def of(cls, parts: Sequence[_Part]) -> _Discrete:
-        ahead = ComposedLosses([(part.ahead, part.count) for part in parts])
-        if all(part.ahead is part.behind for part in parts):
-            return cls((ahead,))
-        return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
-
-    def epsilon(self, delta: float) -> float:
-        if delta < SMALLEST_DELTA:
-            raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        return max(direction.epsilon(delta) for direction in self.directions)
-
-
 @dataclass(frozen=True, eq=False)
 class _ByMoments:
     """The profile that follows from a Renyi curve, for a search whose theorem bounds Renyi divergences."""
@@ -308,51 +267,9 @@ class _ByMoments:
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _steps_profile(steps: tuple[GaussianSteps, ...], interval: float, adjacency: Adjacency) -> _Discrete:
-    """The profile of a composition of Gaussian steps; cached, because rules price the same run many times."""
-    return _Discrete.of([_steps_together(step, interval, adjacency) for step in steps])
-
-
-@lru_cache(maxsize=CACHE_SIZE)
-def _steps_together(step: GaussianSteps, interval: float, adjacency: Adjacency) -> _Part:
-    """All these steps; unsampled Gaussian steps are exactly one step with less noise."""
-    rate, noise = step.sample_rate, step.noise_multiplier
-    if rate == 1:
-        return _Part.of(interval, *directions(1.0, noise / math.sqrt(step.count), adjacency), 1)
-    return _Part.of(interval, *directions(rate, noise, adjacency), step.count)
-
-
-@lru_cache(maxsize=CACHE_SIZE)
 def _search(inner: Profile, tries: NegativeBinomial) -> Selected:
     """The profile of a search; cached, because hard stops price the same search at many deltas."""
     return Selected(inner=inner, tries=tries)
-
-
-def _on_grid(direction: Direction, interval: float) -> np.ndarray:
-    return direction.curve(interval * np.arange(max(1, math.ceil(direction.reach / interval)) + 1))
-
-
-def _losses(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
-    return Losses(
-        lowest=1 - len(other),
-        interval=interval,
-        probabilities=connected(curve, other, interval),
-        infinite=float(curve[-1]),
-    )
-
-
-@lru_cache(maxsize=16)
-def _truncated_step(
-    leaf: TruncatedSubsampledGaussianDpEvent, count: int, interval: float, adjacency: Adjacency
-) -> _Part:
-    both = truncated_directions(
-        leaf.sampling_probability,
-        leaf.noise_multiplier,
-        adjacency,
-        records=leaf.dataset_size,
-        largest_batch=leaf.truncated_batch_size,
-    )
-    return _Part.of(interval, *both, count)
 
 
 def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:

@@ -16,35 +16,18 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-import os
-import socket
-import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Any
 
 import sqlalchemy as sa
 
-from dpsweep.accounting.chain.filesystems import refuse_network
+from dpsweep.accounting.chain.databases import database_at, introduce, lock_holder
 from dpsweep.accounting.chain.hash_chain import Lines, Row
-from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.json_files import flush_folder
 
 SCHEMA = 2
-LOCK_SECONDS = 60
-"""The time that a writer waits for the lock."""
-
-CONNECT_SECONDS = 10
-
-_PAUSE_SECONDS = 0.01
-
-_SHOWN = ("host", "port", "service", "options")
-"""The parameters of an address that identify the ledger and are not secret."""
-
 _metadata = sa.MetaData()
 _schema = sa.Table("schema", _metadata, sa.Column("version", sa.Integer, primary_key=True))
 _entries = sa.Table(
@@ -70,7 +53,7 @@ class Chain:
     """The hash chain stored in a file (a path) or a database (a `postgresql+psycopg://` address)."""
 
     def __init__(self, place: str | Path) -> None:
-        self._database: _Database = _Server(_url(str(place))) if "://" in str(place) else _File(place)
+        self._database = database_at(place)
         self._engine = self._database.engine()
 
     @property
@@ -128,9 +111,9 @@ class Chain:
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             with self._said():
-                _introduce(connection)
+                introduce(connection)
                 if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar():
-                    raise BadInput(f"{what} is being run by {_holder(connection, key)}; nothing was started.")
+                    raise BadInput(f"{what} is being run by {lock_holder(connection, key)}; nothing was started.")
             yield
         finally:
             connection.close()
@@ -203,195 +186,6 @@ class _Stored:
 
 def _having(values: dict[str, str | int]) -> sa.Select[Any]:
     return sa.select(_entries).where(*(_entries.c[column] == value for column, value in values.items()))
-
-
-class _Database(Protocol):
-    """The operations that differ between SQLite and PostgreSQL."""
-
-    @property
-    def file(self) -> Path | None: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def refusals(self) -> Sequence[str]: ...
-
-    def engine(self) -> sa.Engine: ...
-
-    def is_there(self) -> bool: ...
-
-    def make_room(self) -> None: ...
-
-    def begin_making(self, connection: sa.Connection) -> None: ...
-
-    def begin_writing(self, connection: sa.Connection) -> None: ...
-
-    def begin_reading(self, connection: sa.Connection) -> None: ...
-
-    def reading(self) -> AbstractContextManager[None]: ...
-
-
-class _File:
-    """SQLite, with a write-ahead log and every commit flushed to the disk. Only `make_room` creates a file."""
-
-    refusals = (
-        *(
-            f"CREATE TRIGGER entries_refuse_{verb.lower()} BEFORE {verb} ON entries "
-            "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-            for verb in ("UPDATE", "DELETE")
-        ),
-        "CREATE TRIGGER entries_refuse_insert BEFORE INSERT ON entries "  # REPLACE deletes without the other triggers
-        "WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM entries) "
-        "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-    )
-
-    def __init__(self, place: str | Path) -> None:
-        self.file = Path(place).expanduser().absolute()
-        self.name = str(self.file)
-
-    def engine(self) -> sa.Engine:
-        return sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.NullPool)
-
-    def is_there(self) -> bool:
-        try:
-            self.file.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as cause:
-            raise LedgerDamaged(f"The ledger {self.name} cannot be read: {cause.strerror}.") from cause
-        return True
-
-    def make_room(self) -> None:
-        refuse_network(self.file)
-        refuse_writing(self.file)
-        try:
-            self.file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-            os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, 0o600))
-            for folder in (self.file.parent, self.file.parent.parent):
-                flush_folder(folder)
-        except OSError as cause:
-            raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
-
-    def begin_making(self, connection: sa.Connection) -> None:
-        """Retries the switch to a write-ahead log, which needs exclusive access: SQLite reports busy at once."""
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not self._log_ahead(connection, last=time.monotonic() > deadline):
-            time.sleep(_PAUSE_SECONDS)
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    def begin_writing(self, connection: sa.Connection) -> None:
-        refuse_network(self.file)
-        refuse_writing(self.file)
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    def begin_reading(self, connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    def reading(self) -> AbstractContextManager[None]:
-        return unchanged(self.file) if self.is_there() else nullcontext()
-
-    def _log_ahead(self, connection: sa.Connection, *, last: bool) -> bool:
-        """Whether the file has a write-ahead log now; a busy file is an error at the last try."""
-        try:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-        except sa.exc.OperationalError as cause:
-            if last or getattr(cause.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
-                raise
-            return False
-        return True
-
-    def _connect(self) -> sqlite3.Connection:
-        address = f"file:{quote(str(self.file))}?{'immutable=1' if is_still(self.file) else 'mode=rw'}"
-        connection = sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS, isolation_level=None)
-        for pragma in ("synchronous=FULL", "fullfsync=ON"):
-            connection.execute(f"PRAGMA {pragma}").close()
-        return connection
-
-
-class _Server:
-    """PostgreSQL 11 or later. Connections are not pooled: a forked worker shares none, and each lock has its own."""
-
-    file = None
-    refusals = (
-        "CREATE OR REPLACE FUNCTION entries_refuse() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$",
-        "CREATE TRIGGER entries_refuse BEFORE UPDATE OR DELETE OR TRUNCATE ON entries "
-        "FOR EACH STATEMENT EXECUTE FUNCTION entries_refuse()",
-        "CREATE OR REPLACE FUNCTION entries_refuse_insert() RETURNS trigger LANGUAGE plpgsql "
-        "SET search_path FROM CURRENT AS $$ BEGIN "
-        "IF NEW.seq IS DISTINCT FROM (SELECT coalesce(max(seq), 0) + 1 FROM entries) THEN "
-        "RAISE EXCEPTION 'the ledger is append-only'; END IF; RETURN NEW; END $$",
-        "CREATE TRIGGER entries_refuse_insert BEFORE INSERT ON entries "
-        "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
-    )
-
-    def __init__(self, url: sa.URL) -> None:
-        self._url = url.set(drivername="postgresql+psycopg")
-        shown = {key: value for key, value in url.query.items() if key in _SHOWN}
-        self.name = self._url.set(query=shown).render_as_string(hide_password=True)
-
-    def engine(self) -> sa.Engine:
-        try:
-            return sa.create_engine(
-                self._url,
-                isolation_level="SERIALIZABLE",
-                poolclass=sa.pool.NullPool,
-                connect_args={"connect_timeout": CONNECT_SECONDS},
-            )
-        except ImportError as cause:
-            raise LedgerDamaged(
-                f"The ledger {self.name} cannot be reached without a driver: pip install 'dpsweep[postgres]'"
-            ) from cause
-
-    def is_there(self) -> bool:
-        return True
-
-    def make_room(self) -> None:
-        pass
-
-    def begin_making(self, connection: sa.Connection) -> None:
-        connection.execution_options(
-            isolation_level="READ COMMITTED"
-        )  # so that it sees the tables of others after the lock
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
-
-    def begin_writing(self, connection: sa.Connection) -> None:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}")
-        connection.exec_driver_sql("LOCK TABLE schema IN EXCLUSIVE MODE")
-
-    def begin_reading(self, connection: sa.Connection) -> None:
-        connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-
-    def reading(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-def _url(address: str) -> sa.URL:
-    form = "postgresql+psycopg://USER@HOST/NAME"
-    try:
-        url = sa.make_url(address)
-    except (sa.exc.ArgumentError, ValueError):
-        raise BadInput(f"Expected DPSWEEP_LEDGER to be a file or an address: {form}.") from None
-    if url.get_backend_name() != "postgresql":
-        raise BadInput(f"Expected DPSWEEP_LEDGER={url.drivername}://... to be a file or an address: {form}.")
-    return url
-
-
-def _introduce(connection: sa.Connection) -> None:
-    """Sets the connection's application name to this process, so that other connections can read it."""
-    name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
-    connection.execute(sa.select(sa.func.set_config("application_name", name, False)))
-
-
-def _holder(connection: sa.Connection, key: int) -> str:
-    query = sa.text(
-        "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
-        "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-        "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
-    )
-    name = connection.execute(query, {"key": key}).scalar()
-    return str(name).removeprefix("dpsweep, ") if name else "another process"
 
 
 def _reason(cause: sa.exc.DBAPIError) -> str:

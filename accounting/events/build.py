@@ -1,13 +1,14 @@
 """Construction of events: frozen values that describe the mechanisms on private data (`dp_accounting.dp_event`).
 
-An event is declared before anything runs; accountants price it; the run is compared with it afterwards. This is the
-only module that constructs the library's classes, so that one place defines noise multipliers:
+An event is declared before anything runs; accountants price it; the run is compared with it afterwards. Only this
+module and `accounting/events/compositions.py` construct the library's classes, and only this one defines noise
+multipliers:
 
 * `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the
   clip norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
   accountants, not events, take this into account.
-* Composition is flattened here, once: `flatten` turns nested repetition into (leaf, count) pairs with equal leaves
-  merged, so no accountant has to handle n-fold repetition itself.
+* Composition is flattened once: `flatten` turns nested repetition into (leaf, count) pairs with equal leaves merged, so
+  no accountant has to handle n-fold repetition itself.
 * The inner event of a sampled event or of a search is put into one canonical form when it is built.
 """
 
@@ -16,15 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.events.compositions import compose, flatten, one, repeat, same, steps_of
 from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_output_perturbation
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
-    ComposedDpEvent,
     DpEvent,
     EpochDpEvent,
     GaussianDpEvent,
@@ -35,7 +35,6 @@ from dpsweep.accounting.events.types import (
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
-    SelfComposedDpEvent,
     StatedGaussianDpEvent,
     ThresholdDpEvent,
     TruncatedSubsampledGaussianDpEvent,
@@ -236,12 +235,12 @@ def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> Dp
 def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
     """Any mechanism on a secret Poisson sample that contains each record with probability `sample_rate`."""
     numbers.share("sample_rate", sample_rate)
-    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=_one(event))
+    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=one(event))
 
 
 def worst(events: Iterable[DpEvent]) -> DpEvent:
     """One of these, chosen independently of the data: the event itself if all are equal, else their pointwise worst."""
-    distinct = {canonical(event): event for event in map(_one, events)}
+    distinct = {canonical(event): event for event in map(one, events)}
     if len(distinct) <= 1:
         return next(iter(distinct.values()), nothing())
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
@@ -251,7 +250,7 @@ def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None 
     """The best of a secret number of independent runs of `event`; `limit` ends the search early."""
     if limit is not None:
         numbers.positive_int("limit", limit)
-    return SelectionDpEvent(event=_one(event), tries=tries, limit=limit)
+    return SelectionDpEvent(event=one(event), tries=tries, limit=limit)
 
 
 def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
@@ -259,106 +258,17 @@ def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
     numbers.between("delta2", delta2, above=0, below=1)
     numbers.share("gamma", gamma)
     limit = math.ceil(math.log(1 / delta2) / gamma)
-    return RandomStoppingDpEvent(event=_one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
+    return RandomStoppingDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
 
 
 def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> DpEvent:
     """Tries until one reaches a public threshold, a random stop of probability gamma occurs, or `limit` is reached."""
-    return ThresholdDpEvent(event=_one(event), tries=Stopping(gamma=float(gamma), limit=limit))
-
-
-def repeat(event: DpEvent, count: int) -> DpEvent:
-    """The same mechanism `count` times, each with fresh randomness."""
-    numbers.integer("count", count)
-    _require(count >= 0, "count", count, ">= 0")
-    return SelfComposedDpEvent(event=event, count=count)
-
-
-def compose(events: Iterable[DpEvent]) -> DpEvent:
-    """All of these mechanisms on the same records; equal leaves are merged, and leaves are in a canonical order.
-
-    >>> step = poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0)
-    >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
-    True
-    """
-    return ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in _unrolled(ComposedDpEvent(list(events)))])
-
-
-def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
-    """The leaves of a composition with their multiplicities: the one place that unrolls repetition.
-
-    Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
-    """
-    return _flattened(_ByIdentity(event))
-
-
-@dataclass(frozen=True, eq=False)
-class _ByIdentity:
-    """An event compared by identity: events with lists have no hash, and long events are slow to compare."""
-
-    event: DpEvent
-
-    def __hash__(self) -> int:
-        return id(self.event)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.event is other.event
-
-
-@lru_cache(maxsize=64)
-def _flattened(key: _ByIdentity) -> tuple[tuple[DpEvent, int], ...]:
-    return _unrolled(key.event)
-
-
-def _unrolled(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
-    counts: dict[object, list[int]] = {}
-    leaves: list[DpEvent] = []
-
-    def visit(node: DpEvent, times: int) -> None:
-        if isinstance(node, SelfComposedDpEvent):
-            visit(node.event, times * node.count)
-        elif isinstance(node, ComposedDpEvent):
-            for inner in node.events:
-                visit(inner, times)
-        elif times > 0 and not isinstance(node, NoOpDpEvent):
-            leaf_counts = counts.setdefault(_key(node), [])
-            if not leaf_counts:
-                leaves.append(node)
-            leaf_counts.append(times)
-
-    visit(event, 1)
-    pairs = zip(leaves, map(sum, counts.values()), strict=True)
-    return tuple(sorted(pairs, key=lambda pair: canonical(pair[0])))
-
-
-def same(left: DpEvent, right: DpEvent) -> bool:
-    """Whether two events are the same mechanisms with the same counts, for every nesting and order."""
-    return flatten(left) == flatten(right)
-
-
-def steps_of(event: DpEvent) -> int:
-    """The number of steps in a run of this event: one per leaf; an epoch counts all of its steps."""
-    return sum(count * (leaf.steps if type(leaf) is EpochDpEvent else 1) for leaf, count in flatten(event))
-
-
-def _one(event: DpEvent) -> DpEvent:
-    """The canonical form of one mechanism: a single leaf as itself, anything else as a sorted composition."""
-    leaves = flatten(event)
-    return leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event])
+    return ThresholdDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit))
 
 
 def _even(iterations: int) -> int:
     numbers.integer("iterations", iterations)
     return 2 * iterations
-
-
-def _key(event: DpEvent) -> object:
-    """A key that is equal for equal leaves; the library's events that hold lists are not hashable."""
-    try:
-        hash(event)
-    except TypeError:
-        return repr(event)
-    return event
 
 
 def _require(holds: bool, name: str, value: object, condition: str) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
-from dpsweep.accounting.errors import ContractBroken, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import (
@@ -30,7 +30,9 @@ from dpsweep.accounting.ledger.bodies import (
 )
 from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import (
+    DELTA,
     DIVERGENCE,
+    EPSILON,
     Amounts,
     Policy,
     add,
@@ -41,7 +43,7 @@ from dpsweep.accounting.ledger.composition_policy import (
     subtract,
 )
 from dpsweep.accounting.names.stored_classes import stored
-from dpsweep.accounting.notation import apart, epsilon_down, typed
+from dpsweep.accounting.notation import apart, delta_up, epsilon_down, epsilon_up, typed
 from dpsweep.accounting.validation import as_written
 
 
@@ -262,6 +264,44 @@ class Statement:
     def started(self, plan: str, trial: str) -> int:
         """The number of attempts at a trial that were started."""
         return self.attempts(plan).started[trial]
+
+    def refusal(self, cost: Guarantee, event: PlanEvent | None = None) -> str:
+        """The message for a charge of `cost`, for this event, that does not fit: the numbers and the next step."""
+        if self.balance.closed:
+            return f"The account of {self.account} was closed; nothing more is charged on it."
+        takes = self.policy.takes(cost, event)
+        asked = {name: more for name, (more, _) in self.balance.compared(takes).items()}
+        others = " and ".join(f"{name} {more}" for name, more in asked.items() if name not in (EPSILON, DELTA))
+        return (
+            f"This asks for epsilon={asked.get(EPSILON, epsilon_up(cost.epsilon))} at "
+            f"delta={asked.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
+            f"on {self.account} {self.balance.room(takes)} are left."
+        )
+
+    def require_same_neighbours(self, claim: Guarantee) -> None:
+        """Requires the unit and neighbours fixed when the account was opened; claims about others do not add up."""
+        fixed = self.budget
+        if (claim.adjacency, claim.unit) != (fixed.adjacency, fixed.unit):
+            raise BadInput(
+                f"Expected privacy.adjacency={claim.adjacency.value}, unit {claim.unit}, to be "
+                f"{fixed.adjacency.value}, {fixed.unit}, as the account of {self.account} was opened: claims about "
+                "different neighbours do not add up."
+            )
+
+    def require_same_promise(self, budget: Guarantee) -> None:
+        """Refuses to mix private and public data: no guarantee can be given for data that were declared public."""
+        fixed = self.budget
+        if fixed.vacuous == budget.vacuous:
+            return
+        if budget.vacuous:
+            raise BudgetRefused(
+                f"The account of {self.account} promises {fixed}: its data cannot be declared public "
+                "(dataset.public=true) afterwards."
+            )
+        raise BudgetRefused(
+            f"The data of {self.account} were declared public when its account was opened: nothing private can be "
+            "said of them any more. Add dataset.public=true, or use another ledger."
+        )
 
     @cached_property
     def _attempts(self) -> Mapping[str, Attempts]:

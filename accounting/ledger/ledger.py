@@ -35,10 +35,10 @@ from dpsweep.accounting.ledger.account import Attempts, Balance, Statement
 from dpsweep.accounting.ledger.bodies import Body, Ended, read_body
 from dpsweep.accounting.ledger.charge_bodies import Charged, SpentOutside
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Policy
+from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.notation import delta_up, epsilon_up, typed
+from dpsweep.accounting.notation import typed
 from dpsweep.accounting.validation import as_written
 
 ADDITION = Addition()
@@ -98,8 +98,8 @@ class Ledger:
             if lines.last(account) is None:
                 _opened(lines, account, budget, ADDITION)
             statement = _statement(lines, account, plan="")
-        _require_same_neighbours(statement, budget)
-        _require_same_promise(statement, budget)
+        statement.require_same_neighbours(budget)
+        statement.require_same_promise(budget)
         return statement
 
     def recognise(self, account: str, data: Fingerprint) -> str:
@@ -121,7 +121,7 @@ class Ledger:
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
         """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
         with self._writing(account) as (lines, balance):
-            _require_same_neighbours(_summary(account, balance), budget)
+            _summary(account, balance).require_same_neighbours(budget)
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
             if not balance.budget.fits(budget) or balance.budget == budget or budget.vacuous:
@@ -156,7 +156,7 @@ class Ledger:
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
         opened = self.statement(account, plan="")
-        _require_same_neighbours(opened, cost)
+        opened.require_same_neighbours(cost)
         takes = opened.policy.takes(cost, event)  # before the write lock: an accountant may take long
         body = Charged(
             epsilon=cost.epsilon,
@@ -164,12 +164,12 @@ class Ledger:
             takes=takes,
             trials=tuple(trials),
             spares=spares,
-            event=None if event is None else _event_to_json(event),
+            event=None if event is None else {name: events.to_json(part) for name, part in event.parts.items()},
             record=record,
         )
         with self._writing(account) as (lines, balance):
             if not balance.admits(takes):
-                raise BudgetRefused(refusal(_summary(account, balance), cost, event))
+                raise BudgetRefused(_summary(account, balance).refusal(cost, event))
             return _append(lines, balance, account, body, plan)
 
     def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
@@ -177,7 +177,7 @@ class Ledger:
         if cost.epsilon == float("inf"):
             raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
         with self._writing(account) as (lines, balance):
-            _require_same_neighbours(_summary(account, balance), cost)
+            _summary(account, balance).require_same_neighbours(cost)
             takes = balance.policy.takes(cost, None)
             body = SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note)
             _append(lines, balance, account, body)
@@ -310,47 +310,6 @@ class Ledger:
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."
 
 
-def refusal(statement: Statement, cost: Guarantee, event: PlanEvent | None = None) -> str:
-    """The message for a charge of `cost`, for this event, that does not fit: the numbers and the next step."""
-    if statement.balance.closed:
-        return f"The account of {statement.account} was closed; nothing more is charged on it."
-    takes = statement.policy.takes(cost, event)
-    asked = {name: more for name, (more, _) in statement.balance.compared(takes).items()}
-    others = " and ".join(f"{name} {more}" for name, more in asked.items() if name not in (EPSILON, DELTA))
-    return (
-        f"This asks for epsilon={asked.get(EPSILON, epsilon_up(cost.epsilon))} at "
-        f"delta={asked.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
-        f"on {statement.account} {statement.balance.room(takes)} are left."
-    )
-
-
-def _require_same_neighbours(statement: Statement, claim: Guarantee) -> None:
-    """Requires the unit and neighbours fixed when the account was opened; claims about others do not add up."""
-    fixed = statement.budget
-    if (claim.adjacency, claim.unit) != (fixed.adjacency, fixed.unit):
-        raise BadInput(
-            f"Expected privacy.adjacency={claim.adjacency.value}, unit {claim.unit}, to be {fixed.adjacency.value}, "
-            f"{fixed.unit}, as the account of {statement.account} was opened: claims about different neighbours "
-            "do not add up."
-        )
-
-
-def _require_same_promise(statement: Statement, budget: Guarantee) -> None:
-    """Refuses to mix private and public data: no guarantee can be given for data that were declared public."""
-    fixed = statement.budget
-    if fixed.vacuous == budget.vacuous:
-        return
-    if budget.vacuous:
-        raise BudgetRefused(
-            f"The account of {statement.account} promises {fixed}: its data cannot be declared public "
-            "(dataset.public=true) afterwards."
-        )
-    raise BudgetRefused(
-        f"The data of {statement.account} were declared public when its account was opened: nothing private can be "
-        "said of them any more. Add dataset.public=true, or use another ledger."
-    )
-
-
 def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
     policy.limits(budget)
     body = bodies.Opened(budget=budget, policy=policy)
@@ -389,7 +348,3 @@ def _balance(lines: Lines, account: str) -> Balance:
 @as_written("the ledger", LedgerDamaged)
 def _balance_of(entry: Entry) -> Balance:
     return Balance.from_json(entry.balance)
-
-
-def _event_to_json(event: PlanEvent) -> dict[str, Any]:
-    return {name: events.to_json(part) for name, part in event.parts.items()}

@@ -16,7 +16,7 @@ from dpsweep.accounting.cautions import require_small_delta
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Attempts, Statement
-from dpsweep.accounting.ledger.ledger import Ledger, refusal
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.notation import typed
 from dpsweep.accounting.pricing.alternatives import advice
@@ -167,7 +167,7 @@ def charge(
         )
     except BudgetRefused:
         statement = ledger.statement(plan.account, plan.id)
-        raise BudgetRefused(f"{refusal(statement, quote.guarantee)} {advice(priced, trials, statement)}") from None
+        raise BudgetRefused(f"{statement.refusal(quote.guarantee)} {advice(priced, trials, statement)}") from None
 
 
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:

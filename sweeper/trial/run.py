@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.records.step_log import StepLog, forget_checkpoints, go_on, is_charged, steps_spent
+from dpsweep.accounting.records.step_log import StepLog, forget_checkpoints, go_on, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial.blocks import stacks
 from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
+from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
 from dpsweep.sweeper.trial.session import Machine, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.declarations.scores import looks_every, noisy_counts
@@ -320,25 +320,6 @@ def _broken(result: TrialResult, cause: Exception) -> TrialResult:
 def _trained_numbers(model: nn.Module) -> int:
     """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
-    """Raises `ContractBroken` unless the run made at least `least` accesses, and all of them were charged."""
-    if not is_charged(realised, declared, least=least):
-        raise ContractBroken(f"The run differs from its charge: realised {realised}, declared {declared}.")
-
-
-def check_company(company: int, *, shared: bool) -> None:
-    """Raises `ContractBroken` if runs shared subsamples but were charged for independent subsamples."""
-    if company != 1 and not shared:
-        raise ContractBroken(f"The run differs from its charge: {company} runs had the same subsamples.")
-
-
-def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
-    """Raises `ContractBroken` unless the score about to be measured is the one that was charged."""
-    same = measured is declared if measured is None or declared is None else events.same(measured, declared)
-    if not same:
-        raise ContractBroken(f"The score differs from its charge: measured {measured}, declared {declared}.")
 
 
 def _filled(form: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from dpsweep.accounting.chain import databases
 from dpsweep.accounting.chain import hash_chain as lines
 from dpsweep.accounting.chain import storage as chain
 from dpsweep.accounting.chain.storage import Chain
@@ -185,7 +186,7 @@ def test_files_that_are_no_ledger_are_refused_and_left_alone(tmp_path: Path) -> 
 
 
 def test_waiting_for_another_writer_has_an_end(books: Ledger, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(databases, "LOCK_SECONDS", 0.2)
     lock = {"?": "BEGIN IMMEDIATE", "%s": "BEGIN; LOCK TABLE schema IN EXCLUSIVE MODE"}[place.mark]
     with closing(place.connect()) as other:
         other.execute(lock)

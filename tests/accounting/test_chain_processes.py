@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from dpsweep.accounting.chain import storage as chain
+from dpsweep.accounting.chain import databases
 from dpsweep.accounting.errors import BudgetRefused, DpsweepError, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -169,14 +169,14 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
             if len(pauses) == 3:
                 reader.rollback()
 
-        monkeypatch.setattr(chain.time, "sleep", pause)
+        monkeypatch.setattr(databases.time, "sleep", pause)
         ledger.open("digits", BUDGET)
     assert len(pauses) == 3
     assert ledger.verify() == 1
 
 
 def test_waiting_for_a_file_that_is_busy_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(databases, "LOCK_SECONDS", 0.05)
     with closing(_read(tmp_path / "ledger.sqlite")), pytest.raises(LedgerDamaged, match="locked"):
         Ledger(tmp_path / "ledger.sqlite").open("digits", BUDGET)
 

@@ -13,7 +13,7 @@ from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.composition_policy import RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
-from dpsweep.accounting.ledger.ledger import Ledger, refusal
+from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, ONE, charge, start
 from tests.databases import Place
@@ -253,7 +253,7 @@ def test_a_filter_takes_divergences_and_says_which_part_is_short(place: Place) -
     with pytest.raises(BudgetRefused, match=r"epsilon 4.000 of 4 and delta 5e-5 of 5e-5 are left"):
         charge(ledger, cost=Guarantee(epsilon=4.001, delta=1e-5))
     charge(ledger, cost=Guarantee(epsilon=4.0, delta=1e-5))
-    assert "divergence" in refusal(statement, ONE, RUN)
+    assert "divergence" in statement.refusal(ONE, RUN)
     assert ledger.verify() == int(limit) + 2
 
 

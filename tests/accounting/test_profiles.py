@@ -11,9 +11,10 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from dpsweep.accounting.accountants import privacy_loss as losses
+from dpsweep.accounting.accountants.composed_profile import ComposedProfile, steps_together
 from dpsweep.accounting.accountants.interface import GaussianSteps
 from dpsweep.accounting.accountants.loss_grid import Losses
-from dpsweep.accounting.accountants.pld import Pld, _Discrete, _steps_together
+from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.privacy_profiles import (
     Claimed,
     Everything,
@@ -103,12 +104,12 @@ def test_distributions_agree_with_the_librarys(
         neighboring_relation=NeighboringRelation[adjacency.name],
     ).self_compose(steps)
     step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
-    ours = _Discrete.of([_steps_together(step, 1e-3, adjacency)])
+    ours = ComposedProfile.of([steps_together(step, 1e-3, adjacency)])
     for delta in (1e-2, 1e-5, 1e-7):
         # An unsampled Gaussian collapses into one exactly; the library convolves its discretisation.
         slack = 1e-9 if steps == 1 else 2e-6 if sample_rate < 1 else 1e-5
         assert ours.epsilon(delta) == pytest.approx(oracle.get_epsilon_for_delta(delta), abs=slack)
-    for losses_of_one in (_steps_together(step, 1e-3, adjacency).ahead, _steps_together(step, 1e-3, adjacency).behind):
+    for losses_of_one in (steps_together(step, 1e-3, adjacency).ahead, steps_together(step, 1e-3, adjacency).behind):
         assert losses_of_one.probabilities.sum() == pytest.approx(1.0, abs=1e-10)
 
 
@@ -190,5 +191,5 @@ def test_halving_the_interval_changes_next_to_nothing(sample_rate: float, noise_
         whole = Pld().epsilon(event, 1e-5, adjacency)
         fine = min(1e-4, 0.1 * sample_rate / noise_multiplier) / 2
         step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
-        half = _Discrete.of([_steps_together(step, fine, adjacency)]).epsilon(1e-5)
+        half = ComposedProfile.of([steps_together(step, fine, adjacency)]).epsilon(1e-5)
         assert half - 1e-6 <= whole <= half * 1.001

@@ -23,7 +23,8 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.trial.run import check_company, run_sessions
+from dpsweep.sweeper.trial.charge_checks import check_company
+from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
