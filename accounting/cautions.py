@@ -114,8 +114,8 @@ def _satisfied(delta: float, units: int, unit: str) -> str:
 
 def cautions(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
     """The cautions on a claim whose epsilon or delta is large, each in a sentence or two; none for other claims."""
-    said = epsilon_in_words(epsilon, unit), delta_in_words(delta, units, unit), acceptance(delta, units, accepted)
-    return tuple(filter(None, (said[0], " ".join(filter(None, said[1:])))))
+    sentences = epsilon_in_words(epsilon, unit), delta_in_words(delta, units, unit), acceptance(delta, units, accepted)
+    return tuple(filter(None, (sentences[0], " ".join(filter(None, sentences[1:])))))
 
 
 def accepts(accepted: object, delta: float) -> bool:

@@ -102,7 +102,7 @@ def typed(value: Amount) -> str:
     return _plain(_exact(value)) if math.isfinite(value) else INFINITE
 
 
-def apart(asked: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
+def apart(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
     """An amount asked for, rounded up, and the rest, rounded down, both written as deltas if `name` is delta.
 
     *Guarantee*: the first written number is the larger one exactly if `asked` is larger than `left`, and then their
@@ -112,14 +112,14 @@ def apart(asked: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]
     (('2.0000004', '2.0000000'), ('0.500', '2.000'), ('1.0001e-5', '1e-5'))
     """
     write, fewest = (_digits, DIGITS) if name == _DELTA else (_decimals, DECIMALS)
-    if not (math.isfinite(asked) and math.isfinite(left)):
-        return write(asked, ROUND_CEILING, fewest), write(left, ROUND_FLOOR, fewest)
-    gap = _EXACT.subtract(_exact(asked), _exact(left))
+    if not (math.isfinite(demand) and math.isfinite(left)):
+        return write(demand, ROUND_CEILING, fewest), write(left, ROUND_FLOOR, fewest)
+    gap = _EXACT.subtract(_exact(demand), _exact(left))
     digits = fewest
     while True:
-        up, down = write(asked, ROUND_CEILING, digits), write(left, ROUND_FLOOR, digits)
-        shown = _EXACT.subtract(Decimal(up), Decimal(down))
-        if shown <= max(2 * gap, Decimal(0)):
+        up, down = write(demand, ROUND_CEILING, digits), write(left, ROUND_FLOOR, digits)
+        difference = _EXACT.subtract(Decimal(up), Decimal(down))
+        if difference <= max(2 * gap, Decimal(0)):
             return up, down
         digits += 1
 

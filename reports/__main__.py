@@ -15,16 +15,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     from dpsweep.reports.pages.comparison import write_beside
     from dpsweep.reports.pages.curator_page import write_report
 
     try:
         ledger = Ledger(Ledger.locate())
-        for folder in asked.output:
+        for folder in options.output:
             print(write_report(folder, ledger))
-        if asked.beside is not None:
-            print(write_beside(asked.output, ledger, asked.beside))
+        if options.beside is not None:
+            print(write_beside(options.output, ledger, options.beside))
     except DpsweepError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

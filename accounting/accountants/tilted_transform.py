@@ -114,9 +114,9 @@ class ComposedLosses:
             tilt = self._tilt_at(step)
             if tilt is None:
                 break
-            here = finite & (points > end) & (points <= tilt.highest)
-            inside = here & (points >= tilt.lowest)
-            deltas[here] = least
+            reached = finite & (points > end) & (points <= tilt.highest)
+            inside = reached & (points >= tilt.lowest)
+            deltas[reached] = least
             deltas[inside] = np.minimum(least, tilt.delta(points[inside]))
             end = tilt.highest
             least = min(least, float(tilt.delta(np.array([end]))[0]))

@@ -45,13 +45,13 @@ def read_mounts(text: str) -> tuple[Mount, ...]:
     >>> read_mounts(r"36 35 98:0 / /mnt/my\\040books rw,noatime master:1 - nfs4 server:/books rw")
     (Mount(point=PosixPath('/mnt/my books'), kind='nfs4'),)
     """
-    found = []
+    mounts = []
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
         if separator:
             point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
-            found.append(Mount(point=Path(point), kind=after.split()[0]))
-    return tuple(found)
+            mounts.append(Mount(point=Path(point), kind=after.split()[0]))
+    return tuple(mounts)
 
 
 def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:

@@ -84,8 +84,8 @@ class Balance:
     def after(self, body: Body) -> Balance:
         """The balance after an entry; charges only ever add."""
         if isinstance(body, Spending):
-            taken = {name: add(self._taken(name), stored_amount(name, more)) for name, more in body.takes.items()}
-            return replace(self, reserved={**self.reserved, **taken})
+            reserved = {name: add(self._taken(name), stored_amount(name, more)) for name, more in body.takes.items()}
+            return replace(self, reserved={**self.reserved, **reserved})
         if isinstance(body, Raised):
             return replace(self, budget=_as_stored(body.budget))
         return replace(self, closed=True) if isinstance(body, Closed) else self
@@ -270,11 +270,11 @@ class Statement:
         if self.balance.closed:
             return f"The account of {self.account} was closed; nothing more is charged on it."
         takes = self.policy.takes(cost, event)
-        asked = {name: more for name, (more, _) in self.balance.compared(takes).items()}
-        others = " and ".join(f"{name} {more}" for name, more in asked.items() if name not in (EPSILON, DELTA))
+        amounts = {name: more for name, (more, _) in self.balance.compared(takes).items()}
+        others = " and ".join(f"{name} {more}" for name, more in amounts.items() if name not in (EPSILON, DELTA))
         return (
-            f"This asks for epsilon={asked.get(EPSILON, epsilon_up(cost.epsilon))} at "
-            f"delta={asked.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
+            f"This asks for epsilon={amounts.get(EPSILON, epsilon_up(cost.epsilon))} at "
+            f"delta={amounts.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
             f"on {self.account} {self.balance.room(takes)} are left."
         )
 

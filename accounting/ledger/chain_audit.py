@@ -52,12 +52,12 @@ def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
 
 def refuse_another(name: str, lines: Lines | None, ends: Sequence[End], who: str, otherwise: str = "") -> None:
     """Raises `LedgerDamaged` if the ledger lacks an end that `who` remembers; `lines` is None without a ledger."""
-    gone = [end for end in ends if end.entries and (lines is None or not lines.holds(end))]
-    if gone:
+    missing = [end for end in ends if end.entries and (lines is None or not lines.holds(end))]
+    if missing:
         count = 0 if lines is None else lines.end().entries
-        found = f"has {count} entries and not the" if count < gone[0].entries else "has others than the first"
+        difference = f"has {count} entries and not the" if count < missing[0].entries else "has others than the first"
         raise LedgerDamaged(
-            f"The ledger {name} {found} {gone[0].entries} that {who} remembers: it was cut short, or another one was "
-            "put in its place. `dpsweep budget restore` puts back what is known, also from a copy (--backup FILE); or "
-            f"set DPSWEEP_LEDGER to the right one{otherwise}."
+            f"The ledger {name} {difference} {missing[0].entries} that {who} remembers: it was cut short, or another "
+            "one was put in its place. `dpsweep budget restore` puts back what is known, also from a copy (--backup "
+            f"FILE); or set DPSWEEP_LEDGER to the right one{otherwise}."
         )

@@ -172,8 +172,8 @@ class Key:
     @staticmethod
     def locate() -> Path:
         """The key's file: `DPSWEEP_KEY`, or `fingerprint.key` in the user's configuration directory."""
-        given = os.environ.get("DPSWEEP_KEY")
-        return Path(given).expanduser() if given else user_config_path("dpsweep") / "fingerprint.key"
+        path = os.environ.get("DPSWEEP_KEY")
+        return Path(path).expanduser() if path else user_config_path("dpsweep") / "fingerprint.key"
 
     @classmethod
     def open(cls, path: Path) -> Key:

@@ -296,8 +296,8 @@ class Ledger:
     @contextmanager
     def _writing(self, account: str) -> Iterator[tuple[Lines, Balance]]:
         """A transaction on an account that is open."""
-        with self._chain.writing() as found:
-            lines = self._there(found, account)
+        with self._chain.writing() as stored:
+            lines = self._there(stored, account)
             yield lines, _balance(lines, account)
 
     def _there(self, lines: Lines | None, account: str) -> Lines:

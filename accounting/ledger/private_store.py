@@ -69,9 +69,9 @@ class PrivateStore:
         It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
         names another folder, which all machines of a sweep must share. Each ledger has separate stores.
         """
-        given, name = os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
-        if given:
-            home = Path(given).expanduser().absolute() / name
+        folder, name = os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
+        if folder:
+            home = Path(folder).expanduser().absolute() / name
         else:
             home = ledger.beside / (f"{name}.private" if ledger.path is None else f"{ledger.path.name}.private")
         return cls(root=home / f"{account}-{plan}")

@@ -59,14 +59,14 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     steps, others = gaussian_part(event, adjacency)
     if any(step.noise_multiplier == 0 and step.sample_rate == 1 for step in steps):
         return math.inf
-    shown = [forced((cells.present, cells.instead), delta, cells.lost) for cells in _views(event, adjacency)]
+    bounds = [forced((cells.present, cells.instead), delta, cells.lost) for cells in _views(event, adjacency)]
     searches = [
         _SEARCHES[type(leaf)](leaf, cells, delta)
         for leaf, _ in others
         if type(leaf) in _SEARCHES
         for cells in _views(leaf.event, adjacency)
     ]
-    return max([0.0, *shown, *searches])
+    return max([0.0, *bounds, *searches])
 
 
 def best_of(cells: LatticePmf, law: Law, delta: float, slack: float = 0.0) -> float:
@@ -90,10 +90,10 @@ def forced(masses: Pair, delta: float, slack: float) -> float:
     `slack` bounds the total variation between each distribution and the true one.
     """
     best = 0.0
-    for here, there in (masses, masses[::-1]):
-        order = np.argsort(there / np.maximum(here, SMALLEST), kind="stable")
-        a = np.cumsum(here[order]) * (1 - ROUNDING) - delta - slack
-        b = np.cumsum(there[order]) * (1 + ROUNDING) + slack + SMALLEST
+    for first, second in (masses, masses[::-1]):
+        order = np.argsort(second / np.maximum(first, SMALLEST), kind="stable")
+        a = np.cumsum(first[order]) * (1 - ROUNDING) - delta - slack
+        b = np.cumsum(second[order]) * (1 + ROUNDING) + slack + SMALLEST
         if a.max() > 0:
             best = max(best, float(np.log(a[a > 0] / b[a > 0]).max()))
     return best

@@ -158,19 +158,19 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
     if TARGET in node:
         return foreign(node, family)
     kind = own_class(str(node[KIND]), family)
-    given = fields_of(node)
+    values = fields_of(node)
     if is_dataclass(kind):
-        check_fields(given, family, kind)
-    return kind(**{name: _inner(name, value, foreign) for name, value in given.items()})
+        check_fields(values, family, kind)
+    return kind(**{name: _inner(name, value, foreign) for name, value in values.items()})
 
 
-def check_fields(given: Iterable[str], name: str, kind: Any) -> None:
+def check_fields(fields: Iterable[str], name: str, kind: Any) -> None:
     """Raises `BadInput` if a given field is unknown to the class; `name` is the class's name in messages."""
     known = signature(kind).parameters
-    for key in given:
+    for key in fields:
         if key not in known:
-            wanted = f"one of {', '.join(sorted(known))}" if known else f"left out: {kind.__name__} has no such field"
-            raise BadInput(f"Expected {typed_key(name)}.{key} to be {wanted}.")
+            expected = f"one of {', '.join(sorted(known))}" if known else f"left out: {kind.__name__} has no such field"
+            raise BadInput(f"Expected {typed_key(name)}.{key} to be {expected}.")
 
 
 def _inner(name: str, value: Any, foreign: Foreign) -> Any:
@@ -189,16 +189,16 @@ def _written(node: Any, family: str, own: Callable[[str], dict[str, Any]], below
     if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
         return node
     key = TARGET if TARGET in node else KIND
-    name, given = _name(node[key], family), {name: value for name, value in node.items() if name != key}
+    name, values = _name(node[key], family), {name: value for name, value in node.items() if name != key}
     tag = tag_of(name) if key == TARGET else name
     if tag is None:
         _require_foreign(name, family)
-        return {TARGET: name} | {field: _below(value, below) for field, value in given.items()}
+        return {TARGET: name} | {field: _below(value, below) for field, value in values.items()}
     require_family(tag, family)
-    if KIND in given:
-        raise BadInput(f"Expected {typed_key(family)} to be one class, got {tag} and {KIND}={given[KIND]!r}.")
-    nested = {field: _written(given[field], NESTED[field], own, below) for field in given.keys() & NESTED.keys()}
-    return own(tag) | given | nested
+    if KIND in values:
+        raise BadInput(f"Expected {typed_key(family)} to be one class, got {tag} and {KIND}={values[KIND]!r}.")
+    nested = {field: _written(values[field], NESTED[field], own, below) for field in values.keys() & NESTED.keys()}
+    return own(tag) | values | nested
 
 
 def _below(value: Any, write: Callable[[str], str]) -> Any:

@@ -54,16 +54,16 @@ def fit(
     if room.empty:
         return None
     terms = priced.terms(rule)
-    runs, kept = [priced.run_of(trial) for trial in trials], _kept(priced.plan, trials)
+    runs, fixed = [priced.run_of(trial) for trial in trials], _fixed_noises(priced.plan, trials)
 
     def alone(noise: float) -> Iterator[PlanEvent]:
-        return (PlanEvent(training=run.training(own or noise)) for run, own in zip(runs, kept, strict=True))
+        return (PlanEvent(training=run.training(own or noise)) for run, own in zip(runs, fixed, strict=True))
 
     def training(noise: float) -> PlanEvent:
         return terms.event(alone(noise))
 
     def whole(noise: float) -> PlanEvent:
-        return terms.event(trial.event for trial in trials_at(runs, [own or noise for own in kept], terms))
+        return terms.event(trial.event for trial in trials_at(runs, [own or noise for own in fixed], terms))
 
     try:
         noise = room.noise(training)
@@ -73,7 +73,7 @@ def fit(
             event = whole(noise)
     except (BadInput, UnsupportedEvent):
         return None
-    if any(own is not None and own <= noise for own in kept):
+    if any(own is not None and own <= noise for own in fixed):
         return None
     run = PlanEvent(training=worst(one.training for one in alone(noise)))
     return RequiredNoise(
@@ -122,25 +122,25 @@ def _ways(
             return terms.event(events[:count])
         return replace(terms, turns=terms.turns[:count]).event(events)
 
-    phased = any(_kept(priced.plan, trials))
+    phased = any(_fixed_noises(priced.plan, trials))
     if not phased:
         yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
     if noisier is not None:
-        asked = f" (privacy.epsilon={epsilon_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
+        target = f" (privacy.epsilon={epsilon_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
         grid = "the whole grid" if priced.plan.proposed is None else "the whole search"
         last = " for its last run" if phased else ""
-        yield f"{grid} with a noise multiplier of at least {noise_up(noisier.noise_multiplier)}{last}{asked}"
+        yield f"{grid} with a noise multiplier of at least {noise_up(noisier.noise_multiplier)}{last}{target}"
     for offer in offers:
         if offer.rule != priced.rule and admits(priced, offer, room):
             yield f"tuning={offer.label} at epsilon {epsilon_up(offer.epsilon)}"
 
 
-def _kept(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
+def _fixed_noises(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
     """The fixed noise multipliers: those of all phases of a search but the last."""
     earlier = plan.proposed.phases[:-1] if plan.proposed else ()
-    given = {phase.noise_multiplier for phase in earlier}
+    noises = {phase.noise_multiplier for phase in earlier}
     own = (trial.config["privacy"]["noise_multiplier"] for trial in trials)
-    return [noise if noise in given else None for noise in own]
+    return [noise if noise in noises else None for noise in own]
 
 
 def _price(terms: SearchTerms, event: PlanEvent) -> float:

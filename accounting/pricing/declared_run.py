@@ -64,11 +64,11 @@ def training_events(
 
     Runs of equal kind, noise and steps share one event.
     """
-    made: dict[tuple[Hashable, float, int | None], DpEvent] = {}
+    events_by_run: dict[tuple[Hashable, float, int | None], DpEvent] = {}
     trials = []
     for run, noise, count in zip(runs, noises, steps or [None] * len(runs), strict=True):
         key = (run.kind, noise, count)
-        if key not in made:
-            made[key] = run.training(noise, count)
-        trials.append(PlanEvent(training=made[key]))
+        if key not in events_by_run:
+            events_by_run[key] = run.training(noise, count)
+        trials.append(PlanEvent(training=events_by_run[key]))
     return trials

@@ -58,15 +58,15 @@ class Panel:
 
     def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
         """The claim alone, without witnesses, for calibration, which evaluates it many times."""
-        said, refusals = _ask(self.claimants, event, delta, adjacency)
-        return max(said[_tightest(said, refusals)].values())
+        claims, refusals = _ask(self.claimants, event, delta, adjacency)
+        return max(claims[_tightest(claims, refusals)].values())
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim, with all further values that a report shows beside it."""
-        said, refusals = _ask(self.claimants, event, delta, adjacency)
-        claimed_by = _tightest(said, refusals)
-        told, unable = _ask(self.witnesses, event, delta, adjacency)
-        bounds = {name: max(parts.values()) for name, parts in (told | said).items()}
+        claims, refusals = _ask(self.claimants, event, delta, adjacency)
+        claimed_by = _tightest(claims, refusals)
+        opinions, unsupported = _ask(self.witnesses, event, delta, adjacency)
+        bounds = {name: max(parts.values()) for name, parts in (opinions | claims).items()}
         for voice in (*self.claimants, *self.witnesses):
             if voice.name in bounds:
                 lower = max(voice.lower(part, delta, adjacency) for part in event.parts.values())
@@ -77,8 +77,8 @@ class Panel:
             guarantee=Guarantee(epsilon=bounds[claimed_by], delta=delta, adjacency=adjacency, unit=unit),
             claimed_by=claimed_by,
             bounds=bounds,
-            refusals=unable | refusals,
-            parts=said[claimed_by],
+            refusals=unsupported | refusals,
+            parts=claims[claimed_by],
             lower=attack,
         )
 
@@ -87,22 +87,22 @@ def _ask(
     accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """Each accountant's bounds for each population, and the reasons of those that refuse."""
-    said: dict[str, dict[str, float]] = {}
+    claims: dict[str, dict[str, float]] = {}
     refusals: dict[str, str] = {}
     for accountant in accountants:
         try:
-            said[accountant.name] = {
+            claims[accountant.name] = {
                 name: accountant.epsilon(part, delta, adjacency) for name, part in event.parts.items()
             }
         except UnsupportedEvent as refusal:
             refusals[accountant.name] = str(refusal)
-    return said, refusals
+    return claims, refusals
 
 
-def _tightest(said: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str]) -> str:
-    if not said:
+def _tightest(claims: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str]) -> str:
+    if not claims:
         raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
-    return min(said, key=lambda name: max(said[name].values()))
+    return min(claims, key=lambda name: max(claims[name].values()))
 
 
 def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -> None:

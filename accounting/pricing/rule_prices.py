@@ -51,9 +51,9 @@ class Offer:
         """The price; infinity if there is none."""
         return math.inf if self.quote is None else self.quote.epsilon
 
-    def shows(self, wanted: str) -> bool:
+    def shows(self, results: str) -> bool:
         """Whether this rule releases the results that a user asked to see."""
-        return SHOWN[wanted] <= self.rule.discloses
+        return SHOWN[results] <= self.rule.discloses
 
 
 def price_list(
@@ -69,9 +69,9 @@ def price_list(
     return tuple(_offer(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
 
 
-def cheapest(offers: Sequence[Offer], wanted: str) -> Offer | None:
+def cheapest(offers: Sequence[Offer], results: str) -> Offer | None:
     """The cheapest offer among the rules that run and show `wanted`; None if none of them has a finite price."""
-    able = [offer for offer in offers if offer.runs and offer.shows(wanted) and math.isfinite(offer.epsilon)]
+    able = [offer for offer in offers if offer.runs and offer.shows(results) and math.isfinite(offer.epsilon)]
     return min(able, key=lambda offer: offer.epsilon, default=None)
 
 

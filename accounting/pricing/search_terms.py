@@ -64,8 +64,8 @@ class SearchTerms:
         steps = largest_count(lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start)
         if not steps:
             least = self.epsilon(trials_after(1))
-            costs, asked = apart(least, epsilon)[0], typed(epsilon)
-            raise BadInput(f"Not one step fits privacy.epsilon={asked} at this noise; it costs {costs}.")
+            costs, written = apart(least, epsilon)[0], typed(epsilon)
+            raise BadInput(f"Not one step fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return steps
 
     def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:

@@ -21,21 +21,21 @@ def cheapest_rule(
     runs: Sequence[DeclaredRun],
     terms: SearchTerms,
     target: float | None,
-    wanted: str,
+    results: str,
 ) -> str:
     """The cheapest offer among those that show the wanted results, at the noise that a full grid would need."""
-    if wanted not in SHOWN:
-        raise BadInput(f"Expected show={wanted} to be one of {', '.join(SHOWN)}.")
-    able = {label: rule for label, rule in offers.items() if SHOWN[wanted] <= rule.discloses and rule.execution}
+    if results not in SHOWN:
+        raise BadInput(f"Expected show={results} to be one of {', '.join(SHOWN)}.")
+    able = {label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses and rule.execution}
     if not able:
-        raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {wanted}.")
+        raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {results}.")
     if target is None:
         trials = training_events(runs, given_noises(runs))
     else:
         noise = terms.rough_noise(lambda noise: training_events(runs, noises_at(runs, noise)), target)
         trials = training_events(runs, noises_at(runs, noise))
     offer = cheapest(
-        price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), wanted
+        price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), results
     )
     if offer is None:
         raise BadInput(f"Expected one of {', '.join(able)} to have a finite price for this search.")
@@ -58,8 +58,8 @@ def solve_for(
         fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(runs))
         if not fitting:
             least = terms.epsilon(trials[:1])
-            costs, asked = apart(least, target)[0], typed(target)
-            raise BadInput(f"Not one point fits privacy.epsilon={asked} at this noise; it costs {costs}.")
+            costs, written = apart(least, target)[0], typed(target)
+            raise BadInput(f"Not one point fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return runs[:fitting], None
 
     def after(steps: int) -> list[PlanEvent]:

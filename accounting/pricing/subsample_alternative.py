@@ -34,16 +34,16 @@ class Alternative:
 def alternative(priced: PricedPlan) -> Alternative | None:
     """The other kind's price, None if it cannot be computed; the points must allow either kind."""
     plan = priced.plan
-    here = SearchTerms(
+    own = SearchTerms(
         rule=priced.rule, panel=priced.panel, delta=plan.delta, adjacency=plan.adjacency, shared=plan.shared
     )
-    there = replace(here, shared=not plan.shared)
+    other = replace(own, shared=not plan.shared)
     subsample = "independent" if plan.shared else "shared"
     try:
         if plan.target_epsilon is None:
-            event = there.event(PlanEvent(training=trial.event.training) for trial in plan.trials)
+            event = other.event(PlanEvent(training=trial.event.training) for trial in plan.trials)
             return Alternative(subsample=subsample, epsilon=plan_epsilon(Rdp(), event, plan.delta, plan.adjacency))
-        ours, theirs = (_noise(terms, priced) for terms in (here, there))
+        ours, theirs = (_noise(terms, priced) for terms in (own, other))
     except (UnsupportedEvent, BadInput):
         return None
     noise: float = plan.trials[0].config["privacy"]["noise_multiplier"]

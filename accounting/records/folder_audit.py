@@ -62,10 +62,10 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     ):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     _verify_receipts(plan, folder)
-    found = _VERIFY[execution_of(plan)](plan, folder, statement)
+    summary = _VERIFY[execution_of(plan)](plan, folder, statement)
     verify_results(plan, root, ledger)
     _verify_release(plan, folder, statement)
-    return f"{root}: plan {plan.id} is what was charged; {found}"
+    return f"{root}: plan {plan.id} is what was charged; {summary}"
 
 
 def verify_copies(roots: Sequence[Path]) -> None:

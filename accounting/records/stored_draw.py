@@ -153,14 +153,14 @@ def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
 
 def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, ...]:
     """The state of every try in a sweep's folder; a try marked as ended counts as begun even if its folder is lost."""
-    found = []
+    tries = []
     for trial in tries_of(plan, stored.draw):
         place = root / "trials" / trial.id
         result = TrialResult.read(place)
         marked = end_mark(root, trial, stored.attempt).exists()
         begun = Receipt.claimed(place, stored.attempt) or marked
         own = begun and result is not None and result.attempt == stored.attempt
-        found.append(
+        tries.append(
             DrawnTrial(
                 trial=trial,
                 begun=begun,
@@ -168,7 +168,7 @@ def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, 
                 result=result if own else None,
             )
         )
-    return tuple(found)
+    return tuple(tries)
 
 
 def end_mark(root: Path, trial: Trial, attempt: int) -> Path:
@@ -181,10 +181,10 @@ def scores_of(tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
     return {place: one.score for place, one in enumerate(tries) if one.ended}
 
 
-def read_stored(path: Path, made: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:
+def read_stored(path: Path, from_json: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:
     """The result of `made` on a stored JSON file, None if there is no file; a damaged file is refused."""
     try:
-        return made(json.loads(path.read_text()))
+        return from_json(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
     except (OSError, *DAMAGE) as cause:

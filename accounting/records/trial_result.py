@@ -113,8 +113,8 @@ class TrialResult:
             if form.pop("schema", None) != SCHEMA:
                 raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
             known = {entry.name for entry in fields(cls)}
-            kept = {name: value for name, value in form.items() if name in known}
-            return cls(**{"salt": ""} | kept | {"status": Status(form["status"])})
+            values = {name: value for name, value in form.items() if name in known}
+            return cls(**{"salt": ""} | values | {"status": Status(form["status"])})
 
 
 def _check_score(score: Mapping[str, Any]) -> None:

@@ -103,8 +103,8 @@ class Draw:
 
     def over(self, scores: Mapping[int, float | None]) -> bool:
         """Whether the remaining tries cannot change the winner."""
-        found = None if self.threshold is None else self.winner(scores)
-        return all(place in scores for place in range(len(self.tries) if found is None else found))
+        winner = None if self.threshold is None else self.winner(scores)
+        return all(place in scores for place in range(len(self.tries) if winner is None else winner))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal draw."""

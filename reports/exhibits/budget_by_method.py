@@ -87,7 +87,9 @@ def spending(sweep: Sweep) -> Exhibit | None:
         f"{order:.4g}, at which the Moments Accountant has its smallest epsilon. Scores use other records, which are "
         "not trained on: the price of training covers them.",
         source=SOURCE,
-        said=(f"One more run, at the price of the most expensive one, would add epsilon {epsilon_up(added)}, by RDP.",),
+        findings=(
+            f"One more run, at the price of the most expensive one, would add epsilon {epsilon_up(added)}, by RDP.",
+        ),
         bar=tuple(_segments(parts)),
         sheets=(_sheet(parts),),
     )

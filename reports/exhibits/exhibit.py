@@ -17,14 +17,14 @@ from dpsweep.reports.figures.charts import Drawing
 class Exhibit:
     """A section: `key` names it in `report.json` and in the page's addresses, `source` is the source of its numbers.
 
-    `note` explains how to read it; `said` states its findings in sentences with numbers.
+    `note` explains how to read it; `findings` are sentences with numbers.
     """
 
     key: str
     title: str
     note: str
     source: str
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     bar: tuple[Segment, ...] = ()
     drawings: tuple[Drawing, ...] = ()
     sheets: tuple[Sheet, ...] = ()
@@ -44,5 +44,5 @@ class DeclaredExhibit:
 
 def shown(declared: Iterable[DeclaredExhibit], sweep: Sweep, bill: Bill, reader: Reader) -> tuple[Exhibit, ...]:
     """The exhibits that this reader may see, in their order; the others are not made."""
-    made = (exhibit.make(sweep, bill) for exhibit in declared if reader.may_see(exhibit.needs))
-    return tuple(exhibit for exhibit in made if exhibit is not None)
+    exhibits = (exhibit.make(sweep, bill) for exhibit in declared if reader.may_see(exhibit.needs))
+    return tuple(exhibit for exhibit in exhibits if exhibit is not None)

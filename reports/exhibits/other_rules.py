@@ -53,8 +53,8 @@ def rivals(plan: Plan, room: float) -> Exhibit | None:
     """
     if plan.shared or len(plan.trials) < FEWEST:
         return None
-    found = {label: own for label, rule in _rules(plan).items() if (own := prices(plan, rule))}
-    if not found:
+    prices_by_rule = {label: own for label, rule in _rules(plan).items() if (own := prices(plan, rule))}
+    if not prices_by_rule:
         return None
     return Exhibit(
         key="rivals",
@@ -64,8 +64,8 @@ def rivals(plan: Plan, room: float) -> Exhibit | None:
         "the winner. Left: at equal numbers of tries. Right: at an equal chance to try one of the best "
         f"{BEST_SHARE:.0%} of the points. The dashed line is the epsilon that the account had for this sweep.",
         source=SOURCE,
-        drawings=(_draw(found, room),),
-        sheets=(_sheet(found),),
+        drawings=(_draw(prices_by_rule, room),),
+        sheets=(_sheet(prices_by_rule),),
     )
 
 
@@ -73,7 +73,7 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
     """The price of each number of trials that an accountant bounds, in ascending order."""
     alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
     dearest = max(plan.trials, key=lambda trial: alone.epsilon(trial) or 0.0).event
-    found = []
+    quotes = []
     for tries in TRIES:
         priced = rule(tries)
         composed = isinstance(priced, Composition)
@@ -83,8 +83,8 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
             continue
         if math.isfinite(epsilon):
             chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_best(MANY, BEST_SHARE)
-            found.append(Price(tries=priced.expected_tries(tries), chance=chance, epsilon=epsilon))
-    return tuple(found)
+            quotes.append(Price(tries=priced.expected_tries(tries), chance=chance, epsilon=epsilon))
+    return tuple(quotes)
 
 
 def _rules(plan: Plan) -> Mapping[str, Callable[[int], SelectionRule]]:
@@ -96,13 +96,13 @@ def _rules(plan: Plan) -> Mapping[str, Callable[[int], SelectionRule]]:
     }
 
 
-def _draw(found: Mapping[str, tuple[Price, ...]], room: float) -> charts.Drawing:
+def _draw(prices_by_rule: Mapping[str, tuple[Price, ...]], room: float) -> charts.Drawing:
     levels = (room,) if math.isfinite(room) else ()
 
     def curves(x: Callable[[Price], float]) -> tuple[Curve, ...]:
         return tuple(
             Curve(label=label, x=tuple(map(x, own)), y=tuple(one.epsilon for one in own))
-            for label, own in found.items()
+            for label, own in prices_by_rule.items()
         )
 
     by_tries = Chart(
@@ -128,7 +128,7 @@ def _draw(found: Mapping[str, tuple[Price, ...]], room: float) -> charts.Drawing
     return charts.charts("rivals", alt, (by_tries, by_chance))
 
 
-def _sheet(found: Mapping[str, tuple[Price, ...]]) -> Sheet:
+def _sheet(prices_by_rule: Mapping[str, tuple[Price, ...]]) -> Sheet:
     rows = tuple(
         (
             Item(text=label),
@@ -136,7 +136,7 @@ def _sheet(found: Mapping[str, tuple[Price, ...]]) -> Sheet:
             Item(text=f"{percent(one.chance)} %", key=one.chance),
             Item(text=epsilon_up(one.epsilon), key=one.epsilon),
         )
-        for label, own in found.items()
+        for label, own in prices_by_rule.items()
         for one in own
     )
     return Sheet(

@@ -41,7 +41,7 @@ def privacy(plan: Plan, charges: int) -> Exhibit | None:
         title="Epsilon at other deltas",
         note="The same noise has a smaller epsilon at a larger delta. The dashed line is the delta that was charged.",
         source=SOURCE,
-        said=(
+        findings=(
             f"At each of these deltas, from {delta_up(least)} to {delta_up(most)}, the search is bounded like one "
             f"Gaussian mechanism of mu = {epsilon_up(mu)} (Gaussian differential privacy; Dong, Roth, Su 2022).",
         ),

@@ -51,16 +51,16 @@ def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
     if not scores:
         return None
     best = max(own[0] for own in scores.values())
-    found = {method: [*subsets(own)] for method, own in scores.items()}
+    subsets_by_method = {method: [*subsets(own)] for method, own in scores.items()}
     return Exhibit(
         key="ease",
         title="Difficulty of the search",
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
         "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws.",
         source=RESULTS,
-        said=tuple(_ridges(table)),
-        drawings=(_draw(scores, found, measure),),
-        sheets=(_sheet(scores, found, best),),
+        findings=tuple(_ridges(table)),
+        drawings=(_draw(scores, subsets_by_method, measure),),
+        sheets=(_sheet(scores, subsets_by_method, best),),
     )
 
 
@@ -107,7 +107,7 @@ def _scores(rows: pd.DataFrame) -> list[float]:
     return sorted((float(score) for score in finished), reverse=True)
 
 
-def _draw(scores: dict[str, list[float]], found: dict[str, list[Subset]], measure: str) -> charts.Drawing:
+def _draw(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str) -> charts.Drawing:
     label = f"{measure}, %"
     ranked = Chart(
         title="All points, best first",
@@ -138,17 +138,17 @@ def _draw(scores: dict[str, list[float]], found: dict[str, list[Subset]], measur
                 y=tuple(100 * one.mean for one in own),
                 band=tuple((100 * one.low, 100 * one.high) for one in own),
             )
-            for method, own in found.items()
+            for method, own in subsets_by_method.items()
         ),
     )
     alt = "Scores of all finished points in descending order, their quartiles, and the best of a random few, by method."
     return charts.charts("ease", alt, (ranked, spread, few))
 
 
-def _sheet(scores: dict[str, list[float]], found: dict[str, list[Subset]], best: float) -> Sheet:
+def _sheet(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float) -> Sheet:
     def row(method: str) -> Iterator[Item]:
         own = scores[method]
-        few = found[method][min(FEW, len(own)) - 1]
+        few = subsets_by_method[method][min(FEW, len(own)) - 1]
         yield Item(text=method_label(method))
         yield Item(text=str(len(own)), key=len(own))
         for score in (own[0], float(np.median(own)), own[-1]):

@@ -28,11 +28,11 @@ Seen = Mapping[int, Sequence[float]]
 def course(sweep: Sweep) -> Exhibit | None:
     """A chart for each observed quantity; None if no run was observed during training."""
     methods = {str(method): list(rows["trial"]) for method, rows in sweep.table.groupby("method", sort=False)}
-    found = {
+    observed = {
         name: {method: seen for method, own in methods.items() if (seen := _seen(sweep.results, own, name))}
         for name in SHOWN
     }
-    drawn = {name: seen for name, seen in found.items() if seen}
+    drawn = {name: seen for name, seen in observed.items() if seen}
     if not drawn:
         return None
     return Exhibit(

@@ -215,7 +215,7 @@ def to_json(page: Page) -> dict[str, Any]:
                 {
                     "topic": line.topic,
                     "text": line.text,
-                    "standing": line.standing.value,
+                    "level": line.level.value,
                     "evidence": list(line.evidence),
                 }
                 for line in page.statement
@@ -225,7 +225,7 @@ def to_json(page: Page) -> dict[str, Any]:
             "exhibits": {
                 exhibit.key: {
                     "source": exhibit.source,
-                    "said": list(exhibit.said),
+                    "findings": list(exhibit.findings),
                     "tables": [{"caption": sheet.caption, "rows": sheet.plain()} for sheet in exhibit.sheets],
                 }
                 for exhibit in page.exhibits

@@ -23,7 +23,7 @@ def _claim(context: Context) -> Line:
     return Line(
         topic="Claim",
         text=f"{NOBODY} Epsilon is infinite, and nothing here may be called differentially private.",
-        standing=EvidenceLevel.STATED,
+        level=EvidenceLevel.STATED,
         evidence=context.curator(
             "The search is still charged, to an account that was opened for data declared public and for no others."
         ),
@@ -34,15 +34,15 @@ def _conduct(context: Context) -> Line:
     facts, conducts = context.facts, set(context.sweep.table["conduct"])
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in context.sweep.plan.trials})
     noise = listed([number(noise) for noise in noises])
-    standing, verdict = EvidenceLevel.CHECKED, "The runs match their declaration."
+    level, verdict = EvidenceLevel.CHECKED, "The runs match their declaration."
     if Conduct.OTHERWISE in conducts:
-        standing, verdict = EvidenceLevel.VIOLATED, "A run differs from its declaration."
+        level, verdict = EvidenceLevel.VIOLATED, "A run differs from its declaration."
     elif Conduct.UNKNOWN in conducts:
-        standing, verdict = EvidenceLevel.ASSUMED, "The runs match their declaration; a failed run left no report."
+        level, verdict = EvidenceLevel.ASSUMED, "The runs match their declaration; a failed run left no report."
     return Line(
         topic="Sampling and noise",
         text=f"{_steps(facts['steps'])} a run, noise multiplier {noise}. {verdict}",
-        standing=standing,
+        level=level,
     )
 
 
@@ -54,19 +54,19 @@ def _scores() -> Line:
     return Line(
         topic="Scores",
         text="Scores and training curves are exact: they are computed from the public records without noise.",
-        standing=EvidenceLevel.STATED,
+        level=EvidenceLevel.STATED,
         evidence=("Intervals are at 95 % and cover the finite number of records.",),
     )
 
 
 def _randomness(context: Context) -> Line:
     source = "a recorded seed" if context.sweep.reproducible else "secret entropy of the operating system"
-    return Line(topic="Randomness", text=f"Batches and noise come from {source}.", standing=EvidenceLevel.STATED)
+    return Line(topic="Randomness", text=f"Batches and noise come from {source}.", level=EvidenceLevel.STATED)
 
 
 def _trust() -> Line:
     return Line(
         topic="Trust",
         text="The curator declared that the data are public (dataset.public); no program can check this.",
-        standing=EvidenceLevel.ASSUMED,
+        level=EvidenceLevel.ASSUMED,
     )

@@ -29,12 +29,12 @@ def floating_point(context: Context) -> Line:
     sweep, topic = context.sweep, "Floating point"
     results, assumed = _shown(context), _ASSUMED.format(unit=sweep.plan.unit)
     if sweep.plan.public:
-        return Line(topic=topic, text="No private record is read, so no noise is drawn.", standing=EvidenceLevel.STATED)
+        return Line(topic=topic, text="No private record is read, so no noise is drawn.", level=EvidenceLevel.STATED)
     if any(result.event is not None and result.parameters is None for result in results):
         return Line(
             topic=topic,
             text="Gaussian noise is assumed to be exact: an earlier version ran this sweep and drew it in float32.",
-            standing=EvidenceLevel.ASSUMED,
+            level=EvidenceLevel.ASSUMED,
             evidence=("The low bits of float32 noise may reveal whether a record was present (Mironov 2012).",),
         )
     sizes = [result.parameters for result in results if result.parameters is not None]
@@ -42,7 +42,7 @@ def floating_point(context: Context) -> Line:
         return Line(
             topic=topic,
             text=f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended yet.",
-            standing=EvidenceLevel.STATED,
+            level=EvidenceLevel.STATED,
             evidence=(_BASIS, assumed),
         )
     steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials)
@@ -56,7 +56,7 @@ def floating_point(context: Context) -> Line:
             f"Floating-point noise adds at most {delta_up(epsilon)} to epsilon and "
             f"{delta_up(delta)} to delta, for {scope}: not included in the claim."
         ),
-        standing=EvidenceLevel.ASSUMED,
+        level=EvidenceLevel.ASSUMED,
         evidence=(
             f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count(runs, 'run')}: "
             f"{numbers:.3g} noisy numbers.",

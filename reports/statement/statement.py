@@ -70,7 +70,7 @@ def _claim(context: Context) -> Line:
             f"{facts['honest_delta'].text})-differential privacy for each {unit}. "
             "The choice of the best configuration is included."
         ),
-        standing=EvidenceLevel.CHECKED,
+        level=EvidenceLevel.CHECKED,
         evidence=(*context.curator(*charges), "Charges add up (Dwork and Roth 2014, Theorem 3.16)."),
     )
 
@@ -87,7 +87,7 @@ def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
 def _size(context: Context) -> tuple[Line, ...]:
     """The meaning of a large epsilon or delta."""
     warnings = cautions_of(context.sweep.plan, context.bill)
-    return (Line(topic="Meaning", text=" ".join(warnings), standing=EvidenceLevel.STATED),) if warnings else ()
+    return (Line(topic="Meaning", text=" ".join(warnings), level=EvidenceLevel.STATED),) if warnings else ()
 
 
 def _unit(context: Context) -> Line:
@@ -99,7 +99,7 @@ def _unit(context: Context) -> Line:
     return Line(
         topic="Unit and neighbours",
         text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
-        standing=EvidenceLevel.STATED,
+        level=EvidenceLevel.STATED,
         evidence=(
             (f"A person with several {unit}s in the data is protected less.",)
             if unit == "record"
@@ -120,7 +120,7 @@ def _accountants(context: Context) -> Line:
         return Line(
             topic="Accountants",
             text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
-            standing=EvidenceLevel.ASSUMED,
+            level=EvidenceLevel.ASSUMED,
             evidence=(*lower_bound, *dict.fromkeys(refusals)),
         )
     bounds = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
@@ -128,7 +128,7 @@ def _accountants(context: Context) -> Line:
     return Line(
         topic="Accountants",
         text=f"Upper bounds: {listed(bounds)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
-        standing=EvidenceLevel.CHECKED,
+        level=EvidenceLevel.CHECKED,
         evidence=(
             "All are upper bounds, so the smallest one is valid. RDP tracks moments of the privacy loss, and its "
             "conversion to epsilon is not tight; PLD and PRV track the whole distribution of the privacy loss.",
@@ -150,7 +150,7 @@ def _scores(context: Context) -> Line:
             topic="Scores",
             text=f"{scores} are exact, on a test set declared public: they are not charged, and its records are not "
             "protected.",
-            standing=EvidenceLevel.ASSUMED,
+            level=EvidenceLevel.ASSUMED,
             evidence=(
                 "Intervals are at 95 % and cover the finite number of test records.",
                 LUCK,
@@ -168,7 +168,7 @@ def _scores(context: Context) -> Line:
             f"{scores} come from noisy {sums} on held-out private {unit}s, "
             f"each with Gaussian noise of standard deviation {std}, and are charged. Intervals are at 95 %."
         ),
-        standing=EvidenceLevel.CHECKED,
+        level=EvidenceLevel.CHECKED,
         evidence=(
             f"Training and held-out {unit}s are disjoint: the price is the larger of the two, not their sum.",
             *shares,
@@ -195,7 +195,7 @@ def _covered(context: Context) -> Line:
     return Line(
         topic="Covered",
         text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
-        standing=EvidenceLevel.STATED,
+        level=EvidenceLevel.STATED,
         evidence=(
             "Runs that failed, diverged or were killed are charged like the others.",
             "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
@@ -238,7 +238,7 @@ def _not_covered(context: Context) -> Line:
         text=(
             "The choice of the architecture and of the grid, preprocessing, other uses of the same data, and timing."
         ),
-        standing=EvidenceLevel.ASSUMED,
+        level=EvidenceLevel.ASSUMED,
         evidence=(
             f"The architecture ({listed(models)}) and the grid, if they were chosen after looking at the data.",
             "Preprocessing by constants that were computed from the data.",
@@ -272,7 +272,7 @@ def _trust(context: Context) -> Line:
     return Line(
         topic="Trust",
         text="The curator holds the data and the sweep's folder and is trusted with both; readers are not trusted.",
-        standing=EvidenceLevel.ASSUMED,
+        level=EvidenceLevel.ASSUMED,
     )
 
 

@@ -28,7 +28,7 @@ class Line:
 
     topic: str
     text: str
-    standing: EvidenceLevel
+    level: EvidenceLevel
     evidence: tuple[str, ...] = ()
 
 
@@ -62,4 +62,4 @@ class Context:
 
 def violations(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """The lines that the records contradict."""
-    return tuple(line for line in lines if line.standing is EvidenceLevel.VIOLATED)
+    return tuple(line for line in lines if line.level is EvidenceLevel.VIOLATED)

@@ -30,7 +30,7 @@ def charged(context: Context) -> Line:
         return Line(
             topic="Charges",
             text=f"{context.counted(len(uncharged))} ran without a charge: the claim does not hold.",
-            standing=EvidenceLevel.VIOLATED,
+            level=EvidenceLevel.VIOLATED,
             evidence=context.curator(*uncharged),
         )
     facts = context.facts
@@ -43,7 +43,7 @@ def charged(context: Context) -> Line:
             if context.drawn
             else "Every run was charged before it started, and stays charged whatever its outcome."
         ),
-        standing=EvidenceLevel.CHECKED,
+        level=EvidenceLevel.CHECKED,
         evidence=context.curator(
             f"Searches charged: {runs_charged}, tries started: {runs_started}."
             if context.drawn
@@ -71,17 +71,17 @@ def sampling(context: Context) -> Line:
     else:
         declared = "The runs are described by their events in the plan."
     reports = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
-    standing, verdict = EvidenceLevel.CHECKED, "The runs match their charge."
+    level, verdict = EvidenceLevel.CHECKED, "The runs match their charge."
     if conducts[Conduct.OTHERWISE]:
-        standing, verdict = EvidenceLevel.VIOLATED, "A run differs from its charge."
+        level, verdict = EvidenceLevel.VIOLATED, "A run differs from its charge."
     elif context.audience is Audience.PUBLIC:
         verdict = "Every run that reported its steps matches its charge."
     elif conducts[Conduct.UNKNOWN]:
-        standing, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
+        level, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
     return Line(
         topic="Sampling and noise",
         text=f"{declared} {verdict}",
-        standing=standing,
+        level=level,
         evidence=(*((SHARED,) if shared else ()), *context.curator(*reports)),
     )
 
@@ -118,12 +118,12 @@ def randomness(context: Context) -> Line:
         return Line(
             topic="Randomness",
             text="Declared reproducible: NOT a private release. A reader who knows the seed can remove the noise.",
-            standing=EvidenceLevel.VIOLATED,
+            level=EvidenceLevel.VIOLATED,
         )
     results = len(context.sweep.results)
     return Line(
         topic="Randomness",
         text="Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        standing=EvidenceLevel.CHECKED,
+        level=EvidenceLevel.CHECKED,
         evidence=context.curator(f"Checked in {count(results, 'result')}."),
     )

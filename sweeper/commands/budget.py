@@ -32,14 +32,19 @@ from dpsweep.sweeper.request.configuration import budget_settings
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
+SEARCH_PATH = "hydra.searchpath"
+"""Hydra's key for further folders of configuration files."""
+
+ACCOUNT = (*NAMES, SEARCH_PATH)
 AMOUNTS = ("budget.epsilon", "budget.delta")
 
 
 def budget(arguments: Sequence[str]) -> None:
-    """`dpsweep budget [VERB] ...`; without a verb, shows."""
+    """Runs `dpsweep budget VERB ...`; `show` without a verb. `--config-dir X` may hold the data set's file."""
     if {"-h", "--help"} & set(arguments):
         print("\n".join(str(verb.__doc__) for verb in VERBS.values()))
         return
+    arguments = _with_search_path(arguments)
     first = arguments[0] if arguments else ""
     verb = "show" if not first or "=" in first or first.startswith("-") else first
     if verb not in VERBS:
@@ -48,16 +53,16 @@ def budget(arguments: Sequence[str]) -> None:
 
 
 def show(arguments: Sequence[str]) -> None:
-    """`dpsweep budget [show] [dataset=NAME] [--json]`: what is reserved, left, and still fits."""
+    """`dpsweep budget [show] [dataset=NAME] [--json]` shows what is reserved and left, and what still fits."""
     ledger, words = Ledger(Ledger.locate()), [word for word in arguments if word != JSON]
-    names = [_account(_read(words, NAMES), ledger)] if words else ledger.accounts()
+    names = [_account(_key_values(words, ACCOUNT), ledger)] if words else ledger.accounts()
     _print([ledger.statement(name) for name in names], arguments)
     if not names and JSON not in arguments:
         print(f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one.")
 
 
 def open_account(arguments: Sequence[str]) -> None:
-    """`dpsweep budget open dataset=NAME budget.epsilon=E budget.delta=D [policy=renyi policy.order=...]`: a new one."""
+    """`dpsweep budget open dataset=NAME budget.epsilon=E budget.delta=D [policy=renyi policy.order=...]` opens one."""
     words = [word for word in arguments if word != JSON]
     _require_name(words)
     config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
@@ -67,30 +72,30 @@ def open_account(arguments: Sequence[str]) -> None:
 
 
 def raise_budget(arguments: Sequence[str]) -> None:
-    """`dpsweep budget raise dataset=NAME budget.epsilon=E budget.delta=D`: a higher one; what is left out stays."""
-    given = _read([word for word in arguments if word != JSON], (*NAMES, *AMOUNTS))
+    """`dpsweep budget raise dataset=NAME [budget.epsilon=E] [budget.delta=D]` raises a budget."""
+    values = _key_values([word for word in arguments if word != JSON], (*ACCOUNT, *AMOUNTS))
     ledger = Ledger(Ledger.locate())
-    account = _account(given, ledger)
-    asked = {key.partition(".")[2]: amount(key, _number(key, given[key])) for key in AMOUNTS if key in given}
-    higher = _claim(replace, ledger.statement(account).budget, **asked)
+    account = _account(values, ledger)
+    limits = {key.partition(".")[2]: amount(key, _number(key, values[key])) for key in AMOUNTS if key in values}
+    higher = _claim(replace, ledger.statement(account).budget, **limits)
     _print([ledger.raise_budget(account, higher)], arguments)
 
 
 def close(arguments: Sequence[str]) -> None:
-    """`dpsweep budget close dataset=NAME`: nothing more is charged on it, ever."""
+    """`dpsweep budget close dataset=NAME` closes an account for ever: later charges are refused."""
     ledger = Ledger(Ledger.locate())
-    account = _account(_read([word for word in arguments if word != JSON], NAMES), ledger)
+    account = _account(_key_values([word for word in arguments if word != JSON], ACCOUNT), ledger)
     _print([ledger.close(account)], arguments)
 
 
 def charge(arguments: Sequence[str]) -> None:
-    """`dpsweep budget charge dataset=NAME --epsilon E --delta D --note TEXT`: what was spent outside this tool."""
-    spent, words = _spent([word for word in arguments if word != JSON])
-    require_no_typo("budget.epsilon", spent["epsilon"], "--epsilon")
+    """`dpsweep budget charge dataset=NAME --epsilon E --delta D --note TEXT` records a cost outside dpsweep."""
+    flags, words = _outside_charge([word for word in arguments if word != JSON])
+    require_no_typo("budget.epsilon", flags["epsilon"], "--epsilon")
     ledger = Ledger(Ledger.locate())
-    account = _account(_read(words, NAMES), ledger)
-    cost = _claim(replace, ledger.statement(account).budget, epsilon=spent["epsilon"], delta=spent["delta"])
-    statement = ledger.record_outside(account, cost, spent["note"].strip())
+    account = _account(_key_values(words, ACCOUNT), ledger)
+    cost = _claim(replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"])
+    statement = ledger.record_outside(account, cost, flags["note"].strip())
     _print([statement], arguments)
     limits = statement.policy.limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
@@ -102,7 +107,7 @@ def charge(arguments: Sequence[str]) -> None:
 
 
 def verify(arguments: Sequence[str]) -> None:
-    """`dpsweep budget verify [FOLDER...]`: the ledger's chain, and sweep folders against it."""
+    """`dpsweep budget verify [FOLDER...]` checks the ledger's chain, and sweep folders against it."""
     ledger, folders = Ledger(Ledger.locate()), list(map(Path, arguments))
     ends = [end for folder in folders for end in remembered_ends(folder)]
     entries = ledger.verify(ends)
@@ -140,29 +145,44 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
             passbook.show(statement)
 
 
-def _spent(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags of an outside charge, and the remaining arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--delta", type=float)
     parser.add_argument("--note")
     try:
-        found, rest = parser.parse_known_args(words)
+        flags, rest = parser.parse_known_args(words)
     except argparse.ArgumentError as cause:
         raise BadInput(f"Expected --epsilon and --delta to be numbers: {cause}.") from cause
-    if found.epsilon is None or found.delta is None or not (found.note or "").strip():
+    if flags.epsilon is None or flags.delta is None or not (flags.note or "").strip():
         raise BadInput("Expected --epsilon, --delta and --note: what was spent on these data elsewhere, and for what.")
-    return vars(found), rest
+    return vars(flags), rest
 
 
-def _read(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+def _key_values(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """The values of `key=value` arguments, which must include the data set's name; other arguments are refused."""
-    given = dict(word.partition("=")[::2] for word in words)
-    for key in given:
+    values = dict(word.partition("=")[::2] for word in words)
+    for key in values:
         if key not in keys:
-            raise BadInput(f"Expected {key} to be one of {', '.join(keys)}.")
+            raise BadInput(f"Expected {key} to be one of {', '.join(key for key in keys if key != SEARCH_PATH)}.")
     _require_name(words)
-    return given
+    return values
+
+
+def _with_search_path(words: Sequence[str]) -> list[str]:
+    """The arguments with `--config-dir X` as the last one in Hydra's form, which every verb may receive."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    try:
+        options, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as cause:
+        raise BadInput(f"Expected --config-dir to be a folder: {cause}.") from cause
+    if options.config_dir is None:
+        return rest
+    if not options.config_dir.is_dir():
+        raise BadInput(f"Expected --config-dir={options.config_dir} to be a folder.")
+    return [*rest, f"{SEARCH_PATH}=[file://{options.config_dir.absolute()}]"]
 
 
 def _require_name(words: Sequence[str]) -> None:
@@ -171,12 +191,12 @@ def _require_name(words: Sequence[str]) -> None:
         raise BadInput("Expected dataset=NAME: which account is meant.")
 
 
-def _account(given: Mapping[str, str], ledger: Ledger) -> str:
+def _account(values: Mapping[str, str], ledger: Ledger) -> str:
     """The account with the given name, or the account of the given data set."""
-    name = given.get("dataset.name") or given["dataset"]
+    name = values.get("dataset.name") or values["dataset"]
     if name in ledger.accounts():
         return name
-    return str(_config([f"{key}={given[key]}" for key in NAMES if key in given]).dataset.name)
+    return str(_config([f"{key}={values[key]}" for key in ACCOUNT if key in values]).dataset.name)
 
 
 def _number(key: str, text: str) -> float:

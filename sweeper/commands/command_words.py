@@ -40,15 +40,15 @@ def options_first(words: Sequence[str]) -> list[str]:
     >>> options_first(["dataset=mine", "--config-dir", "my", "steps=3"])
     ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
     """
-    given = get_args_parser().parse_intermixed_args(list(words))
-    waiting = deque(given.overrides)
+    namespace = get_args_parser().parse_intermixed_args(list(words))
+    waiting = deque(namespace.overrides)
     options, overrides = [], []
     for word in words:
         if waiting and word == waiting[0]:
             overrides.append(waiting.popleft())
         else:
             options.append(word)
-    if not any(getattr(given, mode) for mode in _OTHER_MODES) and not any(
+    if not any(getattr(namespace, mode) for mode in _OTHER_MODES) and not any(
         word.startswith("hydra.mode") for word in overrides
     ):
         options.append("--multirun")

@@ -36,8 +36,8 @@ def scaled(arguments: Sequence[str]) -> list[str]:
         raise BadInput(f"Expected scale={scale} to be one of {', '.join((FULL, *REDUCED))}.")
     if not any(word.startswith("experiment=") for word in arguments):
         raise BadInput(f"Expected scale={scale} to come with an experiment, as in experiment=a_fig3.")
-    kept = [word for word in arguments if not word.startswith("scale=")]
-    return kept if scale == FULL else [_within(scale, word) for word in kept]
+    words = [word for word in arguments if not word.startswith("scale=")]
+    return words if scale == FULL else [_within(scale, word) for word in words]
 
 
 def _refuse_what_trains_nothing(word: str) -> None:

@@ -89,8 +89,10 @@ def _first_sentence(message: str) -> str:
     """Hydra's message in one line, without the positions and hints that follow it."""
     head, _, _ = message.partition("Config search path:")
     lines = [line.strip() for line in head.splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
-    return " ".join(" ".join(kept).split())
+    sentences = [
+        line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))
+    ]
+    return " ".join(" ".join(sentences).split())
 
 
 def _refuse_spaces(arguments: Sequence[str]) -> None:

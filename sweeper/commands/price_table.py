@@ -33,7 +33,7 @@ _SHORT = {
 }
 
 
-def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None:
+def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> None:
     """Prints the price of the search under each rule, the cheapest first; then advice, if the search does not fit."""
     console = Console(highlight=False, soft_wrap=True)
     rules, needs = outlooks.rules, outlooks.needs
@@ -65,7 +65,7 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, wanted: str) -> None
         console.print(
             "noise needed: the noise multiplier at which the search fits what is left; one run: its epsilon then"
         )
-    console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={wanted})")
+    console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={results})")
     if not all(one.offer.runs for one in rules):
         console.print("- is priced here, but not run by this version")
     for one in rules:
@@ -86,17 +86,17 @@ def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seco
     count = {method: sum(trial.method == method for trial in plan.trials) for method in methods}
     table.add_row("points", f"{len(plan.trials)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
     if plan.proposed is not None:
-        chosen = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
-        table.add_row("runs", f"{plan.proposed.trials}, {chosen}")
+        proposals = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
+        table.add_row("runs", f"{plan.proposed.trials}, {proposals}")
     if plan.spares:
         table.add_row("spare attempts", f"{plan.spares}, paid for like the dearest run, for what is killed")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
-    lost = sorted({steps_priced(trial) - trial.config["steps"] for trial in plan.trials} - {0})
-    again = f", and {' or '.join(map(str, lost))} that a crash may make run twice" if lost else ""
+    repeats = sorted({steps_priced(trial) - trial.config["steps"] for trial in plan.trials} - {0})
+    again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
-    for name, said in _UNPROTECTED if plan.public else _price(priced):
-        table.add_row(name, said)
+    for name, text in _UNPROTECTED if plan.public else _price(priced):
+        table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     other = outlook.other_subsample
     table.add_row("noise multiplier", ", ".join(map(noise_down, noises)) + (f"; {other}" if other else ""))
@@ -151,9 +151,9 @@ def _cautions(priced: PricedPlan) -> Iterator[str]:
 
 def _voices(priced: PricedPlan) -> list[str]:
     bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
-    said = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
+    bounds_by_name = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
     apart = [f"{epsilon_up(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
-    return said + apart + [f"{name} gives no bound" for name in priced.quote.refusals]
+    return bounds_by_name + apart + [f"{name} gives no bound" for name in priced.quote.refusals]
 
 
 def _scores(priced: PricedPlan) -> str:
@@ -190,5 +190,7 @@ def _fits(fits: bool) -> str:
     return "it fits" if fits else "IT DOES NOT FIT"
 
 
-def _fit(found: RequiredNoise | None) -> tuple[str, str]:
-    return ("none", "") if found is None else (f"{noise_up(found.noise_multiplier)}", epsilon_up(found.single_run))
+def _fit(required: RequiredNoise | None) -> tuple[str, str]:
+    if required is None:
+        return "none", ""
+    return noise_up(required.noise_multiplier), epsilon_up(required.single_run)

@@ -117,13 +117,13 @@ class Display:
 
     def _running(self) -> list[str]:
         """The completed steps of the running trials."""
-        found = []
+        steps = []
         for trial in islice(self._waiting, AHEAD):
             try:
-                found.append((self._folder.trial(trial) / "progress").read_text())
+                steps.append((self._folder.trial(trial) / "progress").read_text())
             except FileNotFoundError:
                 continue
-        return found
+        return steps
 
     def _to_go(self) -> str:
         left = self._total - self._done

@@ -16,8 +16,8 @@ from dpsweep.accounting.selection.interface import rule_from_config
 
 
 def restore_ledger(arguments: Sequence[str]) -> None:
-    """`dpsweep budget restore [--backup FILE] [FOLDER...]`: what a lost ledger said, by a copy, memory and receipts."""
-    backup, roots = _asked(arguments)
+    """`dpsweep budget restore [--backup FILE] [FOLDER...]` restores a ledger from a copy, memory and receipts."""
+    backup, roots = _options(arguments)
     place = Ledger.locate()
     folders = [sweep for root in roots for sweep in _receipts(root, paid_charges(place))]
     done = restore(place, backup=backup, folders=folders)
@@ -27,20 +27,20 @@ def restore_ledger(arguments: Sequence[str]) -> None:
         print(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
 
 
-def _asked(arguments: Sequence[str]) -> tuple[str | None, list[Path]]:
+def _options(arguments: Sequence[str]) -> tuple[str | None, list[Path]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--backup")
     parser.add_argument("folders", nargs="*", type=Path)
     try:
-        given, unknown = parser.parse_known_args(arguments)
+        options, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as cause:
         raise BadInput(f"Expected --backup FILE and sweep folders: {cause}.") from cause
     if unknown:
         raise BadInput(f"Expected {unknown[0]} to be --backup FILE or a sweep folder.")
-    for folder in given.folders:
+    for folder in options.folders:
         if not (folder / "plan.json").is_file():
             raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
-    return given.backup, given.folders
+    return options.backup, options.folders
 
 
 def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
@@ -48,8 +48,8 @@ def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
     from dpsweep.sweeper.commands.account_statement import PANEL
 
     folder = SweepFolder(root=root)
-    read = [receipt for place in sorted(folder.trials.glob("*")) if (receipt := Receipt.read(place)) is not None]
-    if {receipt.charge for receipt in read} <= paid:
+    receipts = [receipt for place in sorted(folder.trials.glob("*")) if (receipt := Receipt.read(place)) is not None]
+    if {receipt.charge for receipt in receipts} <= paid:
         return
     plan = Plan.read(folder.plan)
     event = rule_from_config(plan.rule).event(plan.paid)
@@ -60,6 +60,6 @@ def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
         budget=plan.budget,
         cost=PANEL.quote(event, plan.delta, plan.adjacency, plan.unit).guarantee,
         event=event,
-        receipts=tuple(receipt for receipt in read if receipt.plan == plan.id),
+        receipts=tuple(receipt for receipt in receipts if receipt.plan == plan.id),
         spares=plan.spares,
     )

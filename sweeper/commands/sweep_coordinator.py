@@ -78,8 +78,8 @@ class SweepCoordinator:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.show_offers(priced, rules, request.show)
             self._show(priced, statement, per_step())
-        if said := foresee(plan, request.data, self._ledger):
-            print(said)
+        if message := foresee(plan, request.data, self._ledger):
+            print(message)
         try:
             if not folder.plan.exists():
                 folder.make()
@@ -108,19 +108,19 @@ class SweepCoordinator:
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
         open_account(priced, ledger)
-        if said := raised_since(priced, ledger.statement(plan.account, "")):
-            print(said, file=sys.stderr)
-        if said := ledger.recognise(plan.account, data):
-            priced = replace(priced, plan=replace(plan, notes=(*plan.notes, said)))
-            print(said, file=sys.stderr)
+        if message := raised_since(priced, ledger.statement(plan.account, "")):
+            print(message, file=sys.stderr)
+        if message := ledger.recognise(plan.account, data):
+            priced = replace(priced, plan=replace(plan, notes=(*plan.notes, message)))
+            print(message, file=sys.stderr)
         work = _WORKS[execution](priced, ledger, folder, request.retry)
         self._store(priced, folder, execution)
         if work.notice:
             print(work.notice)
         stopped = self._run(plan, folder, work, seconds)
-        if said := changed_since(data, plan, request.data, ledger):
-            print(said, file=sys.stderr)
-        states = work.book.standing()
+        if message := changed_since(data, plan, request.data, ledger):
+            print(message, file=sys.stderr)
+        states = work.log.states()
         if stopped and open_runs(states, work):
             going_on = f"What began stays charged; the same command goes on: {same_command()}"
             print(f"Stopped with {rest(states, work)}. {going_on}")
@@ -139,8 +139,8 @@ class SweepCoordinator:
     def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, seconds: float | None) -> bool:
         """Runs the due trials, if any; returns whether a stop was requested."""
         if not work.due and not work.unproposed:
-            work.book.settle()
-            if not open_runs(work.book.standing(), work):
+            work.log.settle()
+            if not open_runs(work.log.states(), work):
                 print(work.idle)
             return False
         request, workers = self.request, self.request.workers
@@ -148,7 +148,7 @@ class SweepCoordinator:
         runner = Runner(
             plan=plan,
             folder=folder,
-            book=work.book,
+            log=work.log,
             jobs=request.jobs.of_plan(plan.id),
             compute=replace(request.compute, threads=request.threads),
             data=request.data,
@@ -215,8 +215,8 @@ class SweepCoordinator:
         """The sweep's folder; raises `BadInput` if it holds another plan."""
         store = PrivateStore.of(self._ledger, plan.account, plan.id)
         folder = SweepFolder(root=self.request.jobs.of_plan(plan.id).folder, store=store)
-        if folder.plan.exists() and (there := Plan.read(folder.plan).id) != plan.id:
-            raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {there}.")
+        if folder.plan.exists() and (earlier := Plan.read(folder.plan).id) != plan.id:
+            raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
         return folder
 
     @contextmanager

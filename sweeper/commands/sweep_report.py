@@ -31,16 +31,16 @@ def report(
     """Writes the results and prints what is missing; `storage` is the address of the study."""
     from dpsweep.reports.pages.curator_page import write_report
 
-    ended = results(work.runs, folder)
+    outcomes = results(work.runs, folder)
     try:
-        study.record(plan, folder, work.runs, ended, storage)
+        study.record(plan, folder, work.runs, outcomes, storage)
     except BadInput as cause:
         print(f"The study was not written. {cause}", file=sys.stderr)
     if execution is not Execution.DRAWN_TRIES:  # the file is shared, and the drawn trials are secret
-        speeds.record(work.runs, ended)
+        speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     page = write_report(folder.root, ledger)
-    for warning in warnings_of(ended, plan.account):
+    for warning in warnings_of(outcomes, plan.account):
         print(warning, file=sys.stderr)
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials)

@@ -36,7 +36,7 @@ class Proposer:
 
     plan: Plan
     folder: SweepFolder
-    book: LedgerAttemptLog
+    log: LedgerAttemptLog
 
     def more(self, many: int) -> tuple[Trial, ...]:
         """The next runs, at most `many` and all of one phase, stored before any of them begins.
@@ -44,14 +44,14 @@ class Proposer:
         Returns none once all runs are proposed, and none while an earlier proposal waits: then the launcher does not
         work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
-        proposals, where = read_proposals(self.plan, self.folder.proposals), self.book.standing()
-        taken, left = choices_of(self.plan)[: len(proposals)], choices_of(self.plan)[len(proposals) :]
-        if not left or where.fresh or where.interrupted or self.folder.stop.exists():
+        proposals, where = read_proposals(self.plan, self.folder.proposals), self.log.states()
+        past, ahead = choices_of(self.plan)[: len(proposals)], choices_of(self.plan)[len(proposals) :]
+        if not ahead or where.fresh or where.interrupted or self.folder.stop.exists():
             return ()
-        if where.working and taken[-1] != left[0]:
+        if where.working and past[-1] != ahead[0]:
             return ()
         seen = self._seen(proposals, where)
-        for _ in itertools.takewhile(lambda choice: choice == left[0], left[:many]):
+        for _ in itertools.takewhile(lambda choice: choice == ahead[0], ahead[:many]):
             seen.append(Seen(point=propose(self.plan, seen)))
         runs = store_proposals(self.plan, self.folder.proposals, [run.point for run in seen])
         return runs[len(proposals) :]
@@ -84,12 +84,12 @@ def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry
     due = admit(priced, ledger, folder, retry)
     to_come = due or len(read_proposals(plan, folder.proposals)) < len(choices_of(plan))
     nonce = launch(plan, ledger, folder.private) if to_come else ""
-    book = LedgerAttemptLog(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
+    log = LedgerAttemptLog(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
     return RunQueue(
         total=len(choices_of(plan)),
         due=due,
-        more=Proposer(plan=plan, folder=folder, book=book).more,
-        book=book,
+        more=Proposer(plan=plan, folder=folder, log=log).more,
+        log=log,
         notice="",
         idle=f"All {len(choices_of(plan))} runs of this plan are over; nothing is run or charged.",
         losses="runs failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "
@@ -102,10 +102,10 @@ def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
     proposals = list(read_proposals(plan, folder.proposals))
     known = len(proposals)
     for turn in range(known, len(choices_of(plan))):
-        begun = [point for point in range(len(plan.trials)) if run_at(plan, turn, point).id in started]
-        if not begun:
+        starts = [point for point in range(len(plan.trials)) if run_at(plan, turn, point).id in started]
+        if not starts:
             break
-        proposals.append(begun[0])
+        proposals.append(starts[0])
     if len(proposals) > known:
         store_proposals(plan, folder.proposals, proposals)
 

@@ -66,7 +66,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
         charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
         return folder.runs(plan)
     where = AttemptStates.of(stages(plan, folder, attempts))
-    asked = {
+    repeats = {
         Retry.KILLED: where.killed,
         Retry.FAILED: where.killed + where.failed,
         Retry.ALL: where.killed + where.failed + where.finished,
@@ -74,7 +74,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     }[retry]
     ended = where.killed + where.failed + where.finished
     paid = [trial for trial in ended if attempts.started[trial.id] < attempts.covered[trial.id]]
-    again = tuple(trial for trial in ended if trial in asked or trial in paid)
+    again = tuple(trial for trial in ended if trial in repeats or trial in paid)
     unpaid = [trial for trial in again if trial not in paid]
     if beyond := unpaid[_free(plan, attempts) :]:
         event, quote = priced.repetition(beyond)

@@ -48,10 +48,10 @@ class AttemptStates:
     @classmethod
     def of(cls, stages: Iterable[tuple[Trial, AttemptState]]) -> AttemptStates:
         """Groups trials by their states."""
-        found: dict[str, list[Trial]] = {stage.value: [] for stage in AttemptState}
+        by_state: dict[str, list[Trial]] = {stage.value: [] for stage in AttemptState}
         for trial, stage in stages:
-            found[stage.value].append(trial)
-        return cls(**{stage: tuple(trials) for stage, trials in found.items()})
+            by_state[stage.value].append(trial)
+        return cls(**{stage: tuple(trials) for stage, trials in by_state.items()})
 
 
 def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:

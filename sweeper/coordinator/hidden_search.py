@@ -61,7 +61,7 @@ class HiddenSearchLog:
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """A receipt for each trial that may begin or resume and could still win; the ledger records nothing."""
-        where = self.standing()
+        where = self.states()
         able = {trial.id for trial in where.fresh + where.interrupted}
         return tuple(self._receipt(trial) for trial in trials if trial.id in able)
 
@@ -84,7 +84,7 @@ class HiddenSearchLog:
             self.record.conclude(outcome)
             outcome.write(self.folder.outcome)
 
-    def standing(self) -> AttemptStates:
+    def states(self) -> AttemptStates:
         """States from the store's marks and the results; trials that did not begin and cannot win are left out."""
         tries = self.tries()
         over = self.stored.draw.over(scores_of(tries))
@@ -113,18 +113,18 @@ class HiddenSearchLog:
 
 def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
     """The admitted work of a plan that runs the trials of a secret draw."""
-    book = admit_search(priced, ledger, folder, retry)
-    where = book.standing()
+    log = admit_search(priced, ledger, folder, retry)
+    where = log.states()
     return RunQueue(
-        total=len(book.tries()),
-        due=where.fresh + where.interrupted if book.receipt.launch else (),
-        book=book,
+        total=len(log.tries()),
+        due=where.fresh + where.interrupted if log.receipt.launch else (),
+        log=log,
         notice=f"{priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it takes and "
         f"all of {folder.root} but release/ are for the curator only.",
         idle="This search is over; nothing more is run or charged.",
         losses="tries failed or were killed: they score worst, stay charged with the search, and are never repeated. "
         "Their logs are in {folder}.",
-        in_turn=book.stored.draw.threshold is not None,
+        in_turn=log.stored.draw.threshold is not None,
     )
 
 
@@ -154,13 +154,13 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     elif not record.exists and statement.attempts(plan.id).launch is None:
         _adopt(plan, folder, stored, record)
     receipt = _receipt(plan, ledger, stored)
-    kept = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
-    ledger.settle(plan.account, plan=plan.id, ended=[kept])
-    book = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
+    end = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
+    ledger.settle(plan.account, plan=plan.id, ended=[end])
+    log = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
     if _is_over(folder, stored, record):
-        return book
+        return log
     _require_agreement(plan, ledger, folder, stored, record)
-    return replace(book, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
+    return replace(log, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
 
 
 def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:

@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A plan, its folder and attempt log (`book`), and the jobs of the launcher that Hydra is configured with.
+    """A plan, its folder and attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
 
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
     run at once, and `batch` the number of jobs that are handed over at once.
@@ -37,7 +37,7 @@ class Runner:
 
     plan: Plan
     folder: SweepFolder
-    book: AttemptLog
+    log: AttemptLog
     jobs: HydraJobs
     compute: Compute
     data: Path | None
@@ -60,23 +60,23 @@ class Runner:
 
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
-        receipts = self.book.start([trial for job in jobs for trial in job.due])
+        receipts = self.log.start([trial for job in jobs for trial in job.due])
         for receipt in receipts:
             place = self.folder.trial(receipt.trial)
             _put_aside(place, receipt.attempt - 1)
             receipt.write(place)
-        held = {receipt.trial: receipt for receipt in receipts}
-        waiting = [job for job in jobs if any(trial.id in held for trial in job.due)]
+        receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
+        waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
-        taken = True
-        while waiting and taken and not self.folder.stop.exists():
+        progress = True
+        while waiting and progress and not self.folder.stop.exists():
             errors = self._launch(launcher, waiting, first)
             complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
-            left = [job for job in waiting if not self._is_taken(job, held)]
-            taken, waiting = len(left) < len(waiting), left
-            self._require_there(left)
-        self.book.settle()
+            remaining = [job for job in waiting if not self._is_taken(job, receipts_by_trial)]
+            progress, waiting = len(remaining) < len(waiting), remaining
+            self._require_there(remaining)
+        self.log.settle()
         for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
@@ -103,8 +103,8 @@ class Runner:
                 time.sleep(LOOK_SECONDS)
 
     def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
-        held = (receipts[trial.id] for trial in job.due if trial.id in receipts)
-        return any(receipt.used(self.folder.place(receipt.trial)) for receipt in held)
+        own = (receipts[trial.id] for trial in job.due if trial.id in receipts)
+        return any(receipt.used(self.folder.place(receipt.trial)) for receipt in own)
 
     def _settings(self, job: Job) -> dict[str, Value]:
         """The settings by which a job finds its part of a block; the plan holds everything about the trials."""
@@ -122,8 +122,8 @@ class Runner:
 
 def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
     """The results of these trials so far."""
-    read = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
-    return tuple(result for result in read if result is not None)
+    stored = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
+    return tuple(result for result in stored if result is not None)
 
 
 def _first_line(error: Exception) -> str:

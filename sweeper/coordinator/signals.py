@@ -42,20 +42,20 @@ def graceful(stop: Path) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked: float | None = None
+    first_request: float | None = None
 
-    def ask(*_: object) -> None:
-        nonlocal asked
+    def request_stop(*_: object) -> None:
+        nonlocal first_request
         now = time.monotonic()
-        if asked is not None and now - asked < SAME_SECONDS:
+        if first_request is not None and now - first_request < SAME_SECONDS:
             return
-        if asked is not None or not _made(stop):
+        if first_request is not None or not _touch(stop):
             raise KeyboardInterrupt
-        asked = now
+        first_request = now
         with suppress(OSError):
             os.write(STDERR, ASKED.encode())  # not print: the signal may have interrupted a print
 
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    before = {number: signal.signal(number, request_stop) for number in SIGNALS}
     try:
         with _deaf_children():
             yield
@@ -83,13 +83,13 @@ def _deaf_children() -> Iterator[None]:
 def same_command() -> str:
     """The command that started this program, quoted for a shell, without the options that repeat the whole sweep."""
     first, *rest = sys.orig_argv[1:]
-    kept = [word for word in rest if word not in (AGAIN, REPEAT_ALL)]
-    words = ["python", first, *kept] if first.startswith("-") else [Path(first).name, *kept]
-    by_make = "MAKELEVEL" in os.environ and kept == rest
+    arguments = [word for word in rest if word not in (AGAIN, REPEAT_ALL)]
+    words = ["python", first, *arguments] if first.startswith("-") else [Path(first).name, *arguments]
+    by_make = "MAKELEVEL" in os.environ and arguments == rest
     return shlex.join(words) + (" (or the same make command)" if by_make else "")
 
 
-def _made(stop: Path) -> bool:
+def _touch(stop: Path) -> bool:
     try:
         stop.touch()
     except OSError:

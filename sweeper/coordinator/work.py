@@ -31,7 +31,7 @@ class AttemptLog(Protocol):
         """Records the end of every attempt that has ended."""
         ...
 
-    def standing(self) -> AttemptStates:
+    def states(self) -> AttemptStates:
         """The states of all runs of the sweep."""
         ...
 
@@ -47,7 +47,7 @@ def nothing_more(many: int) -> tuple[Trial, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunQueue:
-    """The number of runs of a plan, the runs that are due and paid for, their attempt log (`book`), and user messages.
+    """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
 
     `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
     printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `in_turn`
@@ -56,7 +56,7 @@ class RunQueue:
 
     total: int
     due: tuple[Trial, ...]
-    book: AttemptLog
+    log: AttemptLog
     notice: str
     idle: str
     losses: str
@@ -66,7 +66,7 @@ class RunQueue:
     @property
     def runs(self) -> tuple[Trial, ...]:
         """All runs that are known so far."""
-        return self.book.runs()
+        return self.log.runs()
 
     @property
     def unproposed(self) -> int:
@@ -109,16 +109,16 @@ class LedgerAttemptLog:
         """Writes to the ledger the realised work of every attempt that has ended and is not settled yet."""
         trials = {trial.id: trial for trial in self.runs()}
         attempts = self._attempts()
-        ended = []
+        ends = []
         for trial, attempt, resume in attempts.unsettled():
             last = attempt == attempts.started[trial]
             realised = self._realised(trials[trial], attempt) if last else {"status": AttemptState.KILLED.value}
             if realised:
-                ended.append(Ended(trial=trial, attempt=attempt, resume=resume, realised=realised))
-        if ended:
-            self.ledger.settle(self.plan.account, plan=self.plan.id, ended=ended)
+                ends.append(Ended(trial=trial, attempt=attempt, resume=resume, realised=realised))
+        if ends:
+            self.ledger.settle(self.plan.account, plan=self.plan.id, ended=ends)
 
-    def standing(self) -> AttemptStates:
+    def states(self) -> AttemptStates:
         """The states of all runs, from the ledger first and the files second."""
         return AttemptStates.of(stages(self.plan, self.folder, self._attempts()))
 
@@ -151,7 +151,7 @@ def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: 
     return RunQueue(
         total=len(priced.plan.trials),
         due=due,
-        book=LedgerAttemptLog(plan=priced.plan, folder=folder, ledger=ledger, nonce=nonce),
+        log=LedgerAttemptLog(plan=priced.plan, folder=folder, ledger=ledger, nonce=nonce),
         notice="",
         idle=f"All {len(priced.plan.trials)} trials of this plan are finished; nothing is run or charged.",
         losses="trials failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "

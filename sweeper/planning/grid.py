@@ -127,14 +127,14 @@ def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterat
     others = {key: options for key, options in request.groups.items() if key != "trainer"}
     for method in _methods(request, base):
         for choice in itertools.product(*others.values()):
-            chosen = dict(zip(others, choice, strict=True))
-            groups = (f"{key}={value}" for key, value in chosen.items())
+            choices = dict(zip(others, choice, strict=True))
+            groups = (f"{key}={value}" for key, value in choices.items())
             config = _compose(loader, master, [*request.fixed, *method.chosen_by, *groups])
             axes = _axes(config, method.name, request)
             for combination in itertools.product(*axes.values()):
-                here = dict(zip(axes, combination, strict=True))
-                swept = {stored_key(key): value for key, value in (chosen | here).items()}
-                yield Point(method=method.name, axes=swept, config=_resolve(config, here, method.name))
+                values = dict(zip(axes, combination, strict=True))
+                swept = {stored_key(key): value for key, value in (choices | values).items()}
+                yield Point(method=method.name, axes=swept, config=_resolve(config, values, method.name))
 
 
 def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) -> dict[str, Mapping[str, Any]]:
@@ -142,10 +142,10 @@ def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) ->
 
     The rule that the command line chose includes the command line's overrides.
     """
-    chosen = _choice(master, "tuning")
-    names = [name for name in loader.get_group_options("tuning") if name != chosen]
+    default = _choice(master, "tuning")
+    names = [name for name in loader.get_group_options("tuning") if name != default]
     config = _compose(loader, master, [*request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
-    rules = {chosen: config.tuning} | {name: config[OFFERS][name] for name in names}
+    rules = {default: config.tuning} | {name: config[OFFERS][name] for name in names}
     complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
     resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
     return {name: rule for name, rule in resolved.items() if "_target_" in rule}

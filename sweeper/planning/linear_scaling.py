@@ -74,20 +74,20 @@ class LinearScaling:
         if len(seen) < len(choices) - 1 or not best:
             tried = {run.point for run in seen}
             return rng.choice([point for point in choice if point not in tried] or list(choice))
-        wanted = _line(best, _epsilon(plan, plan.trials[choice[0]]))
-        return min(choice, key=lambda point: _apart(_rate(plan.trials[point]), wanted))
+        target = _line(best, _epsilon(plan, plan.trials[choice[0]]))
+        return min(choice, key=lambda point: _apart(_rate(plan.trials[point]), target))
 
 
 def _best(plan: Plan, seen: Sequence[Seen]) -> Mapping[float, float]:
     """The learning rate with the best score at each level's epsilon; ties go to the first run."""
-    found: dict[float, tuple[float, float]] = {}
+    best: dict[float, tuple[float, float]] = {}
     for run in seen:
         if run.score is not None:
             trial = plan.trials[run.point]
             level = _epsilon(plan, trial)
-            if level not in found or run.score > found[level][0]:
-                found[level] = run.score, _rate(trial)
-    return {level: rate for level, (_, rate) in found.items()}
+            if level not in best or run.score > best[level][0]:
+                best[level] = run.score, _rate(trial)
+    return {level: rate for level, (_, rate) in best.items()}
 
 
 def _line(best: Mapping[float, float], epsilon: float) -> float:
@@ -99,9 +99,9 @@ def _line(best: Mapping[float, float], epsilon: float) -> float:
     return float(start + slope * epsilon)
 
 
-def _apart(rate: float, wanted: float) -> float:
+def _apart(rate: float, target: float) -> float:
     """Absolute logarithm of the ratio of two rates; if `wanted` <= 0, `rate` itself, so that the least is nearest."""
-    return abs(math.log(rate / wanted)) if wanted > 0 else rate
+    return abs(math.log(rate / target)) if target > 0 else rate
 
 
 def _epsilon(plan: Plan, trial: Trial) -> float:

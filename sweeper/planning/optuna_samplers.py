@@ -55,11 +55,11 @@ def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
     if "seed" in sampler:
         raise BadInput(f"Expected search.seed={sampler['seed']} not to be there: seed= is for the sweep as a whole.")
     with _quiet():
-        made = build({**sampler, "seed": seed}, "search")
-    if isinstance(made, optuna.samplers.BaseSampler):
-        return ByOptuna(sampler=made)
-    if isinstance(made, Chooser):
-        return made
+        chooser = build({**sampler, "seed": seed}, "search")
+    if isinstance(chooser, optuna.samplers.BaseSampler):
+        return ByOptuna(sampler=chooser)
+    if isinstance(chooser, Chooser):
+        return chooser
     raise BadInput(f"Expected search._target_={written_name(sampler)} to be one of Optuna's samplers, or a Chooser.")
 
 
@@ -111,13 +111,14 @@ class _Space:
     @classmethod
     def of(cls, plan: Plan) -> _Space:
         """The space of a plan's points."""
-        found: dict[str, dict[str, dict[str, Value]]] = {}
+        axes_by_method: dict[str, dict[str, dict[str, Value]]] = {}
         for trial in plan.trials:
-            axes = found.setdefault(trial.method, {})
+            axes = axes_by_method.setdefault(trial.method, {})
             for key, value in trial.axes.items():
                 axes.setdefault(key, {})[repr(value)] = value
         ordered = {
-            method: {key: _ordered(values.values()) for key, values in axes.items()} for method, axes in found.items()
+            method: {key: _ordered(values.values()) for key, values in axes.items()}
+            for method, axes in axes_by_method.items()
         }
         places = {
             (method, key, repr(value)): place
@@ -147,14 +148,16 @@ class _Space:
 
     def suggested(self, trial: optuna.Trial) -> int:
         """The point that a new trial suggests, or the nearest point of the grid."""
-        chosen = trial.suggest_categorical(METHOD, tuple(self.axes))
-        wanted = {key: _suggested(trial, _name(chosen, key), values) for key, values in self.axes[chosen].items()}
-        apart = {
-            point: sum(abs(place - wanted[key]) for key, place in places.items())
-            for point, (method, places) in enumerate(self.points)
-            if method == chosen
+        own_method = trial.suggest_categorical(METHOD, tuple(self.axes))
+        suggestion = {
+            key: _suggested(trial, _name(own_method, key), values) for key, values in self.axes[own_method].items()
         }
-        return min(apart, key=apart.__getitem__)
+        distances = {
+            point: sum(abs(place - suggestion[key]) for key, place in places.items())
+            for point, (method, places) in enumerate(self.points)
+            if method == own_method
+        }
+        return min(distances, key=distances.__getitem__)
 
 
 def _name(method: str, key: str) -> str:
@@ -163,8 +166,8 @@ def _name(method: str, key: str) -> str:
 
 def _ordered(values: Iterable[Value]) -> tuple[Value, ...]:
     """Numbers in ascending order, names in their given order."""
-    kept = tuple(values)
-    return tuple(sorted(kept, key=lambda value: float(value or 0))) if _numeric(kept) else kept
+    ordered = tuple(values)
+    return tuple(sorted(ordered, key=lambda value: float(value or 0))) if _numeric(ordered) else ordered
 
 
 def _suggested(trial: optuna.Trial, name: str, values: Sequence[Value]) -> int:

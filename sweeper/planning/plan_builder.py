@@ -139,19 +139,19 @@ def _require_no_promise(settings: PlanSettings) -> None:
 
 def _declared(points: Sequence[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
-    begun = [replace(point, config={**point.config, "steps": 1}) for point in points] if one_step else points
-    return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in begun)
+    first_steps = [replace(point, config={**point.config, "steps": 1}) for point in points] if one_step else points
+    return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in first_steps)
 
 
 def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
     """The points without duplicates, and a note that says how many were dropped."""
-    kept: dict[str, Point] = {}
+    distinct: dict[str, Point] = {}
     repeated = 0
     for point in points:
-        repeated += kept.setdefault(digest(_finite(point)), point) is not point
-    if not kept:
+        repeated += distinct.setdefault(digest(_finite(point)), point) is not point
+    if not distinct:
         raise BadInput("Expected a grid of at least one point, got none.")
-    return list(kept.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()
+    return list(distinct.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()
 
 
 def _finite(point: Point) -> Mapping[str, Any]:
@@ -192,15 +192,15 @@ def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> floa
     """The epsilon that the whole plan may cost; None if the noise is given instead and nothing else is open."""
     if solve not in SOLVED:
         raise BadInput(f"Expected solve={solve} to be one of {', '.join(SOLVED)}.")
-    given = [noise is not None for noise in asked.open_noises(points)]
+    are_fixed = [noise is not None for noise in asked.open_noises(points)]
     if solve != "noise":
-        if not all(given):
+        if not all(are_fixed):
             raise BadInput(
                 f"Expected privacy.noise_multiplier to be given: solve={solve} and steps=when_budget_spent leave it as "
                 "it is."
             )
         return amount("privacy.epsilon", settings.privacy["epsilon"])
-    if all(given):
+    if all(are_fixed):
         if "privacy.epsilon" in settings.keys:
             raise BadInput(
                 "Expected either privacy.epsilon or privacy.noise_multiplier: one decides the other. "

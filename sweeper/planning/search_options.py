@@ -56,8 +56,8 @@ def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence
     if proposed is None or not proposed.phases:
         return proposed
     solved = [trial.config["privacy"]["noise_multiplier"] for trial in trials]
-    noise = next(own for own, given in zip(solved, open_noises(points), strict=True) if given is None)
-    if any(given is not None and given <= noise for given in open_noises(points)):
+    noise = next(own for own, fixed in zip(solved, open_noises(points), strict=True) if fixed is None)
+    if any(fixed is not None and fixed <= noise for fixed in open_noises(points)):
         raise BadInput(
             f"Expected search.noise_multipliers to be above {noise_up(noise)}, which the last run has for "
             "privacy.epsilon: those before it are to be cheaper. More noise for them leaves it more of the budget."

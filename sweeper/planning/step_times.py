@@ -26,10 +26,10 @@ class Speeds:
 
     def known(self, plan: Plan) -> dict[str, float] | None:
         """Seconds per step of each kind of step in the plan; None unless all of these kinds ran before."""
-        kept = self._read()
-        found = {kind: kept.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials}}
-        complete = {kind: seconds for kind, seconds in found.items() if seconds is not None}
-        return complete if len(complete) == len(found) else None
+        stored = self._read()
+        times = {kind: stored.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials}}
+        complete = {kind: seconds for kind, seconds in times.items() if seconds is not None}
+        return complete if len(complete) == len(times) else None
 
     @contextmanager
     def asked(self, plan: Plan) -> Iterator[Callable[[], Mapping[str, float] | None]]:
@@ -48,19 +48,19 @@ class Speeds:
     def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
         """Stores the median seconds per step of these trials' results, by kind of step."""
         kinds = {trial.id: kind_of(trial.config) for trial in trials}
-        taken: dict[str, list[float]] = {}
+        times: dict[str, list[float]] = {}
         for result in results:
             if result.steps:
-                taken.setdefault(self._key(kinds[result.trial]), []).append(result.seconds / result.steps)
+                times.setdefault(self._key(kinds[result.trial]), []).append(result.seconds / result.steps)
         with suppress(OSError):  # a full disk must not cost a sweep its report
-            write_json(self.path, {**self._read(), **{key: median(seconds) for key, seconds in taken.items()}})
+            write_json(self.path, {**self._read(), **{key: median(seconds) for key, seconds in times.items()}})
 
     def _read(self) -> Mapping[str, float]:
         try:
-            kept: dict[str, float] = json.loads(self.path.read_text())
+            times: dict[str, float] = json.loads(self.path.read_text())
         except (OSError, ValueError):
             return {}
-        return kept
+        return times
 
     def _key(self, kind: str) -> str:
         return digest({"kind": kind, "device": self.device, "threads": self.threads})

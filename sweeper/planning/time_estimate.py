@@ -59,7 +59,7 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
 
     torch.set_num_threads(threads)
     device = resolve_device(device)
-    found = []
+    times = []
     for config in configs:
         declared, shape = declare(config), tuple(config["dataset"]["shape"])
         batch_size = _examples(declared)
@@ -72,8 +72,8 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
         targets = torch.zeros(batch_size, dtype=getattr(torch, declared.loss.labels), device=device)
         batch = Minibatch(inputs, targets)
         step = partial(_weighted_sum, build(config["engine"], "engine"), model, batch, task)
-        found.append(_time(step, batch_size))
-    return found
+        times.append(_time(step, batch_size))
+    return times
 
 
 def _examples(declared: Declaration) -> int:
@@ -94,9 +94,9 @@ def _time(step: Callable[[int], None], batch_size: int) -> float:
     step(2)
     examples = min(EXAMPLES, batch_size)
     while True:
-        taken = min(_seconds(step, examples), _seconds(step, examples))
-        if taken > LONG_ENOUGH or examples == batch_size:
-            return taken * batch_size / examples
+        seconds = min(_seconds(step, examples), _seconds(step, examples))
+        if seconds > LONG_ENOUGH or examples == batch_size:
+            return seconds * batch_size / examples
         examples = min(4 * examples, batch_size)
 
 
@@ -128,11 +128,11 @@ def asked(
 
     def answer() -> list[float] | None:
         try:
-            said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
-            found: list[float] = json.loads(said.strip().splitlines()[-1])
+            output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+            times: list[float] = json.loads(output.strip().splitlines()[-1])
         except (subprocess.SubprocessError, OSError, ValueError, IndexError):
             return None
-        return found
+        return times
 
     try:
         yield answer

@@ -26,8 +26,8 @@ Write = Callable[[Path, Any], Path]
 
 def scores_of(sweep: Sweep, bill: Bill) -> Exhibit:
     """Every score that it can read."""
-    said = tuple(f"score {score:.6f}" for score in sweep.table["accuracy"].dropna())
-    return Exhibit(key="added", title="All scores", note="", source="trials/*/result.json", said=said)
+    findings = tuple(f"score {score:.6f}" for score in sweep.table["accuracy"].dropna())
+    return Exhibit(key="added", title="All scores", note="", source="trials/*/result.json", findings=findings)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def page_with(monkeypatch: pytest.MonkeyPatch, sweep_of: SweepOf) -> Callable[..
         page = write(made.folder, made.ledger)
         form = json.loads((page.parent / "report.json").read_text())
         assert ("All scores" in page.read_text()) == ("added" in form["exhibits"])
-        return form["exhibits"].get("added", {}).get("said")
+        return form["exhibits"].get("added", {}).get("findings")
 
     return exhibit
 

@@ -70,10 +70,10 @@ def test_a_ridge_is_told_by_its_power(sweep_of: SweepOf) -> None:
     grid = {"dpsgd": {"trainer.lr": tuple(rates), "trainer.clip_norm": tuple(clips)}}
     shown = ease(table.read((made := sweep_of(grid, accuracy=accuracy)).folder, made.ledger).table, "accuracy")
     assert shown is not None
-    assert shown.said[0].startswith(
+    assert shown.findings[0].startswith(
         "DP-SGD at noise multiplier 4: the best lr goes like clip_norm to the power of -1.00"
     )
-    assert "over 5 clip norms" in shown.said[0]
+    assert "over 5 clip norms" in shown.findings[0]
 
 
 def test_nothing_finished_is_nothing_to_show() -> None:
@@ -87,7 +87,7 @@ def test_the_mu_of_a_gaussian_mechanism_is_its_own(noise: float, sweep_of: Sweep
     event = PlanEvent(training=events.gaussian(noise_multiplier=noise))
     shown = privacy(_with(made.plan, event), charges=1)
     assert shown is not None
-    (sentence,) = shown.said
+    (sentence,) = shown.findings
     mu = float(sentence.partition("mu = ")[2].split()[0])
     assert 1 / noise <= mu <= 1.001 / noise + 1e-3
 
@@ -145,7 +145,7 @@ def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:
     assert shown is not None
     run = made.plan.trials[0].event.training
     nine, eight = (Rdp().epsilon(events.repeat(run, many), made.plan.delta, ADD) for many in (9, 8))
-    said = float(shown.said[0].partition("add epsilon ")[2].partition(",")[0])
+    said = float(shown.findings[0].partition("add epsilon ")[2].partition(",")[0])
     assert nine - eight <= said <= nine - eight + 0.001
 
 

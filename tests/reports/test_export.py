@@ -80,7 +80,7 @@ def test_the_card_says_what_the_release_says(sweep_of: SweepOf) -> None:
     card = write_export(made.folder, made.ledger).read_text()
     page = compose(read(made.folder, made.ledger))
     for line in page.statement:
-        assert f"- **{line.topic}** ({line.standing.value}): {line.text}" in card
+        assert f"- **{line.topic}** ({line.level.value}): {line.text}" in card
     assert page.best[0].score in card
     assert f"({page.facts['honest_epsilon'].text}, " in card
 

@@ -35,7 +35,7 @@ def test_an_honest_sweep_violates_nothing(sweep_of: SweepOf) -> None:
     lines = lines_of(sweep_of(AXES))
     assert violations(tuple(lines.values())) == ()
     for topic in ("Claim", "Charges", "Sampling and noise", "Accountants", "Scores", "Randomness"):
-        assert lines[topic].standing is EvidenceLevel.CHECKED
+        assert lines[topic].level is EvidenceLevel.CHECKED
 
 
 def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepOf) -> None:
@@ -54,12 +54,12 @@ def test_private_scores_name_their_noise_and_public_ones_their_declaration(sweep
 def test_public_scores_are_assumed_public(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES, private=False))["Scores"]
     assert "declared public" in line.text
-    assert line.standing is EvidenceLevel.ASSUMED
+    assert line.level is EvidenceLevel.ASSUMED
 
 
 def test_reproducible_noise_is_no_private_release(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES, randomness="reproducible"))["Randomness"]
-    assert line.standing is EvidenceLevel.VIOLATED
+    assert line.level is EvidenceLevel.VIOLATED
     assert line.text.startswith("Declared reproducible: NOT a private release")
 
 
@@ -80,7 +80,7 @@ def test_a_clip_norm_that_falls_is_told_by_its_schedule(sweep_of: SweepOf, noise
         "noise": noise,
     }
     line = lines_of(sweep_of(AXES, bounds=linear))["Sampling and noise"]
-    assert line.standing is EvidenceLevel.CHECKED
+    assert line.level is EvidenceLevel.CHECKED
     risen = "4 rising to 7.95" if noise == "absolute" else "4"
     assert (
         f"multiplier {risen}, relative to a clip norm by schedule (linear: least 0.5, noise {noise}); 80" in line.text
@@ -89,21 +89,21 @@ def test_a_clip_norm_that_falls_is_told_by_its_schedule(sweep_of: SweepOf, noise
 
 def test_a_run_of_more_steps_than_charged_is_a_violation(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES, realised_steps=lambda place: 81 if place == 2 else 80))["Sampling and noise"]
-    assert line.standing is EvidenceLevel.VIOLATED
+    assert line.level is EvidenceLevel.VIOLATED
 
 
 def test_a_finished_run_of_fewer_steps_than_charged_is_a_violation_too(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES, realised_steps=lambda place: 79 if place == 2 else 80))["Sampling and noise"]
-    assert line.standing is EvidenceLevel.VIOLATED
+    assert line.level is EvidenceLevel.VIOLATED
 
 
 def test_a_contract_broken_in_the_job_is_a_violation(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, fates={1: "failed"}, error="ContractBroken: The run differs from its charge.")
-    assert lines_of(made)["Sampling and noise"].standing is EvidenceLevel.VIOLATED
+    assert lines_of(made)["Sampling and noise"].level is EvidenceLevel.VIOLATED
 
 
 def test_a_failed_run_that_cannot_say_what_it_did_is_an_assumption(sweep_of: SweepOf) -> None:
-    assert lines_of(sweep_of(AXES, fates={1: "failed"}))["Sampling and noise"].standing is EvidenceLevel.ASSUMED
+    assert lines_of(sweep_of(AXES, fates={1: "failed"}))["Sampling and noise"].level is EvidenceLevel.ASSUMED
 
 
 def test_a_result_that_nobody_started_is_a_violation(sweep_of: SweepOf) -> None:
@@ -112,7 +112,7 @@ def test_a_result_that_nobody_started_is_a_violation(sweep_of: SweepOf) -> None:
     never.mkdir(parents=True)
     (never / "result.json").write_text((finished / "result.json").read_text())
     line = lines_of(made)["Charges"]
-    assert line.standing is EvidenceLevel.VIOLATED
+    assert line.level is EvidenceLevel.VIOLATED
     assert "1 point ran without a charge" in line.text
 
 
@@ -125,12 +125,12 @@ def test_outsiders_learn_no_counts_of_what_went_wrong(sweep_of: SweepOf) -> None
     quiet = lines_of(sweep_of(AXES, fates={1: "failed", 2: "killed"}), Audience.PUBLIC)
     assert quiet["Sampling and noise"].evidence == ()
     assert quiet["Charges"].evidence == ()
-    assert quiet["Sampling and noise"].standing is EvidenceLevel.CHECKED
+    assert quiet["Sampling and noise"].level is EvidenceLevel.CHECKED
 
 
 def test_noise_of_an_earlier_version_is_an_assumption(sweep_of: SweepOf) -> None:
     line = lines_of(sweep_of(AXES))["Floating point"]
-    assert line.standing is EvidenceLevel.ASSUMED
+    assert line.level is EvidenceLevel.ASSUMED
     assert "assumed to be exact" in line.text
 
 

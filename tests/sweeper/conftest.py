@@ -20,9 +20,9 @@ from tests.sweeper.searches import (
 def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[..., Place]:
     def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
         priced = compose_priced(line)
-        book = ledger if own is None else own
-        store = PrivateStore.of(book, priced.plan.account, priced.plan.id)
+        log = ledger if own is None else own
+        store = PrivateStore.of(log, priced.plan.account, priced.plan.id)
         folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve(), store=store)
-        return Place(priced=priced, folder=folder, ledger=book)
+        return Place(priced=priced, folder=folder, ledger=log)
 
     return make

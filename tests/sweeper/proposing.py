@@ -27,13 +27,13 @@ def begin(here: Place, retry: Retry = Retry.KILLED) -> RunQueue:
 
 def run(here: Place, work: RunQueue, runs: Sequence[Trial], fate: float | str | None = 0.5) -> None:
     """Does a job's work for these runs: a fate is a score, a status, or None for a job that dies."""
-    for receipt, trial in zip(work.book.start(runs), runs, strict=True):
+    for receipt, trial in zip(work.log.start(runs), runs, strict=True):
         folder = here.folder.trial(trial.id)
         receipt.write(folder)
         Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
         if fate is not None:
             result_of(trial, fate, receipt.attempt).write(folder)
-    work.book.settle()
+    work.log.settle()
 
 
 def go_on(here: Place, work: RunQueue, many: int = 1, fates: Iterator[Any] | None = None) -> int:

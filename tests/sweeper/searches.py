@@ -57,37 +57,37 @@ class Place:
         return self.priced.plan
 
     def admit(self, retry: Retry = Retry.KILLED) -> HiddenSearchLog:
-        book = admit_search(self.priced, self.ledger, self.folder, retry)
+        log = admit_search(self.priced, self.ledger, self.folder, retry)
         self.plan.write(self.folder.plan)
-        return book
+        return log
 
     def plant(self, draw: Draw) -> HiddenSearchLog:
         """Charges and starts a search, and puts another draw in the place of its own."""
-        book = self.admit()
+        log = self.admit()
         self.folder.draw.unlink()
-        StoredDraw(plan=self.plan.id, attempt=book.stored.attempt, draw=draw).write(self.folder.draw)
-        book.record.begin(self.folder.draw)
+        StoredDraw(plan=self.plan.id, attempt=log.stored.attempt, draw=draw).write(self.folder.draw)
+        log.record.begin(self.folder.draw)
         return self.admit()
 
 
-def work(book: HiddenSearchLog, fates: Mapping[int, float | str | None]) -> list[int]:
+def work(log: HiddenSearchLog, fates: Mapping[int, float | str | None]) -> list[int]:
     """Does a job's work for every try, in order, and returns those that were begun.
 
     A fate is a score, a status, or None for a job that dies.
     """
     begun = []
-    for place, one in enumerate(book.tries()):
-        receipts = book.start([one.trial])
+    for place, one in enumerate(log.tries()):
+        receipts = log.start([one.trial])
         for receipt in receipts:
-            folder = book.folder.trial(receipt.trial)
+            folder = log.folder.trial(receipt.trial)
             receipt.write(folder)
-            Receipt.claim(folder, book.folder.private, plan=book.plan.id, trial=receipt.trial)
+            Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=receipt.trial)
             if (fate := fates[place]) is not None:
                 (folder / MODEL_FILE).write_text(f"trained at {dict(one.trial.axes)}")
                 result_of(one.trial, fate, receipt.attempt).write(folder)
             begun.append(place)
-        book.settle()
-    book.settle()
+        log.settle()
+    log.settle()
     return begun
 
 

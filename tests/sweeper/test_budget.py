@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from dpsweep.accounting.ledger.composition_policy import Addition, Policy, Renyi
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.account_statement import PANEL, still_fits
 from dpsweep.sweeper.commands.budget import VERBS, budget
+from dpsweep.sweeper.commands.hydra_app import CONF
 
 Say = Callable[..., str]
 
@@ -247,6 +249,18 @@ def test_the_sentence_the_code_and_the_help_reach_the_shell(
     helped = run("--help").stdout
     assert all(f"`dpsweep budget {verb}" in helped or f"[{verb}]" in helped for verb in VERBS)
     assert not Path(environment["DPSWEEP_LEDGER"]).exists()
+
+
+def test_a_data_set_of_ones_own_is_found_by_config_dir(say: Say, ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "dataset").mkdir(parents=True)
+    digits = (CONF / "dataset" / "digits.yaml").read_text()
+    (tmp_path / "mine" / "dataset" / "ward.yaml").write_text(re.sub("(?m)^  name: .*", "  name: patients", digits))
+    folder = ("--config-dir", str(tmp_path / "mine"))
+    say("open", *folder, "dataset=ward", "budget.epsilon=3", "budget.delta=1e-5")
+    say("raise", "dataset=ward", "budget.epsilon=4", *folder)
+    assert ledger.statement("patients").budget.epsilon == 4
+    with pytest.raises(BadInput, match="to be a folder"):
+        say("show", "--config-dir", str(tmp_path / "no"), "dataset=ward")
 
 
 def test_a_sweep_does_not_choose_a_policy(program: Callable[..., subprocess.CompletedProcess[str]]) -> None:

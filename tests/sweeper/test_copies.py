@@ -50,7 +50,7 @@ def begin(here: Place, retry: Retry = Retry.NONE) -> RunQueue:
 
 def hand_out(here: Place, started: RunQueue, trials: Sequence[Trial]) -> None:
     """Starts attempts and puts their receipts into the folder, which nobody claims yet."""
-    for receipt in started.book.start(trials):
+    for receipt in started.log.start(trials):
         receipt.write(here.folder.trial(receipt.trial))
 
 
@@ -74,7 +74,7 @@ def finish(here: Place, retry: Retry = Retry.NONE, fate: float | str | None = 0.
     started = begin(here, retry)
     hand_out(here, started, started.due)
     trained = train(here, started.due, fate)
-    started.book.settle()
+    started.log.settle()
     return trained
 
 
@@ -99,7 +99,7 @@ def test_unused_receipts_in_two_copies_are_trained_once(pair: tuple[Place, Place
     assert len(finish(first)) == 4
     assert finish(second) == []
     started = begin(second)
-    assert len(started.book.standing().killed) == 4, "they ended elsewhere, and their results are not here"
+    assert len(started.log.states().killed) == 4, "they ended elsewhere, and their results are not here"
     assert started.due == ()
 
 
@@ -167,7 +167,7 @@ def test_without_the_newest_private_store_nothing_goes_on(place: Places, tmp_pat
     if restored:
         shutil.copytree(tmp_path / "backup", store)
     assert finish(here) == []
-    where = begin(here).book.standing()
+    where = begin(here).log.states()
     assert (len(where.finished), len(where.killed)) == (1, 3)
 
 
@@ -262,9 +262,9 @@ def test_one_of_two_copies_of_a_search_goes_on(place: Places) -> None:
 
 def test_a_search_that_is_restored_is_not_made_again(place: Places, tmp_path: Path) -> None:
     here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1, 2)))
+    log = here.plant(Draw(tries=(0, 1, 2)))
     shutil.copytree(here.folder.root, tmp_path / "backup")
-    work(book, FATES)
+    work(log, FATES)
     shutil.rmtree(here.folder.root)
     shutil.copytree(tmp_path / "backup", here.folder.root)
     with pytest.raises(BadInput, match="nothing trains"):
@@ -275,14 +275,14 @@ def test_a_search_that_is_restored_is_not_made_again(place: Places, tmp_path: Pa
 @pytest.mark.parametrize("name", ["claim-1", RESULT_FILE, "all"])
 def test_a_try_that_was_taken_away_or_edited_stops_its_search(place: Places, name: str) -> None:
     here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1)))
-    trial = book.tries()[0].trial
-    (receipt,) = book.start([trial])
+    log = here.plant(Draw(tries=(0, 1)))
+    trial = log.tries()[0].trial
+    (receipt,) = log.start([trial])
     files = here.folder.trial(trial.id)
     receipt.write(files)
     Receipt.claim(files, here.folder.private, plan=here.plan.id, trial=trial.id)
     result_of(trial, 0.2).write(files)
-    book.settle()
+    log.settle()
     shutil.rmtree(files) if name == "all" else (files / name).unlink()
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
@@ -348,7 +348,7 @@ def test_statuses_of_results_that_are_there_are_kept(pair: tuple[Place, Place]) 
     finish(first, fate=Status.DIVERGED.value)
     copied(first, second)
     assert finish(second) == []
-    assert len(begin(second).book.standing().finished) == 4
+    assert len(begin(second).log.states().finished) == 4
 
 
 def test_a_sweep_that_version_0_1_0_began_goes_on(place: Places) -> None:

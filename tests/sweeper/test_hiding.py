@@ -105,20 +105,20 @@ def test_every_rule_that_hides_losers_runs_what_its_event_says(
 ) -> None:
     here = place(line)
     assert execution_of(here.plan) is Execution.DRAWN_TRIES
-    book = here.admit()
-    work(book, dict.fromkeys(range(len(book.stored.draw.tries)), 0.7))
+    log = here.admit()
+    work(log, dict.fromkeys(range(len(log.stored.draw.tries)), 0.7))
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == ["open", *ONCE]
     assert released(here)
 
 
 def test_a_try_that_died_failed_or_diverged_is_never_made_again(place: Callable[..., Place]) -> None:
     here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1, 2, 3)))
-    assert work(book, {0: None, 1: "failed", 2: "diverged", 3: 0.2}) == [0, 1, 2, 3]
+    log = here.plant(Draw(tries=(0, 1, 2, 3)))
+    assert work(log, {0: None, 1: "failed", 2: "diverged", 3: 0.2}) == [0, 1, 2, 3]
     entries = here.ledger.statement("digits").entries
     again = here.admit()
     assert work(again, {}) == []
-    where = again.standing()
+    where = again.states()
     assert [len(kind) for kind in (where.finished, where.failed, where.killed, where.fresh)] == [2, 1, 1, 0]
     assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=3)
     assert here.ledger.statement("digits").entries == entries
@@ -127,13 +127,13 @@ def test_a_try_that_died_failed_or_diverged_is_never_made_again(place: Callable[
 def test_a_try_whose_folder_was_deleted_is_not_made_again(place: Callable[..., Place]) -> None:
     """Deleting a folder to have its try repeated would be choosing among tries by their scores."""
     here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1, 2)))
-    first = book.tries()[0].trial
-    receipts = book.start([first])
+    log = here.plant(Draw(tries=(0, 1, 2)))
+    first = log.tries()[0].trial
+    receipts = log.start([first])
     receipts[0].write(here.folder.trial(first.id))
     Receipt.claim(here.folder.trial(first.id), here.folder.private, plan=here.plan.id, trial=first.id)
     result_of(first, 0.9).write(here.folder.trial(first.id))
-    book.settle()
+    log.settle()
     shutil.rmtree(here.folder.trial(first.id))
     with pytest.raises(BadInput, match=f"does not show that trial {first.id} began"):
         here.admit()
@@ -185,8 +185,8 @@ def test_a_deleted_folder_is_another_charge_until_none_fits(place: Callable[...,
         shutil.rmtree(here.folder.root)
         with pytest.raises(BadInput, match="another search is not paid for"):
             here.admit(Retry.NONE)
-        book = here.admit()
-        assert book.stored.attempt == book.receipt.attempt == searches
+        log = here.admit()
+        assert log.stored.attempt == log.receipt.attempt == searches
         assert here.ledger.statement("digits").reserved[0] == pytest.approx(searches * price)
     assert fits >= 2
     shutil.rmtree(here.folder.root)
@@ -211,10 +211,10 @@ def test_a_lost_draw_is_not_replaced_by_the_results_of_its_search(place: Callabl
 
 def test_the_first_try_that_reaches_the_threshold_wins_and_ends_the_search(place: Callable[..., Place]) -> None:
     here = place(THRESHOLD)
-    book = here.plant(Draw(tries=(0, 1, 2, 3), threshold=0.8))
-    assert work(book, {0: 0.79, 1: 0.8, 2: 0.99, 3: 0.99}) == [0, 1]
+    log = here.plant(Draw(tries=(0, 1, 2, 3), threshold=0.8))
+    assert work(log, {0: 0.79, 1: 0.8, 2: 0.99, 3: 0.99}) == [0, 1]
     assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
-    assert book.standing().fresh == ()
+    assert log.states().fresh == ()
     assert work(here.admit(), {}) == []
     assert b"80.0 %" in released(here)["report.html"]
 

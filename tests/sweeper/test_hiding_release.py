@@ -97,10 +97,10 @@ def test_a_search_whose_tries_all_died_is_released_as_one_that_made_none(
 def test_what_comes_after_the_winner_changes_nothing(place: Callable[..., Place]) -> None:
     """A job that was given up may write its result days later."""
     here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1)))
-    work(book, {0: None, 1: 0.4})
+    log = here.plant(Draw(tries=(0, 1)))
+    work(log, {0: None, 1: 0.4})
     before = released(here)
-    late = book.tries()[0].trial
+    late = log.tries()[0].trial
     result_of(late, 0.99).write(here.folder.trial(late.id))
     work(here.admit(), {})
     assert released(here) == before
@@ -130,10 +130,10 @@ def test_a_seed_makes_no_release_even_if_nothing_was_tried(place: Callable[..., 
 
 def test_verify_finds_a_run_that_was_not_drawn_and_one_that_was_not_declared(place: Callable[..., Place]) -> None:
     here = place(SELECTION)
-    book = here.plant(Draw(tries=(0, 1)))
-    work(book, {0: 0.5, 1: 0.6})
+    log = here.plant(Draw(tries=(0, 1)))
+    work(log, {0: 0.5, 1: 0.6})
     assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
-    trial = book.tries()[0].trial
+    trial = log.tries()[0].trial
     result = here.folder.trial(trial.id) / "result.json"
     kept = result.read_text()
     form = json.loads(kept)

@@ -187,7 +187,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
     lengths = []
     while runs := work.more(20):
         lengths.append(len(runs))
-        receipts = work.book.start(runs)
+        receipts = work.log.start(runs)
         for receipt, trial in zip(receipts, runs, strict=True):
             folder = here.folder.trial(trial.id)
             receipt.write(folder)
@@ -198,7 +198,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
             for receipt, trial in zip(receipts, runs, strict=True):
                 assert work.more(20) == (), "not before the last one has ended"
                 result_of(trial, 0.5, receipt.attempt).write(here.folder.trial(trial.id))
-        work.book.settle()
+        work.log.settle()
     assert lengths == [3, 3, 1]
     assert "7 of 7 runs were proposed; 7 of 7 results" in verify_folder(here.folder.root, here.ledger)
     assert here.ledger.statement("digits").attempts(here.plan.id).spares == 0

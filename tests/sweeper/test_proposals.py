@@ -163,10 +163,10 @@ def test_a_killed_run_is_repeated_without_taking_a_turn(place: Callable[..., Pla
         assert attempts(here).charges[1].body["epsilon"] < here.priced.quote.epsilon
     assert go_on(here, again) == 5
     assert attempts(here).started[killed[1].id] == 2
-    assert len(again.book.standing().finished) == 6
+    assert len(again.log.states().finished) == 6
     assert attempts(here).spares == 0
     with pytest.raises(ContractBroken, match="covered by no charge"):
-        again.book.start(killed[:1])
+        again.log.start(killed[:1])
     assert "6 of 6 runs were proposed; 6 of 6 results" in verify_folder(here.folder.root, here.ledger)
 
 

@@ -124,7 +124,7 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
         runner = Runner(
             plan=priced.plan,
             folder=folder,
-            book=work.book,
+            log=work.log,
             jobs=HydraJobs(context=context, task=task, config=config),
             compute=Compute(device="cpu", threads=1, chunk=None, together=1),
             data=None,

@@ -36,12 +36,12 @@ class NamedMethod:
 
     def __call__(self, **numbers: float) -> Method:
         """The method with these hyperparameters; TypeError if one is missing or unknown."""
-        given = signature(self).bind(**numbers)
-        given.apply_defaults()
+        bound = signature(self).bind(**numbers)
+        bound.apply_defaults()
         return Method(
-            lr=given.arguments[LR],
-            transform=_made(self.transform, given.arguments),
-            update=_made(self.update, given.arguments),
+            lr=bound.arguments[LR],
+            transform=_part_with(self.transform, bound.arguments),
+            update=_part_with(self.update, bound.arguments),
             noiseless=self.noiseless,
             label=self.label,
         )
@@ -53,7 +53,7 @@ def _parameters(numbers: list[Field[Any]]) -> Iterator[Parameter]:
         yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default)
 
 
-def _made(part: type[Any], numbers: dict[str, Any]) -> Any:
+def _part_with(part: type[Any], numbers: dict[str, Any]) -> Any:
     return part(**{one.name: numbers[one.name] for one in fields(part)})
 
 

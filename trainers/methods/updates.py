@@ -173,10 +173,10 @@ class Directions:
 
     def states(self) -> list[Any]:
         """The current state of each run."""
-        found: dict[int, Any] = {}
+        by_row: dict[int, Any] = {}
         for update, rows in self._rows.items():
-            found |= {row: _row(self._states[update], place) for place, row in enumerate(rows)}
-        return [found[row] for row in sorted(found)]
+            by_row |= {row: _row(self._states[update], place) for place, row in enumerate(rows)}
+        return [by_row[row] for row in sorted(by_row)]
 
 
 def _joined(states: Sequence[Any]) -> Any:
@@ -185,14 +185,14 @@ def _joined(states: Sequence[Any]) -> Any:
 
     if states[0] is None:
         return None
-    found: dict[str, Any] = {}
+    joined: dict[str, Any] = {}
     for field in fields(states[0]):
         values = [getattr(state, field.name) for state in states]
         if isinstance(values[0], torch.Tensor):
-            found[field.name] = torch.stack(values)
+            joined[field.name] = torch.stack(values)
         elif any(value != values[0] for value in values):
             raise ValueError(f"Expected {field.name}={values} of runs that are trained together to be alike.")
-    return replace(states[0], **found)
+    return replace(states[0], **joined)
 
 
 def _row(state: Any, place: int) -> Any:
