@@ -51,11 +51,14 @@ reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIG
 budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET= for one; ARGS=--json)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
 
+# each worker has one thread: OpenMP's threads wait actively, so that more of them take the other workers' cores
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+
 test: $(STAMP) ## all tests but the long ones
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-long: $(STAMP) ## all tests; those on real data need DPSWEEP_DATA
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "" $(ARGS)
+	$(PYTEST) -m "" $(ARGS)
 
 lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""`python -m reports OUTPUT...`: renders the curator's pages of sweep folders again."""
+"""`dpsweep report OUTPUT...`: renders the curator's pages of sweep folders again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the path of each page; the exit code is that of the first error, told in one sentence."""
-    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
+    parser = argparse.ArgumentParser(prog="dpsweep report", description=__doc__)
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
     options = parser.parse_args(arguments)

@@ -23,10 +23,10 @@ ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scaling.md").read_text()
 SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 COMMANDS = [
-    line.removeprefix("$ python -m sweeper ").partition("  #")[0]
+    line.removeprefix("$ dpsweep sweep ").partition("  #")[0]
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
-    if line.startswith("$ python -m sweeper ")
+    if line.startswith("$ dpsweep sweep ")
 ]
 
 

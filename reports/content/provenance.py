@@ -70,4 +70,4 @@ def read_command(sweep: Sweep) -> str:
         node = node.get(key) if isinstance(node, Mapping) else None
     if not isinstance(node, list) or not all(isinstance(override, str) for override in node):
         return ""
-    return shlex.join(["python", "-m", "sweeper", *node])
+    return shlex.join(["dpsweep", "sweep", *node])

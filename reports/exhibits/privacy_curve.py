@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.privacy_profiles import invert
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.notation import delta_up, epsilon_up
@@ -29,9 +31,7 @@ def privacy(plan: Plan, charges: int) -> Exhibit | None:
     """Epsilon at each delta for one charge of the plan; None if it was charged more than once or has no bound."""
     if charges != 1:
         return None
-    bounds = {
-        delta: epsilon for delta in sorted({*DELTAS, plan.delta}) if (epsilon := _epsilon(plan, delta)) < math.inf
-    }
+    bounds = _bounds(plan)
     if len(bounds) < 2:
         return None
     mu = max(gaussian_mu(epsilon, delta) for delta, epsilon in bounds.items())
@@ -74,7 +74,28 @@ def _gaussian_epsilon(delta: float, mu: float) -> float:
     return float(brentq(lambda epsilon: _gaussian_delta(epsilon, mu) - delta, 0.0, mu**2 / 2 + 10 * mu * 2))
 
 
+def _bounds(plan: Plan) -> dict[float, float]:
+    """The finite epsilons by delta, in ascending order of delta; the charged delta has the claim of the accountants."""
+    bounds = {delta: _epsilon(plan, delta) for delta in DELTAS} | {plan.delta: _claim(plan, plan.delta)}
+    return {delta: bounds[delta] for delta in sorted(bounds) if bounds[delta] < math.inf}
+
+
 def _epsilon(plan: Plan, delta: float) -> float:
+    """An upper bound, at most 1e-5 above the accountants' claim where the event has a profile.
+
+    A profile answers every delta by the same few transforms; `Pld.epsilon` takes a transform for each delta.
+    """
+    try:
+        profiles = [Pld().profile(part, plan.adjacency) for part in plan.event.parts.values()]
+        bounds = [max(invert(profile, delta) for profile in profiles)]
+    except DpsweepError:
+        return _claim(plan, delta)
+    with suppress(DpsweepError):
+        bounds.append(max(Rdp().epsilon(part, delta, plan.adjacency) for part in plan.event.parts.values()))
+    return min(bounds)
+
+
+def _claim(plan: Plan, delta: float) -> float:
     try:
         return PANEL.epsilon(plan.event, delta, plan.adjacency)
     except DpsweepError:

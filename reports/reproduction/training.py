@@ -63,7 +63,7 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
         if _OTHER_DATA.match(word):
             raise BadInput(
                 f"Expected no override {word}: the figure's account is for its own public data. To sweep other data, "
-                f"run python -m sweeper experiment={experiment} {word}, which charges your ledger."
+                f"run dpsweep sweep experiment={experiment} {word}, which charges your ledger."
             )
     folder.mkdir(parents=True, exist_ok=True)
     here = folder.resolve()

@@ -26,7 +26,7 @@ RERUN = "--experimental-rerun"
 CALLBACKS = "hydra.callbacks"
 
 _OUTSIDE = (
-    "Nothing trains outside a charged sweep: start one with `python -m sweeper` (no hydra.mode=RUN, no other "
+    "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
     "hydra/sweeper)."
 )
 

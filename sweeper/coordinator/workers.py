@@ -6,7 +6,6 @@ workers is assumed to run one job after another.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,11 +48,6 @@ class Workers:
             if launcher.get(key) is not None:
                 return read(launcher, cores)
         return cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pool_size(asked: int, cores: int) -> int:

@@ -97,7 +97,7 @@ def run_block(config: DictConfig) -> None:
     """The Hydra task: trains the trials with receipts in a part of a block and writes their results."""
     if config.get("block") is None:
         raise NoReceipt(
-            "Nothing trains outside a charged sweep: start one with `python -m sweeper` "
+            "Nothing trains outside a charged sweep: start one with `dpsweep sweep` "
             "(no hydra.mode=RUN, no other hydra/sweeper)."
         )
     job = HydraConfig.get()

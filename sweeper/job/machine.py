@@ -38,13 +38,23 @@ class Compute:
 
     def machine(self, data: Path | None, workers: int = 1) -> Machine:
         """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return Machine(
             device=resolve_device(self.device),
-            threads=max(1, cores // max(1, workers)) if self.threads is None else self.threads,
+            threads=limited_threads(cores() // max(1, workers)) if self.threads is None else self.threads,
             chunk=self.chunk,
             data=data,
         )
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def limited_threads(threads: int) -> int:
+    """A number of threads, at least 1 and at most `OMP_NUM_THREADS` if this variable is a number, as in torch."""
+    most = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(threads, int(most)) if most.isdecimal() else threads)
 
 
 def data_folder(name: str | None) -> Path | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.workers import Workers, cores, is_forked
-from dpsweep.sweeper.job.machine import Compute, data_folder
+from dpsweep.sweeper.coordinator.workers import Workers, is_forked
+from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
@@ -103,7 +103,7 @@ class SweepRequest:
     @property
     def threads(self) -> int:
         """The threads that each job may use."""
-        return self.compute.threads or self.workers.threads
+        return self.compute.threads or limited_threads(self.workers.threads)
 
     @property
     def place(self) -> str:

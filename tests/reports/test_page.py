@@ -134,7 +134,7 @@ def test_every_trouble_is_told(troubled: Any) -> None:
         "1 charged again for a repeat",
         "Point 4: RuntimeError: out of memory",
         "Best by noisy accuracy",
-        "python -m sweeper dataset=digits trainer.lr=0.1,0.2",
+        "dpsweep sweep dataset=digits trainer.lr=0.1,0.2",
         troubled.plan.id,
     ):
         assert said in texts
@@ -233,4 +233,4 @@ def test_a_page_is_made_without_hydras_record(sweep_of: SweepOf) -> None:
     made = sweep_of({"dpsgd": {LR: (0.1,)}})
     (made.folder / "multirun.yaml").write_text("hydra: [")
     write_report(made.folder, made.ledger)
-    assert "python -m sweeper" not in "".join(page_of(made.folder).texts)
+    assert "dpsweep sweep" not in "".join(page_of(made.folder).texts)

@@ -40,7 +40,7 @@ def secrets_of(made: Any) -> set[str]:
             found |= {str(batch) for batch in result.curator["batch_sizes"].values()}
             found |= {f"{result.seconds}", f"{result.seconds:.4g}", f"{result.seconds:.1f} s", result.started}
             found |= {result.error} - {None}
-    return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes", "python -m sweeper"}
+    return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes", "dpsweep sweep"}
 
 
 def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:

@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
 
 
 OUTSIDE = (
-    "Nothing trains outside a charged sweep: start one with `python -m sweeper` (no hydra.mode=RUN, no other "
+    "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
     "hydra/sweeper)."
 )
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
