@@ -313,3 +313,12 @@ def test_amounts_of_privacy_have_one_writer() -> None:
             if name == WRITER or name in QUOTING or name.startswith("reports/reproduction/"):  # papers' own digits
                 continue
             assert list(rounded_amounts(path.read_text())) == [], f"{name}: use {WRITER}"
+
+
+def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
+    folders = {
+        path.parent.relative_to(ROOT / "tests")
+        for package in PACKAGES
+        for path in (ROOT / "tests" / package).rglob("test_*.py")
+    }
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []

@@ -20,7 +20,7 @@ from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 
-FROZEN = Path(__file__).parent / "frozen"
+FROZEN = Path(__file__).parent.parent / "frozen"
 BEST = "b9bb2f020d68"
 
 

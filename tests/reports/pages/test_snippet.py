@@ -28,7 +28,7 @@ from dpsweep.trainers.models.initialize import build as build_model
 from dpsweep.trainers.models.logistic import logistic
 from tests.alone import BLOCKER, answers
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 DATASETS = {path.stem: yaml.safe_load(path.read_text())["dataset"] for path in sorted(CONF.glob("dataset/*.yaml"))}
 TABLE = {
     "_target_": "dpsweep.trainers.data.own.table.Table",

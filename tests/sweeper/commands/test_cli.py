@@ -15,7 +15,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from tests.randomized import TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
-TRAINERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "trainer").glob("*.yaml"))
+TRAINERS = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "trainer").glob("*.yaml"))
 
 
 def test_plan_prints_the_price_and_charges_nothing(program: Program, tmp_path: Path) -> None:

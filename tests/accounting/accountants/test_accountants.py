@@ -49,7 +49,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import build_own
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
-CONF = Path(__file__).parents[2] / "conf" / "accountant"
+CONF = Path(__file__).parents[3] / "conf" / "accountant"
 ACCOUNTANTS = [
     pytest.param(Rdp(), id="rdp"),
     pytest.param(Rdp(conversion=Conversion.MIRONOV), id="rdp-mironov"),

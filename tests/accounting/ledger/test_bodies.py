@@ -26,7 +26,7 @@ from dpsweep.accounting.ledger.restore import Receipts, restore
 from dpsweep.accounting.names.stored_classes import stored
 from tests.hostile import DEEP, VALUES, places, put
 
-FROZEN = Path(__file__).parents[1] / "frozen" / "bodies.json"
+FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
 BUDGET = Guarantee(epsilon=24, delta=3e-4)
 HIGHER = Guarantee(epsilon=30.0, delta=4e-4)
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
@@ -34,7 +34,7 @@ NO_PROMISE = Guarantee(epsilon=float("inf"), delta=1e-5)
 FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
 EVENT = PlanEvent(training=gaussian(noise_multiplier=2.0), validation=repeat(gaussian(noise_multiplier=4.0), 2))
 OPENED = Opened(budget=BUDGET, policy=Addition())
-OLD = [FROZEN.parent / "e41da95" / "ledger.sql", Path(__file__).parents[1] / "reports" / "frozen" / "ledger.sql"]
+OLD = [FROZEN.parent / "e41da95" / "ledger.sql", Path(__file__).parents[2] / "reports" / "frozen" / "ledger.sql"]
 RECORD = {
     "reason": "plan",
     "rule": {"kind": "composition", "name": "composition"},

@@ -19,7 +19,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from tests.randomized import SEARCHES, TRAINS
-from tests.sweeper.test_units import PATIENTS, TABLE, write_visits
+from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 
 pytestmark = TRAINS
 

@@ -305,7 +305,7 @@ class Spy:
 def spy(tmp_path: Path, environment: dict[str, str]) -> tuple[str, ...]:
     (tmp_path / "spy.py").write_text(SPY)
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
-    digits = (Path(__file__).parents[2] / "conf" / "dataset" / "digits.yaml").read_text()
+    digits = (Path(__file__).parents[3] / "conf" / "dataset" / "digits.yaml").read_text()
     head, _, body = digits.partition("dataset:\n")
     inner, _, tail = body.partition("\n\n")
     spied = "dataset:\n  _target_: spy.Spy\n  name: digits\n  records: 1797\n  test_records: 0\n  shape: [1, 8, 8]\n"

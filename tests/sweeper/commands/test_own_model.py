@@ -18,7 +18,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.trainers.data.own.table import Table
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
-from tests.sweeper.test_units import PATIENTS, TABLE, write_visits
+from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 
 pytestmark = TRAINS
 

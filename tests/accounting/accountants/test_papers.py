@@ -30,7 +30,7 @@ from dpsweep.reports.reproduction.tables.one_run import (
     truncation_table,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PROPOSITION_E3 = {3.6: 8.133, 2.0: 16.196, 1.2: 30.88}
 GAUSSIAN_LIMIT = {3.6: 1.557, 2.0: 3.164, 1.2: 6.583}

@@ -94,6 +94,6 @@ def test_what_was_spent_elsewhere_is_believed_up_to_a_limit(program: Program, le
 
 
 def test_the_documentation_lists_the_limits() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
     for key, (least, most) in LIMITS.items():
         assert f"| `{key}` | {typed(least)} | {typed(most)} |" in text

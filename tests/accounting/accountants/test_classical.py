@@ -187,7 +187,7 @@ def test_shares_of_delta_are_proper(shares: tuple[float, ...]) -> None:
 
 
 def test_the_configuration_claims_the_baseline_and_hears_the_tight_accountant() -> None:
-    path = Path(__file__).parents[2] / "conf" / "accountant" / "classical.yaml"
+    path = Path(__file__).parents[3] / "conf" / "accountant" / "classical.yaml"
     panel = instantiate(OmegaConf.load(path), _convert_="all")
     assert isinstance(panel, Panel)
     quote = panel.quote(PlanEvent(training=dpsgd(1000)), 1e-5, ADD)

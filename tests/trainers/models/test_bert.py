@@ -27,7 +27,7 @@ from dpsweep.trainers.models.token_inputs import check_words
 from tests.exactness import rows_alone
 
 WORDS, PLACES, WIDTH, MIDDLE, LAYERS, HEADS, CLASSES, LENGTH = 19, 9, 8, 12, 2, 2, 3, 6
-MINILM = OmegaConf.load(Path(__file__).parents[2] / "conf" / "model" / "minilm.yaml")
+MINILM = OmegaConf.load(Path(__file__).parents[3] / "conf" / "model" / "minilm.yaml")
 
 
 def tensors() -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 FROZEN = ROOT / "tests" / "frozen" / "e41da95"
 OURS = ("dpsweep.",)
 GROUPS = {"tuning": "rule", "policy": "policy", "lr_schedule": "schedule", "clip_schedule": "bounds"}

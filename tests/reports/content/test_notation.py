@@ -11,7 +11,7 @@ from hydra.utils import get_object
 
 from dpsweep.reports.content import formatting as notation
 
-TRAINERS = Path(__file__).parents[2] / "conf" / "trainer"
+TRAINERS = Path(__file__).parents[3] / "conf" / "trainer"
 
 
 def test_examples_hold() -> None:

@@ -51,7 +51,7 @@ from dpsweep.accounting.selection.threshold import Threshold
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 DELTA = 1e-5
-CONF = Path(__file__).parents[2] / "conf" / "tuning"
+CONF = Path(__file__).parents[3] / "conf" / "tuning"
 
 HIDING: list[HiddenSearchRule] = [
     RandomStopping(delta=DELTA),

@@ -22,7 +22,7 @@ from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 NAMES = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {"output_perturbation", "by_grid"})
 """All methods but one, which takes no steps."""
 
