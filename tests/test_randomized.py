@@ -33,7 +33,7 @@ GLOBAL = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multin
 """Functions of torch that draw from its global generator unless they are given one."""
 KNOWN = {
     "randomized.py": "the seed of a run, which is printed",
-    "trainers/training/test_canary.py": "the streams of attacks; every test that makes one without other streams has the mark",
+    "trainers/training/test_canary.py": "the streams of attacks; a test that makes one without other streams is marked",
     "sweeper/launchers/test_forked_jobs.py": "the streams that jobs draw from, for one test that has the mark",
     "trainers/models/test_isolation.py": "a draw from the global generator that is found out, on purpose",
     "trainers/training/test_loop.py": "draws that change the global generators, on purpose",
