@@ -28,6 +28,7 @@ def repeat(event: DpEvent, count: int) -> DpEvent:
 def compose(events: Iterable[DpEvent]) -> DpEvent:
     """All of these mechanisms on the same records; equal leaves are merged, and leaves are in a canonical order.
 
+    >>> from dpsweep.accounting import poisson_gaussian
     >>> step = poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0)
     >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
     True
