@@ -34,10 +34,11 @@ _HOMES = {
     "accountants.prv": "Prv",
     "selection.public_data": "Public",
     "selection.random_stopping": "RandomStopping",
+    "accountants.selection_envelope": "best_of",
     "accountants.rdp": "Conversion Rdp",
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",
-    "events.trial_counts": "NegativeBinomial Poisson Stopping chance_of_best",
+    "events.trial_counts": "Capped NegativeBinomial Poisson Stopping chance_of_best",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

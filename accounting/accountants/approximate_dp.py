@@ -21,16 +21,21 @@ Theorem = Callable[[Any, float, EpsilonAt], float]
 _STEPS = 60
 
 
-def approximate_dp_epsilon(event: DpEvent, delta: float, epsilon_at: EpsilonAt) -> float | None:
+def approximate_dp_epsilon(event: DpEvent, delta: float, epsilon_at: EpsilonAt, *, stops: bool = True) -> float | None:
     """Epsilon of a composition with leaves of this module; None for a composition without them.
 
-    `epsilon_at` prices the mechanisms inside these leaves and the rest of the composition.
+    `epsilon_at` prices the mechanisms inside these leaves and the rest of the composition; with `stops` False also
+    searches with a hard stop.
     """
+
+    def is_separate(leaf: DpEvent) -> bool:
+        return _theorem(leaf) is not None and (stops or not isinstance(leaf, SelectionDpEvent))
+
     leaves = flatten(event)
-    separate = [(leaf, count) for leaf, count in leaves if _theorem(leaf) is not None]
+    separate = [(leaf, count) for leaf, count in leaves if is_separate(leaf)]
     if not separate:
         return None
-    rest = compose(repeat(leaf, count) for leaf, count in leaves if _theorem(leaf) is None)
+    rest = compose(repeat(leaf, count) for leaf, count in leaves if not is_separate(leaf))
     shares = sum(count for _, count in separate) + bool(flatten(rest))
     total = epsilon_at(rest, delta / shares) if flatten(rest) else 0.0
     for leaf, count in separate:

@@ -38,15 +38,14 @@ from dpsweep.accounting.accountants.privacy_profiles import (
     Nothing,
     Profile,
     Sampled,
-    Selected,
     Worst,
     invert,
 )
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
-from dpsweep.accounting.accountants.renyi_curves import selected_poisson
+from dpsweep.accounting.accountants.selection_envelope import best_of
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
-from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.events.trial_counts import Capped, Tries
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     NoisyMaxDpEvent,
@@ -113,7 +112,9 @@ class Pld:
         check_delta(delta)
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        separate = approximate_dp_epsilon(event, delta, lambda inner, share: self.epsilon(inner, share, adjacency))
+        separate = approximate_dp_epsilon(
+            event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), stops=False
+        )
         return separate if separate is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
@@ -213,16 +214,9 @@ class Pld:
         return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
     def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
-        if leaf.limit is not None:
-            raise UnsupportedEvent(f"{self.name} has no profile for {leaf.tries} with limit={leaf.limit}; use RDP.")
+        tries = leaf.tries if leaf.limit is None else Capped(tries=leaf.tries, limit=leaf.limit)
         inner: Any = self.profile(leaf.event, adjacency)
-        if isinstance(leaf.tries, NegativeBinomial):
-            return _search(inner, leaf.tries)
-        moments = Rdp()
-        curve = moments.curve(leaf.event, adjacency)
-        if not curve.any():
-            return Nothing()
-        return _ByMoments(moments, selected_poisson(curve, np.array(moments.orders), leaf.tries, inner.delta))
+        return _search(inner, tries)
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
@@ -252,24 +246,10 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class _ByMoments:
-    """The profile that follows from a Renyi curve, for a search whose theorem bounds Renyi divergences."""
-
-    accountant: Rdp
-    curve: np.ndarray
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        return self.accountant.deltas(self.curve, np.asarray(epsilons))
-
-    def epsilon(self, delta: float) -> float:
-        return self.accountant.convert(self.curve, delta)
-
-
 @lru_cache(maxsize=CACHE_SIZE)
-def _search(inner: Profile, tries: NegativeBinomial) -> Selected:
-    """The profile of a search; cached, because hard stops price the same search at many deltas."""
-    return Selected(inner=inner, tries=tries)
+def _search(inner: Profile, tries: Tries) -> Profile:
+    """The profile of a search; cached, because it is priced at several deltas."""
+    return best_of(inner, tries)
 
 
 def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from scipy import optimize, special
-
-from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from scipy import special
 
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""
 
-_GRID = 400
-_LEAST = 1e-300
 _LARGEST_EPSILON = 1e4
 
 
@@ -146,52 +140,6 @@ class Worst:
     def epsilon(self, delta: float) -> float:
         """The largest epsilon."""
         return max(profile.epsilon(delta) for profile in self.inner)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selected:
-    """The best of K runs, K truncated negative binomial.
-
-    *Source*: Koskela, Redberg, Wang 2024 (Privacy Profiles for Private Selection), Theorem 7: for any e2 >= 0,
-    delta(e) <= m delta_Q(e - (1 + eta) ln(exp(e2) + (1 - gamma) / gamma delta_Q(e2))).
-    """
-
-    inner: Profile
-    tries: NegativeBinomial
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The bound at the best e2, which does not depend on epsilon."""
-        inner = np.asarray(epsilons) - self._penalty
-        inside = self.tries.mean * self.inner.delta(np.maximum(inner, 0.0))
-        return np.where(inner < 0, 1.0, np.minimum(1.0, inside))
-
-    def epsilon(self, delta: float) -> float:
-        """The run's epsilon at delta / m, plus the penalty."""
-        share = delta / self.tries.mean
-        if share < SMALLEST_DELTA:
-            raise UnsupportedEvent(
-                f"PLD is not safe at delta={delta:.3g} for a search of {self.tries.mean:.4g} tries on average: "
-                f"delta / tries={share:.3g} < {SMALLEST_DELTA:g}; use RDP."
-            )
-        return self.inner.epsilon(share) + self._penalty
-
-    @cached_property
-    def _penalty(self) -> float:
-        """(1 + eta) ln(exp(e2) + (1 - gamma) / gamma delta_Q(e2)) at the best e2, by a grid and a local search."""
-        if self.tries.gamma == 1:
-            return 0.0
-        odds = (1 - self.tries.gamma) / self.tries.gamma
-
-        def penalty(at: np.ndarray) -> np.ndarray:
-            return np.asarray(np.logaddexp(at, np.log(odds) + np.log(np.maximum(self.inner.delta(at), _LEAST))))
-
-        most = float(penalty(np.zeros(1))[0])
-        grid = np.linspace(0.0, most, _GRID)
-        values = penalty(grid)
-        best = int(values.argmin())
-        around = (float(grid[max(0, best - 1)]), float(grid[min(_GRID - 1, best + 1)]))
-        result = optimize.minimize_scalar(lambda at: float(penalty(np.array([at]))[0]), bounds=around, method="bounded")
-        return (1 + self.tries.eta) * min(float(values[best]), float(result.fun))
 
 
 def invert(profile: Profile, delta: float) -> float:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
 from typing import Protocol
 
+import numpy as np
 from scipy.optimize import brentq
+from scipy.special import gammaln
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.errors import UnsupportedEvent
 
 SERIES = 1e-6
 """Below this |eta| the formulas lose precision; the logarithmic distribution, their limit, is used instead."""
@@ -34,8 +37,16 @@ class Tries(Protocol):
         """E[x^K] for 0 <= x <= 1; it increases from P(K = 0) to 1."""
         ...
 
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """E[K x^(K - 1)] at each 0 <= x <= 1, shape [n]: the derivative of `generating`; it increases to E[K]."""
+        ...
+
     def beyond(self, limit: int) -> float:
         """P(K > limit), rounded up by less than 1e-12."""
+        ...
+
+    def chances(self, most: int) -> np.ndarray:
+        """P(K = k) for k from 0 to `most`, shape [most + 1]."""
         ...
 
     def sample(self, rng: Random) -> int:
@@ -93,9 +104,19 @@ class NegativeBinomial:
             return at_x / log
         return math.expm1(-self.eta * at_x) / math.expm1(-self.eta * log)
 
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """E[K x^(K - 1)] = P(K = 1) (1 - (1 - gamma) x)^-(1 + eta)."""
+        return np.asarray(self._first() * ((1 - x) + self.gamma * x) ** (-1 - self.eta))
+
     def beyond(self, limit: int) -> float:
         """P(K > limit), rounded up: 1 minus the sum of the other probabilities."""
         return _rest(self._first(), self._ratio, limit)
+
+    def chances(self, most: int) -> np.ndarray:
+        """P(K = k) for k from 0 to `most`, by the ratios of successive probabilities."""
+        k = np.arange(1, most, dtype=float)
+        ratios = (1 - self.gamma) * (k + self.eta) / (k + 1)
+        return np.concatenate([[0.0], self._first() * np.cumprod(np.append(1.0, ratios))])[: most + 1]
 
     def sample(self, rng: Random) -> int:
         """One draw by inversion."""
@@ -131,11 +152,20 @@ class Poisson:
         """E[x^K]."""
         return math.exp(self.mean * (x - 1))
 
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """E[K x^(K - 1)]."""
+        return np.asarray(self.mean * np.exp(self.mean * (x - 1)))
+
     def beyond(self, limit: int) -> float:
         """P(K > limit)."""
         from scipy.stats import poisson
 
         return float(poisson.sf(limit, self.mean))
+
+    def chances(self, most: int) -> np.ndarray:
+        """P(K = k) for k from 0 to `most`."""
+        k = np.arange(most + 1)
+        return np.asarray(np.exp(k * math.log(self.mean) - self.mean - gammaln(k + 1)))
 
     def sample(self, rng: Random) -> int:
         """One draw, as the number of exponential waiting times that fit into the mean."""
@@ -169,9 +199,22 @@ class Stopping:
         go_on = (1 - self.gamma) * x
         return self.gamma * x * (1 - go_on ** (self.limit - 1)) / (1 - go_on) + x * go_on ** (self.limit - 1)
 
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """E[K x^(K - 1)]."""
+        return self._capped.slope(x)
+
     def beyond(self, limit: int) -> float:
         """P(K > limit)."""
         return (1 - self.gamma) ** limit if limit < self.limit else 0.0
+
+    def chances(self, most: int) -> np.ndarray:
+        """P(K = k) for k from 0 to `most`."""
+        return self._capped.chances(most)
+
+    @cached_property
+    def _capped(self) -> Capped:
+        """The same law: a geometric one with a limit."""
+        return Capped(tries=NegativeBinomial(eta=1.0, gamma=self.gamma), limit=self.limit)
 
     def sample(self, rng: Random) -> int:
         """One draw, by one Bernoulli draw after each try."""
@@ -179,6 +222,69 @@ class Stopping:
         while count < self.limit and rng.random() >= self.gamma:
             count += 1
         return count
+
+
+MOST_TRIES = 20_000
+"""The largest limit of a `Capped` law: its slope is a polynomial of this degree."""
+
+_FAR_TRIES = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capped:
+    """min(K, limit): the number of tries of a search that ends after `limit` tries at the latest."""
+
+    tries: NegativeBinomial | Poisson
+    limit: int
+
+    def __post_init__(self) -> None:
+        numbers.positive_int("limit", self.limit)
+
+    @property
+    def mean(self) -> float:
+        """E[min(K, limit)]."""
+        return float(self.slope(np.ones(1))[0])
+
+    def generating(self, x: float) -> float:
+        """E[x^min(K, limit)]."""
+        return float(np.polynomial.polynomial.polyval(x, self._chances))
+
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """E[min(K, limit) x^(min(K, limit) - 1)]; far below 1, where the limit is not felt, that of the whole law."""
+        points, back = np.unique(np.asarray(x, dtype=float), return_inverse=True)
+        values = self.tries.slope(points)
+        felt = points > math.exp(-_NOT_FELT / self.limit)
+        weights = self._chances[1:] * np.arange(1, self.limit + 1)
+        values[felt] = np.polynomial.polynomial.polyval(points[felt], weights)
+        return np.asarray(values[back])
+
+    def beyond(self, limit: int) -> float:
+        """P(min(K, limit of this law) > limit)."""
+        return self.tries.beyond(limit) if limit < self.limit else 0.0
+
+    def chances(self, most: int) -> np.ndarray:
+        """P(min(K, limit) = k) for k from 0 to `most`."""
+        return np.pad(self._chances, (0, max(0, most - self.limit)))[: most + 1]
+
+    def sample(self, rng: Random) -> int:
+        """One draw."""
+        return min(self.tries.sample(rng), self.limit)
+
+    @cached_property
+    def _chances(self) -> np.ndarray:
+        """The probabilities up to the limit; the last is P(K >= limit), as a sum of positive numbers."""
+        if self.limit > MOST_TRIES:
+            raise UnsupportedEvent(f"Expected limit={self.limit} <= {MOST_TRIES} for this bound; use RDP.")
+        far = self.limit + 1000
+        while (chances := self.tries.chances(far))[-1] > 1e-30 * chances[self.limit :].sum():
+            far *= 2
+            if far > _FAR_TRIES:
+                raise UnsupportedEvent(f"Expected a mean={self.tries.mean:.3g} far below 1e5 for this bound; use RDP.")
+        return np.append(chances[: self.limit], chances[self.limit :].sum())
+
+
+_NOT_FELT = 60.0
+"""x^limit below exp(-60) changes no slope by more than a relative 1e-20."""
 
 
 @lru_cache(maxsize=256)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.selection.subsampled import TrainOn
 
 OUTCOMES = 5
 TAIL = 1e-13
 SLACK = 1e-9
 
-Law = NegativeBinomial | Poisson | Stopping
+Law = NegativeBinomial | Poisson | Stopping | Capped
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ def _moved(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def probabilities(law: Law) -> np.ndarray:
     """P(K = k) for k = 0, 1, ...: all of them, or, of an endless law, so many that less than `TAIL` is missing."""
+    if isinstance(law, Capped):
+        return limited(law.tries, law.limit)
     if isinstance(law, Stopping):
         coins = [law.gamma * (1 - law.gamma) ** (k - 1) for k in range(1, law.limit)]
         return np.array([0.0, *coins, (1 - law.gamma) ** (law.limit - 1)])
