@@ -224,6 +224,41 @@ class Stopping:
         return count
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """Exactly `count` tries, drawn with replacement."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        numbers.positive_int("count", self.count)
+
+    @property
+    def mean(self) -> float:
+        """`count`."""
+        return float(self.count)
+
+    def generating(self, x: float) -> float:
+        """x^count."""
+        return float(x) ** self.count
+
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """count x^(count - 1)."""
+        return np.asarray(self.count * np.asarray(x, dtype=float) ** (self.count - 1))
+
+    def beyond(self, limit: int) -> float:
+        """1 below `count`, else 0."""
+        return float(limit < self.count)
+
+    def chances(self, most: int) -> np.ndarray:
+        """All of the probability at `count`."""
+        return np.asarray(np.arange(most + 1) == self.count, dtype=float)
+
+    def sample(self, rng: Random) -> int:
+        """`count`."""
+        return self.count
+
+
 MOST_TRIES = 20_000
 """The largest limit of a `Capped` law: its slope is a polynomial of this degree."""
 

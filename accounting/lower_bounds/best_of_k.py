@@ -1,99 +1,65 @@
-"""Tail probabilities of the best of K tries, from those of one try, without loss of precision.
-
-If one try's score is below s with probability x, the best score is below s with probability E[x^K]. If one try's score
-is above s with probability x, the best is above s with probability 1 - E[(1 - x)^K]. Generating functions alone lose
-the digits of small tails; the formulas here keep them.
-"""
+"""Probabilities of the winner of K tries, from those of one try, without loss of the digits of small ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dpsweep.accounting.events.trial_counts import SERIES, NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.trial_counts import SERIES, Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """Exactly `count` tries: not a private rule, but a reference for tests of the attack."""
-
-    count: int
-
-    @property
-    def mean(self) -> float:
-        """E[K]."""
-        return float(self.count)
+def rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """f(low + step) - f(low) for the generating function f, without loss of digits where the step is small."""
+    return np.asarray(_RISES[type(tries)](tries, np.minimum(low, 1.0), np.minimum(step, 1.0)))
 
 
-Law = NegativeBinomial | Poisson | Stopping | Fixed
+def _negative_binomial(tries: NegativeBinomial, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+    if tries.gamma == 1:
+        return step
+    base = np.maximum((1 - low) + tries.gamma * low, tries.gamma)
+    growth = -np.log1p(-np.minimum((1 - tries.gamma) * step / base, 1 - 1e-16))
+    if abs(tries.eta) < SERIES:
+        return np.asarray(growth / -math.log(tries.gamma))
+    scale = base**-tries.eta / math.expm1(-tries.eta * math.log(tries.gamma))
+    return np.asarray(scale * np.expm1(tries.eta * growth))
 
 
-def winner_below(law: Law, below: np.ndarray) -> np.ndarray:
-    """P(there is a winner and its score is below s), from P(one try is below s)."""
-    return np.asarray(_TAILS[type(law)][0](law, below))
+def _poisson(tries: Poisson, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+    top = np.minimum(low + step, 1.0)
+    return np.asarray(np.exp(tries.mean * (top - 1)) * -np.expm1(-tries.mean * step))
 
 
-def winner_above(law: Law, above: np.ndarray) -> np.ndarray:
-    """P(there is a winner and its score is above s), from P(one try is above s)."""
-    return np.asarray(_TAILS[type(law)][1](law, above))
+def _capped(tries: Capped | Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The divided difference of a polynomial with positive coefficients, by two nested Horner schemes."""
+    high = low + step
+    *coefficients, last = tries.chances(tries.limit)[1:].tolist()
+    value = quotient = np.full(np.shape(low), last)
+    for coefficient in reversed(coefficients):
+        value = value * high + coefficient
+        quotient = quotient * low + value
+    return np.asarray(quotient * step)
 
 
-def chance_of_any(law: Stopping, good: np.ndarray) -> np.ndarray:
-    """P(any try is good) / P(one try is good): the mean number of tries until the first good one or the stop."""
-    go_on = (1 - law.gamma) * (1 - good)
-    return np.asarray((1 - go_on**law.limit) / (law.gamma + (1 - law.gamma) * good))
+def _fixed(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+    small = step < 1e-3 * low
+    base = np.where(small, low, 1.0)
+    growth = np.expm1(tries.count * np.log1p(np.where(small, step, 0.0) / base))
+    return np.asarray(np.where(small, base**tries.count * growth, (low + step) ** tries.count - low**tries.count))
 
 
-def _negative_binomial_below(law: NegativeBinomial, x: np.ndarray) -> np.ndarray:
-    if law.gamma == 1:
-        return x
-    one, all_ = np.log1p(-(1 - law.gamma) * x), np.log(law.gamma)
-    if abs(law.eta) < SERIES:
-        return np.asarray(one / all_)
-    return np.asarray(np.expm1(-law.eta * one) / np.expm1(-law.eta * all_))
-
-
-def _negative_binomial_above(law: NegativeBinomial, x: np.ndarray) -> np.ndarray:
-    if law.gamma == 1:
-        return x
-    one, all_ = np.log1p((1 - law.gamma) / law.gamma * x), -np.log(law.gamma)
-    if abs(law.eta) < SERIES:
-        return np.asarray(one / all_)
-    return np.asarray(np.expm1(-law.eta * one) / np.expm1(-law.eta * all_))
-
-
-def _poisson_below(law: Poisson, x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(law.mean * (x - 1)) * -np.expm1(-law.mean * x))
-
-
-def _poisson_above(law: Poisson, x: np.ndarray) -> np.ndarray:
-    return np.asarray(-np.expm1(-law.mean * x))
-
-
-def _stopping_below(law: Stopping, x: np.ndarray) -> np.ndarray:
-    go_on = (1 - law.gamma) * x
-    last = go_on ** (law.limit - 1)
-    return np.asarray(x * (law.gamma * (1 - last) / (1 - go_on) + last))
-
-
-def _stopping_above(law: Stopping, x: np.ndarray) -> np.ndarray:
-    return np.asarray(x * chance_of_any(law, x))
-
-
-def _fixed_below(law: Fixed, x: np.ndarray) -> np.ndarray:
-    return np.asarray(x**law.count)
-
-
-def _fixed_above(law: Fixed, x: np.ndarray) -> np.ndarray:
-    return np.asarray(-np.expm1(law.count * np.log1p(-np.minimum(x, 1.0 - 2**-53))))
-
-
-_TAILS: Mapping[type, tuple[Callable[[Any, np.ndarray], np.ndarray], Callable[[Any, np.ndarray], np.ndarray]]] = {
-    NegativeBinomial: (_negative_binomial_below, _negative_binomial_above),
-    Poisson: (_poisson_below, _poisson_above),
-    Stopping: (_stopping_below, _stopping_above),
-    Fixed: (_fixed_below, _fixed_above),
+_RISES: Mapping[type, Callable[[Any, np.ndarray, np.ndarray], np.ndarray]] = {
+    NegativeBinomial: _negative_binomial,
+    Poisson: _poisson,
+    Fixed: _fixed,
+    Capped: _capped,
+    Stopping: _capped,
 }
+
+
+def chance_of_any(tries: Stopping, good: np.ndarray) -> np.ndarray:
+    """P(any try is good) / P(one try is good): the mean number of tries until the first good one or the stop."""
+    go_on = (1 - tries.gamma) * (1 - good)
+    return np.asarray((1 - go_on**tries.limit) / (tries.gamma + (1 - tries.gamma) * good))

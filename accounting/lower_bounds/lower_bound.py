@@ -2,9 +2,10 @@
 
 The attacker observes an aligned canary, by the sum of all released values (`accounting/lower_bounds/canary_attack.py`)
 or of their log-likelihood ratios (`accounting/lower_bounds/likelihood_ratio.py`). If only the best of several runs is
-released, the attack assumes the worst possible score: a function of the attacker's own sum, so that the winner carries
-information about the other runs. Every choice of observations gives a valid lower bound. So the attack leaves out the
-parts of a composition that it cannot use: a part costs no more than the whole.
+released, the attack assumes the worst score, a function of the attacker's own sum that ranks the tries by two cuts
+(`accounting/lower_bounds/two_cuts.py`): so the winner carries information about the other runs. Every choice of
+observations gives a valid lower bound. So the attack leaves out the parts of a composition that it cannot use: a part
+costs no more than the whole.
 
 *Guarantee*: ln((A - delta) / B), rounded down, where A and B are the probabilities of the best event that the attack
 considers, under two neighbours; 0 if no attack is known.
@@ -22,7 +23,7 @@ from scipy import special
 
 from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.trial_counts import Stopping
+from dpsweep.accounting.events.trial_counts import MOST_TRIES, Capped, NegativeBinomial, Stopping
 from dpsweep.accounting.events.types import (
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,
@@ -31,15 +32,10 @@ from dpsweep.accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.best_of_k import Law, chance_of_any, winner_above, winner_below
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, between, weighted_sum
+from dpsweep.accounting.lower_bounds.best_of_k import chance_of_any, rise
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
 from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
-
-ROUNDING = 1e-6
-"""An upper bound on the relative error of every probability here."""
-
-SMALLEST = 1e-290
-"""Smaller probabilities are replaced by this: floating point has no precision below it."""
+from dpsweep.accounting.lower_bounds.two_cuts import ROUNDING, SMALLEST, two_cuts
 
 CUTOFFS = 24
 
@@ -69,21 +65,6 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     return max([0.0, *bounds, *searches])
 
 
-def best_of(cells: LatticePmf, law: Law, delta: float, slack: float = 0.0) -> float:
-    """Epsilon that the winner's sum forces, where the score increases or decreases with the sum.
-
-    `slack` is the total variation between the distribution of the number of tries and the true one.
-    """
-    return max(
-        forced(
-            (winner_masses(ordered.present, law), winner_masses(ordered.instead, law)),
-            delta,
-            law.mean * cells.lost + slack,
-        )
-        for ordered in _both_orders(cells)
-    )
-
-
 def forced(masses: Pair, delta: float, slack: float) -> float:
     """The largest ln((A - delta) / B) over events, in both directions; the best events are likelihood-ratio tests.
 
@@ -104,24 +85,25 @@ def _both_orders(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
     return cells, LatticePmf(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
 
 
-def winner_masses(masses: np.ndarray, law: Law) -> np.ndarray:
-    """The masses of the best try, from the masses of one try; a later cell has a higher score."""
-    below, above = np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[::-1][1:]
-    return between(winner_below(law, np.minimum(below, 1.0)), winner_above(law, np.minimum(above, 1.0)))
-
-
 def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
     """The masses of the first good try in the last `good` cells; the last entry is the mass of no good try."""
     share = np.minimum(masses[-good:].sum(), 1.0)
-    return np.append(masses[-good:] * chance_of_any(law, share), winner_below(law, 1 - share))
+    return np.append(masses[-good:] * chance_of_any(law, share), rise(law, np.zeros(()), np.asarray(1 - share)))
 
 
 def _selection(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float:
-    return best_of(cells, leaf.tries, delta, 0.0 if leaf.limit is None else leaf.tries.beyond(leaf.limit))
+    if leaf.limit is None:
+        return two_cuts(cells, leaf.tries, delta)
+    if leaf.limit <= MOST_TRIES:
+        return two_cuts(cells, Capped(tries=leaf.tries, limit=leaf.limit), delta)
+    return two_cuts(cells, leaf.tries, delta, leaf.tries.beyond(leaf.limit))
 
 
 def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: float) -> float:
-    return best_of(cells, leaf.tries, delta)
+    if leaf.tries.limit <= MOST_TRIES:
+        return two_cuts(cells, leaf.tries, delta)
+    geometric = NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma)
+    return two_cuts(cells, geometric, delta, geometric.beyond(leaf.tries.limit))
 
 
 def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:

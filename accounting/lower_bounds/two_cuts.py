@@ -1,0 +1,77 @@
+"""The two-cut attack on a search that releases the best of K tries, K secret.
+
+The worst score ranks the likelihood ratios L of one try with two cuts t <= s: lowest are the outputs with t <= L < s,
+then those with L >= s, and highest those with L < t. The event is "the winner has L >= s": every try has L >= t and one
+has L >= s. With the generating function f of K its probability is f(P(L >= t)) - f(P(t <= L < s)).
+
+*Source*: it attains the envelope bound (docs/accounting.md) in the limit of many tries; `t` = 0 gives the ranking by L.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsweep.accounting.events.trial_counts import Tries
+from dpsweep.accounting.lower_bounds.best_of_k import rise
+from dpsweep.accounting.lower_bounds.canary_attack import LatticePmf
+
+ROUNDING = 1e-6
+"""An upper bound on the relative error of every probability here."""
+
+SMALLEST = 1e-290
+"""Smaller probabilities are replaced by this: floating point has no precision below it."""
+
+CUTS = 120
+"""Candidates for each cut in the first search; later searches refine the neighbourhood of the best pair."""
+
+ROUNDS = 3
+
+
+def two_cuts(cells: LatticePmf, tries: Tries, delta: float, slack: float = 0.0) -> float:
+    """The largest ln((A - delta) / B) that two cuts force, in both directions; 0 if they force nothing.
+
+    `slack` bounds the total variation between the distribution of the number of tries and the true one.
+    """
+    lost = tries.mean * cells.lost + slack
+    both = (cells.present, cells.instead), (cells.instead, cells.present)
+    return max(0.0, *(_one_direction(first, second, tries, delta, lost) for first, second in both))
+
+
+def _one_direction(first: np.ndarray, second: np.ndarray, tries: Tries, delta: float, lost: float) -> float:
+    """The best cuts between the cells in descending order of first / second."""
+    order = np.argsort(second / np.maximum(first, SMALLEST), kind="stable")
+    heads = [np.append(0.0, np.cumsum(masses[order])) for masses in (first, second)]
+    best, place = 0.0, (0, 0)
+    tops = bottoms = _spread(heads, 0, len(order))
+    for _ in range(ROUNDS):
+        top, bottom = (grid.ravel() for grid in np.meshgrid(tops, bottoms, indexing="ij"))
+        top, bottom = top[top <= bottom], bottom[top <= bottom]
+        a, b = (rise(tries, head[bottom] - head[top], head[top]) for head in heads)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = np.log(a * (1 - ROUNDING) - delta - lost) - np.log(b * (1 + ROUNDING) + lost + SMALLEST)
+        gains = np.nan_to_num(gains, nan=-math.inf)
+        at = int(np.argmax(gains))
+        if gains[at] > best:
+            best, place = float(gains[at]), (int(top[at]), int(bottom[at]))
+        tops, bottoms = (_around(grid, cut) for grid, cut in zip((tops, bottoms), place, strict=True))
+    return best
+
+
+def _spread(heads: list[np.ndarray], lowest: int, highest: int) -> np.ndarray:
+    """Numbers of first cells whose total masses, or those of the rest, fall geometrically under either neighbour."""
+    shares = np.geomspace(1e-14, 0.5, CUTS // 2)
+    ends = [
+        np.searchsorted(side, shares) if ascending else len(side) - 1 - np.searchsorted(side, shares)
+        for head in heads
+        for side, ascending in ((head, True), (head[-1] - head[::-1], False))
+    ]
+    return np.unique(np.clip(np.concatenate([*ends, [lowest, highest]]), lowest, highest))
+
+
+def _around(grid: np.ndarray, cut: int) -> np.ndarray:
+    """Candidates between the two neighbours of a cut on a grid."""
+    place = int(np.searchsorted(grid, cut))
+    low, high = grid[max(0, place - 1)], grid[min(len(grid) - 1, place + 1)]
+    return np.unique(np.linspace(low, high, CUTS).round().astype(np.int64))
