@@ -36,6 +36,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -145,6 +146,23 @@ class Numbers:
                 for row in (*one_run.sampler_table(), *one_run.truncation_table())
             ),
         )
+
+    def envelope(self) -> str:
+        """Prices of the best of K tries at noise multiplier 2, with the strongest known attack."""
+        laws = {name: law for name, law in LAWS.items() if name != "random stopping"}
+        return _table(
+            ("law of K", "E[K]", "attack", "envelope bound", "gap", "RDP"),
+            (
+                (name, f"{mean:g}", *self._gap(select(_run(2.0).training, law(mean))))
+                for name, law in laws.items()
+                for mean in (10.0, 35.0, 100.0)
+            ),
+        )
+
+    @staticmethod
+    def _gap(search: DpEvent) -> tuple[str, ...]:
+        attack, price = lower_bound(search, DELTA, ADD), Pld().epsilon(search, DELTA, ADD)
+        return _two(attack), _two(price), f"{price / attack - 1:.1%}", _two(Rdp().epsilon(search, DELTA, ADD))
 
     def rules(self) -> str:
         """The price of K points under every rule, at noise multiplier 2."""

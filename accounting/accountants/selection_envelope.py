@@ -7,7 +7,8 @@ T(u) = sup {Q(S): Q'(S) <= u} = inf over e of (exp(e) u + delta_Q(e)). For every
     delta(e) <= sum_i D_i delta_Q(e + ln x_i),
 
 where h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+ is convex and piecewise linear, with D_i >= 0.
-The proof is in docs/accounting.md; tests/accounting/accountants/test_oracles.py searches for counterexamples.
+Each direction has its own curve; the larger of both results counts. The proof is in docs/accounting.md, and
+`tests/accounting/accountants/test_oracles.py` searches for counterexamples.
 
 Rounding is upwards. f'(T) is taken at the upper end of a cell of u, and f'(u) at its lower end; any finite grid of e
 bounds T from above; every x_i is lowered by more than its rounding error.
@@ -16,6 +17,7 @@ bounds T from above; every x_i is lowered by more than its rounding error.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,6 +46,10 @@ ARGUMENT = 1e-14
 
 VALUE = 1e-10
 _UNIT = 2.0**-50
+
+Curve = Callable[[np.ndarray], np.ndarray]
+"""The divergence of one distribution from the other at epsilons of any sign, shape [n]; or an upper bound."""
+
 _CHUNK = 1 << 20
 
 
@@ -75,18 +81,24 @@ class BestOf:
         return invert(self, delta)
 
     def _delta(self, points: np.ndarray) -> np.ndarray:
-        weights, shifts = self._terms
+        bounds = np.max([self._one_way(*terms, points) for terms in self._terms], axis=0)
+        return np.asarray(np.minimum(1.0, bounds * (1 + VALUE)))
+
+    def _one_way(self, curve: Curve, weights: np.ndarray, shifts: np.ndarray, points: np.ndarray) -> np.ndarray:
         rows = max(1, _CHUNK // len(weights))
-        parts = [
-            at_any_epsilon(self.inner, (part[:, None] + shifts).ravel()).reshape(len(part), -1) @ weights
-            for part in (points[first : first + rows] for first in range(0, len(points), rows))
-        ]
-        return np.minimum(1.0, np.concatenate(parts) * (1 + VALUE) if parts else np.zeros(0))
+        bounds = np.zeros(len(points))
+        for first in range(0, len(points), rows):
+            part = points[first : first + rows]
+            bounds[first : first + rows] = curve((part[:, None] + shifts).ravel()).reshape(len(part), -1) @ weights
+        return bounds
 
     @cached_property
-    def _terms(self) -> tuple[np.ndarray, np.ndarray]:
-        """The weights D_i and the shifts ln x_i, rounded such that the sum only grows."""
-        slopes, offsets = self._lines()
+    def _terms(self) -> list[tuple[Curve, np.ndarray, np.ndarray]]:
+        """For each direction its curve, the weights D_i and the shifts ln x_i, rounded such that the sum only grows."""
+        return [(curve, *self._weights_and_shifts(curve)) for curve in curves_of(self.inner)]
+
+    def _weights_and_shifts(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+        slopes, offsets = self._lines(curve)
         kept = lower_hull(slopes, offsets)
         weights, gaps = np.diff(slopes[kept]), np.diff(offsets[kept])
         lowered = np.maximum(0.0, gaps - _UNIT * (offsets[kept][1:] + offsets[kept][:-1])) / weights
@@ -94,11 +106,11 @@ class BestOf:
             shifts = np.log(lowered) - VALUE
         return weights, np.maximum(shifts, -2 * _FAR)
 
-    def _lines(self) -> tuple[np.ndarray, np.ndarray]:
+    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
         logits = np.linspace(*LOGITS, CELLS)
         ends = np.append(1 / (1 + np.exp(-logits[:-1])), 1.0)
-        tops = np.minimum(1.0, trade_off(self.inner, ends) * (1 + ARGUMENT))
+        tops = np.minimum(1.0, trade_off(curve, ends) * (1 + ARGUMENT))
         slopes = np.maximum.accumulate(self.tries.slope(tops)) * (1 + VALUE)
         offsets = self.tries.slope(ends * (1 - ARGUMENT)) * (1 - VALUE)
         growth = np.log(np.maximum(slopes, _LEAST)) + np.log(np.maximum(offsets, _LEAST))
@@ -112,7 +124,7 @@ def best_of(profile: Profile, tries: Tries) -> Profile:
     """The privacy profile of a search that releases the best of a secret number of tries.
 
     *Guarantee*: an upper bound at every epsilon >= 0, for both directions, if `profile` bounds one try, its score
-    included, and the tries are independent. It is at most 2 % above the best attack for negative binomial laws.
+    included, and the tries are independent. benchmarks/RESULTS.md compares it with the strongest known attack.
     *Source*: docs/accounting.md, "The envelope bound".
 
     >>> from dpsweep.accounting import Adjacency, NegativeBinomial, Pld, poisson_gaussian, repeat
@@ -129,23 +141,37 @@ _FAR = 5000.0
 _LEAST = 1e-300
 
 
-def at_any_epsilon(profile: Profile, epsilons: np.ndarray) -> np.ndarray:
-    """Delta at epsilons of any sign: delta(-e) = 1 - exp(-e) + exp(-e) delta(e), with the larger of both directions."""
-    deltas = profile.delta(np.abs(epsilons))
-    below = np.minimum(epsilons, 0.0)
-    return np.asarray(np.where(epsilons >= 0, deltas, np.exp(below) * deltas - np.expm1(below)))
+def curves_of(profile: Profile) -> list[Curve]:
+    """The curve of each direction; one, the larger at every epsilon, if the profile has no directions.
+
+    Below 0, the divergence of Q from Q' follows from that of Q' from Q: delta(-e) = 1 - exp(-e) + exp(-e) delta'(e).
+    """
+    directions = getattr(profile, "directions", (profile,))
+    ahead, behind = directions[0].delta, directions[-1].delta
+    return [_on_both_sides(ahead, behind), _on_both_sides(behind, ahead)][: len(directions)]
 
 
-def trade_off(profile: Profile, ends: np.ndarray) -> np.ndarray:
+def _on_both_sides(ahead: Curve, behind: Curve) -> Curve:
+    def curve(epsilons: np.ndarray) -> np.ndarray:
+        deltas, below = np.empty(len(epsilons)), epsilons < 0
+        deltas[~below] = ahead(epsilons[~below])
+        shrunk = np.exp(epsilons[below])
+        deltas[below] = shrunk * behind(-epsilons[below]) - np.expm1(epsilons[below])
+        return deltas
+
+    return curve
+
+
+def trade_off(curve: Curve, ends: np.ndarray) -> np.ndarray:
     """Upper bounds on T at ascending `ends`, by the tangents of slope exp(e) over a grid of e.
 
     Each tangent alone is an upper bound, so the choice of the tangent near each end matters for tightness only.
     """
     reach = 1.0
-    while reach < _FAR / 8 and float(profile.delta(np.array([reach]))[0]) > SMALLEST_DELTA:
+    while reach < _FAR / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
         reach *= 1.25
     grid = np.linspace(-reach, reach, 2 * LINES + 1)
-    rises, starts = np.exp(grid), at_any_epsilon(profile, grid)
+    rises, starts = np.exp(grid), curve(grid)
     crossings = np.minimum.accumulate((starts[:-1] - starts[1:]) / np.diff(rises))
     nearest = np.searchsorted(-crossings, -ends, side="right")
     tops = np.ones(len(ends))

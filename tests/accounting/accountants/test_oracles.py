@@ -22,7 +22,7 @@ from dpsweep.accounting.accountants import selection_envelope as envelope
 from dpsweep.accounting.accountants.approximate_dp import Theorem
 from dpsweep.accounting.accountants.privacy_profiles import Sampled, Worst
 from dpsweep.accounting.accountants.rdp import noisy_max_epsilon
-from dpsweep.accounting.accountants.selection_envelope import BestOf
+from dpsweep.accounting.accountants.selection_envelope import BestOf, Curve
 from dpsweep.accounting.events.build import DpEvent, above_threshold, gaussian, noisy_max, random_stopping, select
 from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
@@ -74,6 +74,17 @@ SIZES = [pytest.param(1, id="some"), pytest.param(25, id="many", marks=pytest.ma
 
 
 @dataclass(frozen=True)
+class OneWay:
+    """One direction of a case's profile."""
+
+    pair: Pairs
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        weights = np.exp(epsilons)[:, None]
+        return np.asarray(np.maximum(self.pair.p - weights * self.pair.q, 0).sum(axis=1))
+
+
+@dataclass(frozen=True)
 class Exact:
     """One case's profile, as theorems ask for it."""
 
@@ -81,6 +92,10 @@ class Exact:
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         return self.pair.delta(epsilons)[0]
+
+    @property
+    def directions(self) -> tuple[OneWay, OneWay]:
+        return OneWay(self.pair), OneWay(self.pair.swapped)
 
     def epsilon(self, delta: float) -> float:
         return float(self.pair.epsilon(delta)[0])
@@ -319,24 +334,17 @@ def _poisson_without_none() -> int:
 
 
 class _OneDirection(BestOf):
-    """From the divergence of Q from Q' alone."""
+    """With the divergence of Q from Q' also in place of that of Q' from Q."""
 
     def __init__(self, *, inner: Exact, tries: Tries) -> None:
-        super().__init__(inner=_Ahead(inner.pair), tries=tries)
-
-
-@dataclass(frozen=True)
-class _Ahead(Exact):
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        weights = np.exp(epsilons)[:, None]
-        return np.asarray(np.maximum(self.pair.p - weights * self.pair.q, 0).sum(axis=1))
+        super().__init__(inner=OneWay(inner.pair), tries=tries)  # type: ignore[arg-type]
 
 
 class _Generating(BestOf):
     """With f(T(u)) in place of f'(T(u))."""
 
-    def _lines(self) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = super()._lines()
+    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+        slopes, offsets = super()._lines(curve)
         tries: Any = self.tries
         tops = (1 - (slopes[1:] / slopes[-1]) ** (-1 / (1 + tries.eta)) * tries.gamma) / (1 - tries.gamma)
         return np.append(0.0, [tries.generating(float(np.clip(top, 0, 1))) for top in tops]), offsets
@@ -345,20 +353,20 @@ class _Generating(BestOf):
 class _RoundedDown(BestOf):
     """With f'(T) at the lower end of a cell of u and f'(u) at its upper end."""
 
-    def _lines(self) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = super()._lines()
+    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+        slopes, offsets = super()._lines(curve)
         return slopes[:-1], np.append(0.0, offsets[2:])
 
 
 class _Unordered(BestOf):
     """With a trade-off curve that is not concave: of tests that add the outcomes in no order of their ratios."""
 
-    def _lines(self) -> tuple[np.ndarray, np.ndarray]:
+    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         p, q = self.inner.pair.p[0], self.inner.pair.q[0]  # type: ignore[attr-defined]
         ends, tops = np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(envelope, "trade_off", lambda _, at: np.interp(at, ends, tops))
-            return super()._lines()
+            return super()._lines(curve)
 
 
 def _envelope_with(bound: type[BestOf], law: Tries, cells: int = 300) -> int:

@@ -78,7 +78,7 @@ def test_replacement_is_attacked_nearly_as_well_as_possible(noise: float, exact:
 
 
 def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charges() -> None:
-    """q=.01, noise 1.2, 2000 steps: a ranking by the plain sum forces 4.087, two cuts more; composition charges 6.67."""
+    """q=.01, noise 1.2, 2000 steps: ranked by the plain sum 4.087, by two cuts more; composition charges 6.67."""
     steps = [CanarySteps(rate=0.01, noise_multiplier=1.2, count=2000)]
     by_sum, by_likelihood = (two_cuts(view(steps), Fixed(count=10), 1e-5) for view in VIEWS)  # type: ignore[arg-type]
     assert 4.087 < by_sum < by_likelihood <= Pld().epsilon(run(1.2, 20_000, 0.01), 1e-5, ADD)
