@@ -103,6 +103,14 @@ def test_a_search_that_ends_after_one_try_costs_no_more_than_one_run(tries: Nega
     assert lower_bound(select(run(3.6), tries, limit=1), 1e-5, ADD) <= 1.5687
 
 
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+@pytest.mark.parametrize("noise", [3.6, 2.0, 1.2])
+def test_the_price_of_private_selection_is_within_2_percent_of_the_attack(noise: float, eta: float) -> None:
+    for mean in (4.0, 35.0, 300.0):
+        search = select(run(noise), NegativeBinomial.with_mean(eta=eta, mean=mean))
+        assert 1 <= Pld().epsilon(search, 1e-5, ADD) / lower_bound(search, 1e-5, ADD) < 1.02
+
+
 def test_random_stopping_is_attacked_as_the_geometric_law_that_it_is() -> None:
     stopped = lower_bound(random_stopping(run(3.6), gamma=0.1, delta2=1e-20), 1e-5, ADD)
     assert stopped == pytest.approx(
