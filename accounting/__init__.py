@@ -34,7 +34,7 @@ _HOMES = {
     "accountants.prv": "Prv",
     "selection.public_data": "Public",
     "selection.random_stopping": "RandomStopping",
-    "accountants.selection_envelope": "best_of",
+    "profiles.selection_envelope": "best_of",
     "accountants.rdp": "Conversion Rdp",
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",

@@ -21,7 +21,6 @@ from dpsweep.accounting.accountants import pld, rdp
 from dpsweep.accounting.accountants.classical import Classical
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.accountants.privacy_profiles import Selected
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, compose, gaussian, poisson_gaussian, repeat
@@ -30,6 +29,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing import rule_prices as offers
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.profiles.privacy_profiles import Selected
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.selection.noisy_max import NoisyMax

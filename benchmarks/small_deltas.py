@@ -15,11 +15,11 @@ from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
 from dpsweep.accounting.accountants import composed_profile
 from dpsweep.accounting.accountants.interface import GaussianSteps
-from dpsweep.accounting.accountants.loss_grid import Losses
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.loss_grid import Losses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 LIBRARY_FROM = 1e-10

@@ -30,6 +30,7 @@ ROOMS = (
     "accounting/cautions",
     "accounting/guarantee",
     "accounting/events",
+    "accounting/profiles",
     "accounting/accountants",
     "accounting/lower_bounds",
     "accounting/validation",
@@ -284,7 +285,7 @@ AMOUNT = re.compile(r"epsilon|delta|noise|divergence|\bmu\b|sigma|budget|\bleft\
 ROUNDED = re.compile(r"\.?\d*[efgn]$", re.IGNORECASE)
 TEMPLATED = re.compile(r"\{([^{}:]+):([^{}]*)\}")
 WRITER = "accounting/notation.py"
-QUOTING = {f"accounting/accountants/{name}.py" for name in ("pld", "composed_profile", "privacy_profiles")}
+QUOTING = {f"accounting/{name}.py" for name in ("accountants/pld", "accountants/composed_profile")}
 """Accountants whose refusals quote a delta beside a limit of their own."""
 
 

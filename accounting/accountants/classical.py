@@ -16,12 +16,12 @@ import math
 from dataclasses import dataclass
 
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile, Sampled
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.events.types import word
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled
 
 KINDS_OF_STEP = 50
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""

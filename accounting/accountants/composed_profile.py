@@ -10,13 +10,13 @@ from functools import lru_cache
 import numpy as np
 
 from dpsweep.accounting.accountants.interface import GaussianSteps
-from dpsweep.accounting.accountants.loss_grid import Losses
-from dpsweep.accounting.accountants.privacy_loss import Direction, connected, directions, truncated_directions
-from dpsweep.accounting.accountants.privacy_profiles import SMALLEST_DELTA
-from dpsweep.accounting.accountants.tilted_transform import ComposedLosses
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.privacy_loss import Direction, connected, directions, truncated_directions
+from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA
+from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
 CACHE_SIZE = 8
 """The number of cached distributions; each may take about 100 MB."""

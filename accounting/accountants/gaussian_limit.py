@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from dpsweep.accounting.accountants.interface import check_delta
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 
 def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:

@@ -1,8 +1,8 @@
 """Privacy-loss distributions: the tightest accountant for compositions.
 
 *Source*: Koskela, Jaelkoe, Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), whose
-discretisation is pessimistic at every epsilon. `accounting/accountants/tilted_transform.py` composes distributions, and
-`accounting/accountants/privacy_profiles.py` treats sampling and selection. A profile is turned into a distribution
+discretisation is pessimistic at every epsilon. `accounting/profiles/tilted_transform.py` composes distributions, and
+`accounting/profiles/privacy_profiles.py` treats sampling and selection. A profile is turned into a distribution
 again if it is composed with other mechanisms.
 """
 
@@ -26,23 +26,7 @@ from dpsweep.accounting.accountants.composed_profile import (
     truncated_steps,
 )
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
-from dpsweep.accounting.accountants.privacy_loss import (
-    Direction,
-    reach_gaussian,
-)
-from dpsweep.accounting.accountants.privacy_profiles import (
-    SMALLEST_DELTA,
-    Claimed,
-    Everything,
-    GaussianProfile,
-    Nothing,
-    Profile,
-    Sampled,
-    Worst,
-    invert,
-)
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
-from dpsweep.accounting.accountants.selection_envelope import best_of
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import Capped, Tries
@@ -57,6 +41,22 @@ from dpsweep.accounting.events.types import (
     word,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.privacy_loss import (
+    Direction,
+    reach_gaussian,
+)
+from dpsweep.accounting.profiles.privacy_profiles import (
+    SMALLEST_DELTA,
+    Claimed,
+    Everything,
+    GaussianProfile,
+    Nothing,
+    Profile,
+    Sampled,
+    Worst,
+    invert,
+)
+from dpsweep.accounting.profiles.selection_envelope import best_of
 
 FAR = 5000.0
 """The delta of a profile at this epsilon counts as its probability of an infinite loss."""

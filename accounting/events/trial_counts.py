@@ -110,7 +110,7 @@ class NegativeBinomial:
 
     def beyond(self, limit: int) -> float:
         """P(K > limit), rounded up: 1 minus the sum of the other probabilities."""
-        return _rest(self._first(), self._ratio, limit)
+        return min(1.0, max(0.0, 1 - float(self.chances(limit).sum())) + 1e-13 * limit)
 
     def chances(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`, by the ratios of successive probabilities."""
@@ -318,8 +318,7 @@ class Capped:
         return np.append(chances[: self.limit], chances[self.limit :].sum())
 
 
-_NOT_FELT = 60.0
-"""x^limit below exp(-60) changes no slope by more than a relative 1e-20."""
+_NOT_FELT = 60.0  # x^limit below exp(-60) changes no slope by more than a relative 1e-20
 
 
 @lru_cache(maxsize=256)
@@ -349,12 +348,3 @@ def _invert(start: int, first: float, ratio: Callable[[int], float], rng: Random
         probability *= ratio(k)
         k += 1
     return k
-
-
-def _rest(first: float, ratio: Callable[[int], float], limit: int) -> float:
-    """P(K > limit), rounded up, from P(K = 1) and the ratios of successive probabilities."""
-    probability, total = first, 0.0
-    for k in range(1, limit + 1):
-        total += probability
-        probability *= ratio(k)
-    return min(1.0, max(0.0, 1 - total) + 1e-13 * limit)

@@ -103,7 +103,7 @@ def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: floa
     if leaf.tries.limit <= MOST_TRIES:
         return two_cuts(cells, leaf.tries, delta)
     geometric = NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma)
-    return two_cuts(cells, geometric, delta, geometric.beyond(leaf.tries.limit))
+    return two_cuts(cells, geometric, delta, leaf.tries.beyond(leaf.tries.limit - 1))
 
 
 def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:

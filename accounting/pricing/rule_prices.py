@@ -5,7 +5,7 @@
 >>> rules = {"everything": Composition(), "winner only": PrivateSelection()}
 >>> offers = price_list(rules, [run] * 35, Panel(claimants=(Pld(), Rdp())), delta=1e-5)
 >>> [(offer.label, round(offer.epsilon, 2)) for offer in offers]
-[('everything', 28.25), ('winner only', 6.76)]
+[('everything', 28.25), ('winner only', 5.56)]
 """
 
 from __future__ import annotations

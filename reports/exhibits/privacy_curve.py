@@ -10,11 +10,11 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.accountants.privacy_profiles import invert
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.profiles.privacy_profiles import invert
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit

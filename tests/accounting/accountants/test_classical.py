@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.accountants.classical import SHARES, Classical, lecture_noise
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
@@ -36,6 +35,7 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.trial_counts import Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 CLASSICAL = Classical()

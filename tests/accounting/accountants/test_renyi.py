@@ -13,11 +13,11 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.events.build import DpEvent, gaussian, poisson_gaussian, repeat, select, shared_subsample
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 EDGES = [(1e-6, 1.0), (0.02, 0.3), (0.02, 1.2), (0.5, 0.7), (0.999, 2.0), (0.02, 100.0), (0.2, 1e5)]

@@ -13,7 +13,6 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
@@ -41,6 +40,7 @@ from dpsweep.accounting.ledger.composition_policy import (
     policy_from_config,
 )
 from dpsweep.accounting.ledger.composition_policy import policy_to_json as to_json
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 BUDGET = Guarantee(epsilon=10.0, delta=1e-4)

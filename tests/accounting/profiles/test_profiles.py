@@ -10,12 +10,16 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from dpsweep.accounting.accountants import privacy_loss as losses
 from dpsweep.accounting.accountants.composed_profile import ComposedProfile, steps_together
 from dpsweep.accounting.accountants.interface import GaussianSteps
-from dpsweep.accounting.accountants.loss_grid import Losses
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.accountants.privacy_profiles import (
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.build import compose, noisy_count, poisson_gaussian, repeat, select
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles import privacy_loss as losses
+from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.privacy_profiles import (
     Claimed,
     Everything,
     GaussianProfile,
@@ -25,12 +29,8 @@ from dpsweep.accounting.accountants.privacy_profiles import (
     Worst,
     invert,
 )
-from dpsweep.accounting.accountants.selection_envelope import best_of
-from dpsweep.accounting.accountants.tilted_transform import ComposedLosses
-from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import compose, noisy_count, poisson_gaussian, repeat, select
-from dpsweep.accounting.events.trial_counts import NegativeBinomial
-from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.selection_envelope import best_of
+from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 RUN = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=3.6), 5000)

@@ -36,10 +36,10 @@ from functools import reduce
 import numpy as np
 from scipy import fft
 
-from dpsweep.accounting.accountants.loss_grid import Losses, Outline
-from dpsweep.accounting.accountants.loss_tail import Tail
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.profiles.loss_grid import Losses, Outline
+from dpsweep.accounting.profiles.loss_tail import Tail
 
 UNIT = 2.0**-53
 LEVEL = 16 * UNIT

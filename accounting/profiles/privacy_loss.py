@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 REACH = 13.0
 """Standard deviations of noise that the loss grid covers; the probability 1e-38 beyond counts as an infinite loss."""

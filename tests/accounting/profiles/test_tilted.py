@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import fft
 
-from dpsweep.accounting.accountants import privacy_loss as losses
-from dpsweep.accounting.accountants.loss_grid import Losses
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.accountants.privacy_profiles import GaussianProfile
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.accountants.tilted_transform import ComposedLosses
 from dpsweep.accounting.events.build import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.profiles import privacy_loss as losses
+from dpsweep.accounting.profiles.loss_grid import Losses
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
+from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
