@@ -38,7 +38,8 @@ _HOMES = {
     "accountants.rdp": "Conversion Rdp",
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",
-    "events.trial_counts": "Capped NegativeBinomial Poisson Stopping chance_of_best",
+    "events.bounded_counts": "Capped Fixed Stopping",
+    "events.trial_counts": "NegativeBinomial Poisson chance_of_best",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

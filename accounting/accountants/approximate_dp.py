@@ -21,15 +21,18 @@ Theorem = Callable[[Any, float, EpsilonAt], float]
 _STEPS = 60
 
 
-def approximate_dp_epsilon(event: DpEvent, delta: float, epsilon_at: EpsilonAt, *, stops: bool = True) -> float | None:
+def approximate_dp_epsilon(
+    event: DpEvent, delta: float, epsilon_at: EpsilonAt, *, profiled_limit: int = 0
+) -> float | None:
     """Epsilon of a composition with leaves of this module; None for a composition without them.
 
-    `epsilon_at` prices the mechanisms inside these leaves and the rest of the composition; with `stops` False also
-    searches with a hard stop.
+    `epsilon_at` prices the mechanisms inside these leaves and the rest of the composition, which includes searches with
+    a limit of at most `profiled_limit` tries.
     """
 
     def is_separate(leaf: DpEvent) -> bool:
-        return _theorem(leaf) is not None and (stops or not isinstance(leaf, SelectionDpEvent))
+        profiled = isinstance(leaf, SelectionDpEvent) and leaf.limit is not None and leaf.limit <= profiled_limit
+        return _theorem(leaf) is not None and not profiled
 
     leaves = flatten(event)
     separate = [(leaf, count) for leaf, count in leaves if is_separate(leaf)]

@@ -28,8 +28,9 @@ from dpsweep.accounting.accountants.composed_profile import (
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Capped
 from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
-from dpsweep.accounting.events.trial_counts import Capped, Tries
+from dpsweep.accounting.events.trial_counts import Tries
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     NoisyMaxDpEvent,
@@ -113,7 +114,7 @@ class Pld:
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         separate = approximate_dp_epsilon(
-            event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), stops=False
+            event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
         return separate if separate is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
 

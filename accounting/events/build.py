@@ -19,10 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.compositions import compose, flatten, one, repeat, same, steps_of
 from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_output_perturbation
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     DpEvent,

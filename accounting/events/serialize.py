@@ -10,7 +10,8 @@ from typing import Any
 import attr
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
+from dpsweep.accounting.events.bounded_counts import Stopping
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     ComposedDpEvent,

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsweep.accounting.events.trial_counts import SERIES, Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
+from dpsweep.accounting.events.bounded_counts import Capped, Fixed, Stopping
+from dpsweep.accounting.events.trial_counts import SERIES, NegativeBinomial, Poisson, Tries
 
 
 def rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:

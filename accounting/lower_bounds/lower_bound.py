@@ -22,8 +22,9 @@ import numpy as np
 from scipy import special
 
 from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
+from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Capped, Stopping
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.trial_counts import MOST_TRIES, Capped, NegativeBinomial, Stopping
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import (
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, worst
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, chance_of_best
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, chance_of_best
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.interface import (
     THE_WINNER,

@@ -20,8 +20,9 @@ from dpsweep.accounting.accountants import approximate_dp as claims
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.approximate_dp import Theorem
 from dpsweep.accounting.accountants.rdp import noisy_max_epsilon
+from dpsweep.accounting.events.bounded_counts import Capped, Stopping
 from dpsweep.accounting.events.build import DpEvent, above_threshold, gaussian, noisy_max, random_stopping, select
-from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
 from dpsweep.accounting.profiles.privacy_profiles import Sampled, Worst

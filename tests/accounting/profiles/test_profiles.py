@@ -143,6 +143,14 @@ def test_the_envelope_is_no_dearer_than_one_shift_of_the_profile(eta: float, mea
     assert best_of(run, law).epsilon(1e-5) < run.epsilon(1e-5 / law.mean) + best
 
 
+def test_a_limit_that_is_never_reached_costs_nothing() -> None:
+    """Up to a limit that the envelope takes, and beyond, where the probability to reach it is added to delta."""
+    search = Pld().epsilon(select(RUN, LAW), 1e-5, ADD)
+    for limit in (5000, 1_000_000):
+        assert Pld().epsilon(select(RUN, LAW, limit), 1e-5, ADD) == pytest.approx(search, rel=1e-6)
+    assert Pld().epsilon(select(RUN, LAW, 5), 1e-5, ADD) < search
+
+
 def test_one_try_is_one_run() -> None:
     once = NegativeBinomial.with_mean(eta=1.0, mean=1.0)
     assert Pld().epsilon(select(RUN, once), 1e-5, ADD) == Pld().epsilon(RUN, 1e-5, ADD)
