@@ -58,6 +58,7 @@ def test_what_a_newcomer_writes_has_the_style_of_the_house(title: str, tmp_path:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_a_method_is_added(checkout: Checkout) -> None:
     outputs = walk(checkout, "a method")
     assert "16 dpnadamwosm" in outputs[0]
