@@ -24,6 +24,7 @@ _HOMES = {
     "nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select shared_subsample "
     "shuffled_gaussian truncated_poisson_gaussian without_replacement_gaussian worst",
     "selection.final_run": "Final",
+    "events.dp_accounting_events": "from_dp_accounting",
     "guarantee": "Adjacency Guarantee",
     "ledger.ledger": "Ledger",
     "selection.noisy_max": "NoisyMax",

@@ -1,8 +1,8 @@
-"""Construction of events: frozen values that describe the mechanisms on private data (`dp_accounting.dp_event`).
+"""Construction of events: frozen values that describe the mechanisms on private data.
 
 An event is declared before anything runs; accountants price it; the run is compared with it afterwards. Only this
-module and `accounting/events/compositions.py` construct the library's classes, and only this one defines noise
-multipliers:
+module and `accounting/events/compositions.py` construct the classes of `accounting/events/types.py`, and only this one
+defines noise multipliers:
 
 * `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the
   clip norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.compositions import compose, flatten, one, repeat, same, steps_of
-from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_output_perturbation
+from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, output_noise
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
@@ -56,11 +56,11 @@ __all__ = [
     "flatten",
     "from_json",
     "gaussian",
-    "is_output_perturbation",
     "noisy_count",
     "noisy_max",
     "non_private",
     "nothing",
+    "output_noise",
     "output_perturbation",
     "poisson_gaussian",
     "random_stopping",
@@ -247,14 +247,14 @@ def worst(events: Iterable[DpEvent]) -> DpEvent:
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
 
 
-def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None = None) -> DpEvent:
+def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None = None) -> SelectionDpEvent:
     """The best of a secret number of independent runs of `event`; `limit` ends the search early."""
     if limit is not None:
         numbers.positive_int("limit", limit)
     return SelectionDpEvent(event=one(event), tries=tries, limit=limit)
 
 
-def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
+def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> RandomStoppingDpEvent:
     """Liu and Talwar's random stopping: each try stops with probability gamma; at most ln(1/delta2)/gamma tries."""
     numbers.between("delta2", delta2, above=0, below=1)
     numbers.share("gamma", gamma)
@@ -262,7 +262,7 @@ def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> DpEvent:
     return RandomStoppingDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
 
 
-def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> DpEvent:
+def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> ThresholdDpEvent:
     """Tries until one reaches a public threshold, a random stop of probability gamma occurs, or `limit` is reached."""
     return ThresholdDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit))
 

@@ -46,7 +46,7 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
 
 @dataclass(frozen=True, eq=False)
 class _ByIdentity:
-    """An event compared by identity: events with lists have no hash, and long events are slow to compare."""
+    """An event compared by identity: long events are slow to compare."""
 
     event: DpEvent
 

@@ -22,7 +22,7 @@ def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REM
     """
     if type(event) is NonPrivateDpEvent:
         return 1.0, 0.0
-    if type(event) in (GaussianDpEvent, EpochDpEvent):
+    if isinstance(event, (GaussianDpEvent, EpochDpEvent)):
         return 1.0, float(event.noise_multiplier)
     if type(event) is StatedGaussianDpEvent and event.adjacency in (None, adjacency):
         return 1.0, event.noise_multiplier * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
@@ -36,9 +36,9 @@ def as_epoch(event: DpEvent) -> tuple[int, float] | None:
     return (event.steps, event.noise_multiplier) if type(event) is EpochDpEvent else None
 
 
-def is_output_perturbation(event: DpEvent) -> bool:
-    """Whether this is noise on a finished model, with a sensitivity that was proved for one adjacency."""
-    return type(event) is StatedGaussianDpEvent and event.adjacency is not None
+def output_noise(event: DpEvent) -> float | None:
+    """The noise multiplier of noise on a finished model, whose sensitivity was proved for one adjacency; else None."""
+    return event.noise_multiplier if isinstance(event, StatedGaussianDpEvent) and event.adjacency is not None else None
 
 
 def as_fixed_size_step(event: DpEvent) -> tuple[int, int, float] | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
-
-import attr
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.bounded_counts import Stopping
@@ -83,22 +82,13 @@ def from_json(form: dict[str, Any]) -> DpEvent:
     return event
 
 
+@lru_cache(maxsize=2**15)
 def canonical(event: DpEvent) -> str:
     """One text for equal events: the JSON form, or `repr` for an event without one."""
-    try:
-        return _cached(event)
-    except TypeError:  # the library's events that hold lists have no hash
-        return _canonical(event)
-
-
-def _canonical(event: DpEvent) -> str:
     try:
         return json.dumps(_encode(event), sort_keys=True)
     except BadInput:
         return repr(event)
-
-
-_cached = lru_cache(maxsize=2**15)(_canonical)
 
 
 def _encode(value: Any) -> Any:
@@ -106,7 +96,7 @@ def _encode(value: Any) -> Any:
         return table
     if type(value) in _FIELDS:
         return {"type": type(value).__name__} | {name: _encode(getattr(value, name)) for name in _FIELDS[type(value)]}
-    if isinstance(value, DpEvent):
+    if type(value).__name__.endswith("DpEvent"):  # also those of dp_accounting, which has more of them
         raise BadInput(f"Expected event={type(value).__name__} to be one of {sorted(_TYPES)}.")
     return [_encode(item) for item in value] if isinstance(value, (list, tuple)) else value
 
@@ -128,22 +118,24 @@ def _decode(form: Any) -> Any:
 
 def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
     """A table for repeated steps that differ only in their noise, a tenth as long; None for other events."""
-    if not all(type(event) is SelfComposedDpEvent and _noise(event.event) is not None for event in events):
+    repeated = [event for event in events if isinstance(event, SelfComposedDpEvent)]
+    noises = [_noise(event.event) for event in repeated]
+    if len(repeated) < len(events) or None in noises:
         return None
-    noiseless = _at_noise(events[0].event, 0.0)
-    if any(_at_noise(event.event, 0.0) != noiseless for event in events):
+    noiseless = _at_noise(repeated[0].event, 0.0)
+    if any(_at_noise(event.event, 0.0) != noiseless for event in repeated):
         return None
     return {
         "type": TABLE,
         "step": _encode(noiseless),
-        "noise_multipliers": [_noise(event.event) for event in events],
-        "counts": [event.count for event in events],
+        "noise_multipliers": noises,
+        "counts": [event.count for event in repeated],
     }
 
 
 def _noise(step: DpEvent) -> float | None:
     """The noise multiplier of a Gaussian step, sampled or not; None for other events."""
-    if type(step) in (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent):
+    if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
         step = step.event
     return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
 
@@ -151,4 +143,6 @@ def _noise(step: DpEvent) -> float | None:
 def _at_noise(step: DpEvent, noise: float) -> DpEvent:
     """The same Gaussian step with another noise multiplier."""
     gaussian = GaussianDpEvent(noise_multiplier=noise)
-    return gaussian if type(step) is GaussianDpEvent else attr.evolve(step, event=gaussian)
+    if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
+        return replace(step, event=gaussian)
+    return gaussian

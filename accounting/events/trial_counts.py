@@ -15,8 +15,7 @@ from random import Random
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import gammaln
+from scipy.special import gammaln, pdtrc
 
 from dpsweep.accounting import numbers
 
@@ -164,9 +163,7 @@ class Poisson:
 
     def beyond(self, limit: int) -> float:
         """P(K > limit)."""
-        from scipy.stats import poisson
-
-        return float(poisson.sf(limit, self.mean))
+        return float(pdtrc(limit, self.mean))
 
     def chances(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`."""
@@ -188,6 +185,7 @@ def _gamma(eta: float, mean: float) -> float:
         raise ValueError(f"Expected mean={mean} >= 1 and finite.")
     if mean == 1:
         return 1.0
+    from scipy.optimize import brentq  # .1 s
 
     def excess(log_gamma: float) -> float:
         return math.log(NegativeBinomial(eta=eta, gamma=math.exp(log_gamma)).mean) - math.log(mean)

@@ -1,52 +1,92 @@
-"""The classes of events: the library's, and ours for claims, counts, epochs and private selection.
+"""The classes of events: frozen values that describe mechanisms.
 
-Our classes are frozen values like the library's own. `accounting/events/build.py` builds and validates all of them.
+Names, fields and meaning of the first eight are those of `dp_accounting.dp_event`, the field's common vocabulary; they
+are defined here because that package takes half a second to import and nothing else of it is used.
+`accounting/events/build.py` builds and validates all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from dp_accounting.dp_event import (
-    ComposedDpEvent,
-    DpEvent,
-    GaussianDpEvent,
-    NonPrivateDpEvent,
-    NoOpDpEvent,
-    PoissonSampledDpEvent,
-    SampledWithoutReplacementDpEvent,
-    SelfComposedDpEvent,
-    TruncatedSubsampledGaussianDpEvent,
-)
 
 from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 
-__all__ = [
-    "BlackBoxDpEvent",
-    "ComposedDpEvent",
-    "DpEvent",
-    "EpochDpEvent",
-    "GaussianDpEvent",
-    "NoOpDpEvent",
-    "NoisyMaxDpEvent",
-    "NonPrivateDpEvent",
-    "PoissonSampledDpEvent",
-    "RandomStoppingDpEvent",
-    "SampledWithoutReplacementDpEvent",
-    "SelectionDpEvent",
-    "SelfComposedDpEvent",
-    "StatedGaussianDpEvent",
-    "ThresholdDpEvent",
-    "TruncatedSubsampledGaussianDpEvent",
-    "WorstDpEvent",
-    "word",
-]
+
+@dataclass(frozen=True)
+class DpEvent:
+    """A mechanism that reads private data."""
 
 
 @dataclass(frozen=True)
-class BlackBoxDpEvent(DpEvent):  # type: ignore[misc]
+class NoOpDpEvent(DpEvent):
+    """No access to private data."""
+
+
+@dataclass(frozen=True)
+class NonPrivateDpEvent(DpEvent):
+    """An access without any guarantee: epsilon is infinite."""
+
+
+@dataclass(frozen=True)
+class GaussianDpEvent(DpEvent):
+    """A sum with Gaussian noise of `noise_multiplier` times the L2 bound of each record's contribution."""
+
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
+class SelfComposedDpEvent(DpEvent):
+    """A mechanism that runs `count` times, each run with knowledge of the earlier outputs."""
+
+    event: DpEvent
+    count: int
+
+
+@dataclass(frozen=True)
+class ComposedDpEvent(DpEvent):
+    """Several mechanisms, each run with knowledge of the earlier outputs; stored as a tuple."""
+
+    events: Sequence[DpEvent]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+
+
+@dataclass(frozen=True)
+class PoissonSampledDpEvent(DpEvent):
+    """A mechanism on a sample that each record joins independently with `sampling_probability`."""
+
+    sampling_probability: float
+    event: DpEvent
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacementDpEvent(DpEvent):
+    """A mechanism on `sample_size` distinct records, drawn uniformly from `source_dataset_size`."""
+
+    source_dataset_size: int
+    sample_size: int
+    event: DpEvent
+
+
+@dataclass(frozen=True)
+class TruncatedSubsampledGaussianDpEvent(DpEvent):
+    """A Gaussian mechanism on a Poisson sample that is cut to `truncated_batch_size` records at random.
+
+    *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling).
+    """
+
+    dataset_size: int
+    sampling_probability: float
+    truncated_batch_size: int
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
+class BlackBoxDpEvent(DpEvent):
     """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
     epsilon: float
@@ -55,7 +95,7 @@ class BlackBoxDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class StatedGaussianDpEvent(DpEvent):  # type: ignore[misc]
+class StatedGaussianDpEvent(DpEvent):
     """A Gaussian mechanism with a sensitivity stated for `adjacency`, so that replacement does not double it.
 
     `noise_multiplier` is the noise over that sensitivity. `adjacency` is None if the sensitivity holds for both kinds
@@ -67,7 +107,7 @@ class StatedGaussianDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class EpochDpEvent(DpEvent):  # type: ignore[misc]
+class EpochDpEvent(DpEvent):
     """An epoch: `steps` Gaussian steps with every record in exactly one of them; as private as one Gaussian step."""
 
     steps: int
@@ -75,14 +115,14 @@ class EpochDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class NoisyMaxDpEvent(DpEvent):  # type: ignore[misc]
+class NoisyMaxDpEvent(DpEvent):
     """The index, but not the value, of the largest of several counts with Gumbel noise of this scale (in counts)."""
 
     noise_scale: float
 
 
 @dataclass(frozen=True)
-class WorstDpEvent(DpEvent):  # type: ignore[misc]
+class WorstDpEvent(DpEvent):
     """One of several mechanisms, chosen independently of the data: as private as the worst of them at each order."""
 
     events: tuple[DpEvent, ...]
@@ -92,7 +132,7 @@ class WorstDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class SelectionDpEvent(DpEvent):  # type: ignore[misc]
+class SelectionDpEvent(DpEvent):
     """The best of a secret random number of independent runs of one mechanism; only this best run is released.
 
     `limit` ends the search after this number of tries; None sets no limit.
@@ -104,7 +144,7 @@ class SelectionDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class RandomStoppingDpEvent(DpEvent):  # type: ignore[misc]
+class RandomStoppingDpEvent(DpEvent):
     """Liu and Talwar's random stopping with a hard stop: only the best of the tries is released."""
 
     event: DpEvent
@@ -113,7 +153,7 @@ class RandomStoppingDpEvent(DpEvent):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class ThresholdDpEvent(DpEvent):  # type: ignore[misc]
+class ThresholdDpEvent(DpEvent):
     """Liu and Talwar's known threshold: the first try whose score reaches a public threshold, or none."""
 
     event: DpEvent

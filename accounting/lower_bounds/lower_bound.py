@@ -60,7 +60,7 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     searches = [
         _SEARCHES[type(leaf)](leaf, cells, delta)
         for leaf, _ in others
-        if type(leaf) in _SEARCHES
+        if isinstance(leaf, (SelectionDpEvent, RandomStoppingDpEvent, ThresholdDpEvent))
         for cells in _views(leaf.event, adjacency)
     ]
     return max([0.0, *bounds, *searches])

@@ -4,7 +4,8 @@ The worst score ranks the likelihood ratios L of one try with two cuts t <= s: l
 then those with L >= s, and highest those with L < t. The event is "the winner has L >= s": every try has L >= t and one
 has L >= s. With the generating function f of K its probability is f(P(L >= t)) - f(P(t <= L < s)).
 
-*Source*: it attains the envelope bound (docs/accounting.md) in the limit of many tries; `t` = 0 gives the ranking by L.
+*Source*: the worst case of the envelope bound (docs/accounting.md), restricted to two cuts; benchmarks/RESULTS.md
+has the gap between both. `t` = 0 gives the ranking by L.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from scipy.optimize import brentq
-
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import apart, typed
 
@@ -85,6 +83,7 @@ def _require_target(epsilon: float) -> None:
 
 def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
     """The noise at which the price meets epsilon; the log-log curve is nearly straight, so few evaluations suffice."""
+    from scipy.optimize import brentq  # .1 s
 
     def excess(log_noise: float) -> float:
         cost = min(max(price(math.exp(log_noise)), SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
@@ -66,11 +66,11 @@ def truncated_directions(
 
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
     """
-    full = float(stats.binom.sf(largest_batch - 1, records - 1, rate))
+    full = _binomial_above(largest_batch - 1, records - 1, rate)
     whole = directions(rate, noise, adjacency)
     if full == 0:
         return whole
-    drawn = float(stats.binom.sf(largest_batch, records, rate)) * largest_batch / records / full
+    drawn = _binomial_above(largest_batch, records, rate) * largest_batch / records / full
     cut, _ = directions(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
     most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
 
@@ -80,6 +80,13 @@ def truncated_directions(
         )
 
     return mixture(whole[0]), mixture(whole[1])
+
+
+def _binomial_above(count: int, draws: int, rate: float) -> float:
+    """P(X > count) for a binomial X."""
+    if count < 0:
+        return 1.0
+    return float(special.betainc(count + 1, draws - count, rate)) if count < draws else 0.0
 
 
 def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:

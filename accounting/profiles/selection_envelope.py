@@ -45,7 +45,12 @@ ARGUMENT = 1e-14
 """Relative margin for the rounding of arguments of f'; its own rounding is below `VALUE`."""
 
 VALUE = 1e-10
+
+FARTHEST = 5000.0
+"""Divergences at larger epsilons are bounded by the one here."""
+
 _UNIT = 2.0**-50
+_LEAST = 1e-300
 
 Curve = Callable[[np.ndarray], np.ndarray]
 """The divergence of one distribution from the other at epsilons of any sign, shape [n]; or an upper bound."""
@@ -104,7 +109,7 @@ class BestOf:
         lowered = np.maximum(0.0, gaps - _UNIT * (offsets[kept][1:] + offsets[kept][:-1])) / weights
         with np.errstate(divide="ignore"):
             shifts = np.log(lowered) - VALUE
-        return weights, np.maximum(shifts, -2 * _FAR)
+        return weights, shifts
 
     def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
@@ -137,10 +142,6 @@ def best_of(profile: Profile, tries: Tries) -> Profile:
     return profile if once or isinstance(profile, Nothing) else BestOf(inner=profile, tries=tries)
 
 
-_FAR = 5000.0
-_LEAST = 1e-300
-
-
 def curves_of(profile: Profile) -> list[Curve]:
     """The curve of each direction; one, the larger at every epsilon, if the profile has no directions.
 
@@ -155,8 +156,8 @@ def _on_both_sides(ahead: Curve, behind: Curve) -> Curve:
     def curve(epsilons: np.ndarray) -> np.ndarray:
         deltas, below = np.empty(len(epsilons)), epsilons < 0
         deltas[~below] = ahead(epsilons[~below])
-        shrunk = np.exp(epsilons[below])
-        deltas[below] = shrunk * behind(-epsilons[below]) - np.expm1(epsilons[below])
+        shrunk = np.exp(epsilons[below])  # 0 at -infinity, where the divergence is 1
+        deltas[below] = shrunk * behind(np.minimum(-epsilons[below], FARTHEST)) - np.expm1(epsilons[below])
         return deltas
 
     return curve
@@ -168,7 +169,7 @@ def trade_off(curve: Curve, ends: np.ndarray) -> np.ndarray:
     Each tangent alone is an upper bound, so the choice of the tangent near each end matters for tightness only.
     """
     reach = 1.0
-    while reach < _FAR / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
+    while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
         reach *= 1.25
     grid = np.linspace(-reach, reach, 2 * LINES + 1)
     rises, starts = np.exp(grid), curve(grid)

@@ -14,13 +14,14 @@ from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearc
 class PrivateSelection(HiddenSearchRule):
     """The best of K tries; K is truncated negative binomial: geometric at `eta` 1, logarithmic at 0.
 
-    *Guarantee*: about 2 + eta times the epsilon of one run if that is pure, less if it is Gaussian. Points come from a
+    *Guarantee*: the envelope bound of one run's privacy profile; about 2 + eta times the epsilon of one run if that is
+    pure, less if it is Gaussian. Points come from a
     list made beforehand, independently and with replacement; K is secret. The winner and its score may be released.
     Either `mean`, E[K], or `gamma` fixes the law; the mean is the number of points if both are None. `limit` ends the
-    search early, at a price. At a fixed mean a smaller eta costs less but lowers the chance of trying a good point:
-    compare rules at equal `chance_of_best`.
-    *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Theorem 2; Koskela,
-    Redberg, Wang 2024 (Privacy Profiles for Private Selection), Theorem 7.
+    search early; min(K, limit) is what is priced. At a fixed mean a smaller eta costs less but
+    lowers the chance of trying a good point: compare rules at equal `chance_of_best`.
+    *Source*: docs/accounting.md, "The envelope bound"; second opinion by Papernot and Steinke 2022 (Hyperparameter
+    Tuning with Renyi Differential Privacy), Theorem 2.
     """
 
     eta: float = 1.0
@@ -61,8 +62,8 @@ class PoissonSelection(HiddenSearchRule):
     *Guarantee*: the price falls towards that of one run as the delta of one run falls. Points come from a list made
     beforehand, independently and with replacement; K is secret. The winner and its score may be released, or, with
     probability exp(-mean), that there is none. `mean` is the number of points if it is None. `limit` ends the search
-    early, at a price.
-    *Source*: Papernot and Steinke 2022, Theorem 6.
+    early; min(K, limit) is what is priced.
+    *Source*: docs/accounting.md, "The envelope bound"; second opinion by Papernot and Steinke 2022, Theorem 6.
     """
 
     mean: float | None = None

@@ -68,7 +68,7 @@ def settings(sweep: Sweep) -> Settings:
     trials = [] if sweep.plan.public else sweep.plan.trials  # a non-private event states no sampling or noise
     leaves = [leaf for trial in trials for leaf, _ in events.flatten(trial.event.training)]
     epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
-    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and not events.is_output_perturbation(leaf)]
+    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and events.output_noise(leaf) is None]
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {
@@ -87,9 +87,7 @@ def settings(sweep: Sweep) -> Settings:
         steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
         lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
         counts_std=tuple(sorted(stds)),
-        minimised_noises=tuple(
-            sorted({leaf.noise_multiplier for leaf in leaves if events.is_output_perturbation(leaf)})
-        ),
+        minimised_noises=tuple(sorted({noise for leaf in leaves if (noise := events.output_noise(leaf)) is not None})),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dp_accounting.dp_event import LaplaceDpEvent, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
+from dp_accounting.dp_event import LaplaceDpEvent
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +45,7 @@ from dpsweep.accounting.events.build import (
     worst,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.events.types import PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import build_own
 

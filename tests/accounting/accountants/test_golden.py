@@ -40,6 +40,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
+from tests.accounting.library_events import to_dp_accounting
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 MIRONOV = Rdp(conversion=Conversion.MIRONOV)
@@ -209,7 +210,7 @@ GRID = [(0.01, 1.1, 1000), (0.05, 2.0, 300), (0.3, 5.0, 100), (0.001, 0.7, 5000)
 def test_independent_accountants_agree(sample_rate: float, noise_multiplier: float, steps: int) -> None:
     event = dpsgd(noise_multiplier, steps, sample_rate)
     library = PLDAccountant(value_discretization_interval=1e-4)
-    library.compose(event)
+    library.compose(to_dp_accounting(event))
     assert Pld().epsilon(event, 1e-5, ADD) == pytest.approx(library.get_epsilon(1e-5), rel=1e-4)
     variable = PoissonSubsampledGaussianMechanism(noise_multiplier=noise_multiplier, sampling_probability=sample_rate)
     prv = PRVAccountant([variable], eps_error=0.02, delta_error=1e-8, max_self_compositions=[steps])
@@ -271,7 +272,7 @@ class TestClassicMistakes:
 
     def test_fourier_transforms_at_tiny_deltas(self) -> None:
         library = PLDAccountant(value_discretization_interval=1e-4)
-        library.compose(dpsgd(1.2))
+        library.compose(to_dp_accounting(dpsgd(1.2)))
         assert library.get_epsilon(1e-16) == math.inf, "what a claim at that delta would say"
         with pytest.raises(UnsupportedEvent, match="not safe at delta"):
             Prv().epsilon(dpsgd(1.2), 1e-16, ADD)

@@ -18,6 +18,7 @@ from dpsweep.accounting.events.build import DpEvent, gaussian, poisson_gaussian,
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
+from tests.accounting.library_events import to_dp_accounting
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 EDGES = [(1e-6, 1.0), (0.02, 0.3), (0.02, 1.2), (0.5, 0.7), (0.999, 2.0), (0.02, 100.0), (0.2, 1e5)]
@@ -183,7 +184,7 @@ def test_a_pure_mechanism_is_bounded_by_its_epsilon_and_by_half_its_square() -> 
 @pytest.mark.parametrize(("sample_rate", "noise_multiplier"), [(0.01, 1.1), (0.02, 3.6), (0.2, 1.0), (0.5, 0.7)])
 def test_integer_orders_agree_with_dp_accounting(order: int, sample_rate: float, noise_multiplier: float) -> None:
     oracle = RdpAccountant([order])
-    oracle.compose(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier))
+    oracle.compose(to_dp_accounting(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier)))
     (ours,) = renyi.sampled_gaussian_curve(sample_rate, noise_multiplier, (float(order),))
     assert ours == pytest.approx(float(oracle._rdp[0]), rel=1e-9)
 
@@ -205,7 +206,7 @@ def test_fractional_orders_are_the_integral(order: float, sample_rate: float, no
     assert ours == pytest.approx(exact, rel=1e-6, abs=1e-10)
     oracle = RdpAccountant([order])
     logging.getLogger("absl").setLevel(logging.ERROR)
-    oracle.compose(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier))
+    oracle.compose(to_dp_accounting(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier)))
     assert ours <= float(oracle._rdp[0]) * (1 + 1e-9)
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from dp_accounting.dp_event import LaplaceDpEvent
+from dp_accounting.dp_event import LaplaceDpEvent, SelfComposedDpEvent
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     as_epoch,
@@ -12,10 +12,10 @@ from dpsweep.accounting.events.build import (
     flatten,
     from_json,
     gaussian,
-    is_output_perturbation,
     noisy_count,
     non_private,
     nothing,
+    output_noise,
     output_perturbation,
     poisson_gaussian,
     repeat,
@@ -23,8 +23,12 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     steps_of,
     to_json,
+    truncated_poisson_gaussian,
+    without_replacement_gaussian,
 )
+from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
 from dpsweep.accounting.guarantee import Adjacency
+from tests.accounting.library_events import to_dp_accounting
 
 STEP = poisson_gaussian(sample_rate=0.02, noise_multiplier=1.2)
 OTHER = gaussian(noise_multiplier=0.1 + 0.2)
@@ -60,6 +64,25 @@ def test_the_json_form_refuses_what_it_does_not_know() -> None:
         to_json(repeat(LaplaceDpEvent(noise_multiplier=1.0), 2))
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        STEP,
+        repeat(compose([repeat(STEP, 3), OTHER, nothing(), non_private()]), 2),
+        without_replacement_gaussian(batch_size=2, records=9, noise_multiplier=1.5),
+        truncated_poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0, records=99, largest_batch=20),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_events_of_dp_accounting_are_ours(event: DpEvent) -> None:
+    assert from_dp_accounting(to_dp_accounting(event)) == event
+
+
+def test_an_event_of_dp_accounting_without_a_counterpart_is_refused() -> None:
+    with pytest.raises(UnsupportedEvent, match="Expected LaplaceDpEvent to be one of ComposedDpEvent"):
+        from_dp_accounting(SelfComposedDpEvent(event=LaplaceDpEvent(noise_multiplier=1.0), count=3))
+
+
 @pytest.mark.parametrize("sample_rate", [0.0, -0.1, 1.1, float("nan")])
 def test_a_sample_rate_is_a_probability(sample_rate: float) -> None:
     with pytest.raises(ValueError, match="Expected sample_rate"):
@@ -88,8 +111,8 @@ def test_epochs_and_finished_models_are_told_from_steps() -> None:
     assert as_epoch(leaf) == (7, 2.0)
     assert as_epoch(gaussian(noise_multiplier=2.0)) is as_epoch(model) is None
     assert [steps_of(event) for event in (repeat(epoch, 3), repeat(STEP, 5), model)] == [21, 5, 1]
-    assert is_output_perturbation(model)
-    assert not any(map(is_output_perturbation, (leaf, STEP, noisy_count(noise_std=1.0))))
+    assert output_noise(model) is not None
+    assert [output_noise(event) for event in (leaf, STEP, noisy_count(noise_std=1.0))] == [None] * 3
 
 
 def test_leaves_are_read_as_gaussian_steps_or_not_at_all() -> None:
