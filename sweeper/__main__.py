@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from dpsweep.sweeper.commands.hydra_app import main, one_sentence
+from dpsweep.sweeper.commands.hydra_app import main
+from dpsweep.sweeper.commands.one_sentence import one_sentence
 
 if __name__ == "__main__":
     with one_sentence():

@@ -98,6 +98,7 @@ HYDRAS_DOOR = {
     "sweeper/commands/command_words.py": "puts Hydra's options before the overrides",
     "sweeper/commands/exit_codes.py": "knows Hydra's exceptions",
     "sweeper/commands/hydra_app.py": "starts Hydra",
+    "sweeper/commands/one_sentence.py": "knows Hydra's exceptions",
     "sweeper/commands/hydra_door.py": "refuses Hydra's other ways to run a job",
     "sweeper/job/block_job.py": "is the task that Hydra runs",
     "sweeper/launchers/fork_launcher.py": "is a launcher of Hydra's",
@@ -232,6 +233,8 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
             ),
             "torch opacus hydra",
         ),
+        (("sweeper.commands.cli",), "numpy scipy hydra omegaconf sqlalchemy"),
+        (("sweeper.commands.budget",), "scipy hydra omegaconf"),
     ],
 )
 def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
@@ -252,6 +255,26 @@ for path in sorted(Path("conf/trainer").glob("*.yaml")):
         made.transform.bound, made.update, is_noiseless(made)
 """
     assert loaded(program, "torch opacus hydra optuna") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "heavy"),
+    [
+        ("--help", "", "numpy scipy hydra sqlalchemy"),
+        ("-sc query=bash", "dpsweep pl", "numpy scipy hydra sqlalchemy"),
+        ("-sc query=bash", "dpsweep plan trainer=d", "numpy scipy sqlalchemy"),
+    ],
+)
+def test_help_and_completion_stay_light(words: str, line: str, heavy: str) -> None:
+    program = f"""
+import io, os, sys
+from contextlib import redirect_stdout, suppress
+from dpsweep.__main__ import main
+sys.argv, os.environ["COMP_LINE"] = ["dpsweep", *"{words}".split()], "{line}"
+with redirect_stdout(io.StringIO()), suppress(SystemExit):
+    main()
+"""
+    assert loaded(program, heavy) == []
 
 
 def test_what_hydra_loads_stays_light() -> None:

@@ -15,7 +15,6 @@ from random import Random
 from typing import Protocol
 
 import numpy as np
-from scipy.special import gammaln, pdtrc
 
 from dpsweep.accounting import numbers
 
@@ -163,10 +162,14 @@ class Poisson:
 
     def beyond(self, limit: int) -> float:
         """P(K > limit)."""
+        from scipy.special import pdtrc
+
         return float(pdtrc(limit, self.mean))
 
     def chances(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`."""
+        from scipy.special import gammaln
+
         k = np.arange(most + 1)
         return np.asarray(np.exp(k * math.log(self.mean) - self.mean - gammaln(k + 1)))
 

@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from typing import Any, Protocol
 
-from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -166,6 +165,8 @@ class RenyiFilter:
 
         Raises `UnsupportedEvent` if no bound at a single order is known for one of them.
         """
+        from dpsweep.accounting.accountants.rdp import ORDERS, Rdp  # scipy: .2 s that no other policy needs
+
         accountant = Rdp(orders=tuple(sorted({*ORDERS, self.order})))
         place = accountant.orders.index(self.order)
         return max(float(accountant.curve(part, cost.adjacency)[place]) for part in event.parts.values())

@@ -12,10 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
@@ -24,11 +21,11 @@ from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_con
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
 from dpsweep.accounting.validation import as_written
-from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.restore import restore_ledger
 from dpsweep.sweeper.planning.limits import amount, require_no_typo
-from dpsweep.sweeper.planning.plan_builder import read_budget
-from dpsweep.sweeper.request.configuration import budget_settings
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
@@ -63,6 +60,9 @@ def show(arguments: Sequence[str]) -> None:
 
 def open_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget open dataset=NAME budget.epsilon=E budget.delta=D [policy=renyi policy.order=...]` opens one."""
+    from dpsweep.sweeper.planning.plan_builder import read_budget
+    from dpsweep.sweeper.request.configuration import budget_settings
+
     words = [word for word in arguments if word != JSON]
     _require_name(words)
     config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
@@ -215,6 +215,8 @@ def _claim(make: Callable[..., Guarantee], *arguments: Any, **numbers: Any) -> G
 
 
 def _policy(config: DictConfig) -> Policy:
+    from omegaconf import OmegaConf
+
     if missing := sorted(OmegaConf.missing_keys(config.policy)):
         raise BadInput(
             f"Expected policy.{', policy.'.join(missing)} to be given: they are fixed when an account is opened."
@@ -224,5 +226,9 @@ def _policy(config: DictConfig) -> Policy:
 
 
 def _config(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose, initialize_config_dir
+
+    from dpsweep.sweeper.commands.hydra_app import CONF
+
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         return compose("config", overrides=list(overrides))

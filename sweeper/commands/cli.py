@@ -1,75 +1,88 @@
-"""`dpsweep VERB ...`: a thin shell over the library, with Hydra overrides after the verb."""
+"""`dpsweep VERB ...`: a thin shell over the library, with Hydra overrides after the verb.
+
+A verb imports what it needs once it is chosen, so that help and the completion of verbs are instant.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
-from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.commands import budget
-from dpsweep.sweeper.commands import hydra_app as app
+from dpsweep.sweeper.commands.one_sentence import one_sentence
 
 
 def main() -> None:
     """The console script."""
-    verbs: dict[str, tuple[Callable[[list[str]], None], str]] = {
-        "sweep": (
-            app.main,
-            "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
-        ),
-        "plan": (plan, "print what a sweep would cost and how long it would take; changes nothing"),
-        "budget": (budget.budget, f"show accounts [dataset=NAME] [--json]; or {', '.join(budget.VERBS)}: --help"),
-        "verify": (budget.verify, "check the ledger's chain, and sweep folders against it"),
-        "report": (report, "render a sweep folder's curator/report.html again"),
-        "release": (release, "write a sweep folder's release/: only what the rule lets out"),
-        "export": (export, "write a sweep folder's export/: the winner's weights, configuration and model card"),
-    }
     parser = argparse.ArgumentParser(
         prog="dpsweep",
         description="Hyperparameter sweeps over private training, priced as a whole.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="verbs:\n"
-        + "\n".join(f"  {verb:8} {text}" for verb, (_, text) in verbs.items())
+        + "\n".join(f"  {name:8} {text}" for name, (_, text) in VERBS.items())
         + "\n\nexit codes:\n"
         + "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode),
     )
-    parser.add_argument("verb", choices=verbs, metavar="verb")
+    parser.add_argument("verb", choices=VERBS, metavar="verb")
     if sys.argv[1:2] == ["-sc"]:
-        _complete(sys.argv[1:], tuple(verbs))
+        _complete(sys.argv[1:])
         return
     known, rest = parser.parse_known_args(sys.argv[1:2])
     sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
-    with app.one_sentence():
-        verbs[known.verb][0](rest + sys.argv[2:])
+    with one_sentence():
+        VERBS[known.verb][0](rest + sys.argv[2:])
 
 
-def _complete(arguments: list[str], verbs: Sequence[str]) -> None:
+def _complete(arguments: list[str]) -> None:
     """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then Hydra's completions."""
     program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
     verb, space, overrides = line.lstrip().partition(" ")
     if "install" not in " ".join(arguments) and not space:
-        print(*(known for known in verbs if known.startswith(verb)))
+        print(*(name for name in VERBS if name.startswith(verb)))
         return
     if verb == "budget":
+        from dpsweep.sweeper.commands import budget
+
         within, space, after = overrides.lstrip().partition(" ")
         if not space and "=" not in within:
             print(*(known for known in budget.VERBS if known.startswith(within)))
         overrides = after if within in budget.VERBS else overrides
     os.environ["COMP_LINE"] = f"{program} {overrides}"
-    app.main(arguments)
+    sweep(arguments)
+
+
+def sweep(arguments: list[str]) -> None:
+    """`dpsweep sweep OVERRIDES`."""
+    from dpsweep.sweeper.commands.hydra_app import main as hydra_main
+
+    hydra_main(arguments)
 
 
 def plan(arguments: list[str]) -> None:
     """`dpsweep plan OVERRIDES`."""
-    app.main([*arguments, "hydra.sweeper.verb=plan"])
+    sweep([*arguments, "hydra.sweeper.verb=plan"])
+
+
+def budget(arguments: list[str]) -> None:
+    """`dpsweep budget VERB ...`."""
+    from dpsweep.sweeper.commands.budget import budget
+
+    budget(arguments)
+
+
+def verify(arguments: list[str]) -> None:
+    """`dpsweep verify FOLDER...`."""
+    from dpsweep.sweeper.commands.budget import verify
+
+    verify(arguments)
 
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
+    from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.reports.pages.curator_page import write_report
 
     for folder in _folders(arguments):
@@ -78,6 +91,7 @@ def report(arguments: list[str]) -> None:
 
 def release(arguments: list[str]) -> None:
     """`dpsweep release FOLDER...`."""
+    from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.reports.pages.release import write_release
 
     for folder in _folders(arguments):
@@ -86,10 +100,23 @@ def release(arguments: list[str]) -> None:
 
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`."""
+    from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.reports.pages.model_export import write_export
 
     for folder in _folders(arguments):
         print(write_export(folder, Ledger(Ledger.locate())))
+
+
+VERBS = {
+    "sweep": (sweep, "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again"),
+    "plan": (plan, "print what a sweep would cost and how long it would take; changes nothing"),
+    "budget": (budget, "show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"),
+    "verify": (verify, "check the ledger's chain, and sweep folders against it"),
+    "report": (report, "render a sweep folder's curator/report.html again"),
+    "release": (release, "write a sweep folder's release/: only what the rule lets out"),
+    "export": (export, "write a sweep folder's export/: the winner's weights, configuration and model card"),
+}
+"""Each verb's function and its line of help."""
 
 
 def _folders(arguments: Sequence[str]) -> list[Path]:

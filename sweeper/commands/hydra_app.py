@@ -1,24 +1,16 @@
-"""The Hydra application, with errors reported as one sentence and an exit code."""
+"""The Hydra application behind `dpsweep sweep` and `dpsweep plan`."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
-from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
+from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.command_words import options_first, prepared
 from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
-from dpsweep.sweeper.coordinator.signals import same_command
-from dpsweep.sweeper.planning.former_words import in_one_sentence
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -30,69 +22,6 @@ def main(arguments: Sequence[str]) -> None:
     refuse_words(arguments)
     sys.argv = [sys.argv[0], *options_first(words)]
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
-
-
-class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
-    """Turns an exception that leaves the block into one sentence on stderr and its exit code.
-
-    `HYDRA_FULL_ERROR=1` shows the traceback too.
-    """
-
-    def __enter__(self) -> None:
-        self._full = bool(os.environ.get("HYDRA_FULL_ERROR"))
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises exceptions instead of printing them
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all files are written: Ctrl-C may end the shutdown
-        if error is None:
-            return
-        if isinstance(error, SystemExit):
-            if isinstance(error.code, ExitCode):
-                _say(error.code)
-            if not isinstance(error.code, DpsweepError):
-                return
-            error = error.code
-        sentence, code = _explain(error)
-        if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
-            traceback.print_exception(error)
-        print(sentence, file=sys.stderr)
-        _say(code)
-        sys.exit(code)
-
-
-def _say(code: ExitCode) -> None:
-    print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
-
-
-def _explain(error: BaseException) -> tuple[str, ExitCode]:
-    """The sentence and the exit code of an exception."""
-    if isinstance(error, DpsweepError):
-        return str(error), error.exit_code
-    if isinstance(error, KeyboardInterrupt):
-        return (
-            f"Stopped at once. What had started stays charged; the same command goes on: {same_command()}",
-            ExitCode.STOPPED,
-        )
-    if isinstance(error, (HydraException, OmegaConfBaseException)):
-        return in_one_sentence(str(error)) or _first_sentence(str(error)), ExitCode.BAD_INPUT
-    if isinstance(error, OSError):
-        return (
-            f"A file cannot be written or read: {error}. Once that is mended, the same command goes on: "
-            f"{same_command()}",
-            ExitCode.DISK_FAILED,
-        )
-    return f"{type(error).__name__}: {error}", ExitCode.BUG
-
-
-def _first_sentence(message: str) -> str:
-    """Hydra's message in one line, without the positions and hints that follow it."""
-    head, _, _ = message.partition("Config search path:")
-    lines = [line.strip() for line in head.splitlines() if line.strip()]
-    sentences = [
-        line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))
-    ]
-    return " ".join(" ".join(sentences).split())
 
 
 def _refuse_spaces(arguments: Sequence[str]) -> None:

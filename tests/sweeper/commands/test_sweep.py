@@ -231,7 +231,8 @@ BY_HAND = """
 import sys
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from dpsweep.sweeper.commands.hydra_app import CONF, one_sentence
+from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.one_sentence import one_sentence
 from dpsweep.sweeper.job.block_job import run_block
 block, folder, store = sys.argv[1:]
 with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
