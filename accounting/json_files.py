@@ -38,7 +38,12 @@ def digest(value: object) -> str:
 
 
 def write_json(path: Path, form: object, mode: int = 0o666) -> None:
-    """Writes JSON under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
+    """Writes JSON as `write_text` writes text."""
+    write_text(path, json.dumps(form, indent=1, allow_nan=False), mode)
+
+
+def write_text(path: Path, text: str, mode: int = 0o666) -> None:
+    """Writes text under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
 
     `mode` are the file's permissions from its creation on, less the umask.
     """
@@ -46,7 +51,7 @@ def write_json(path: Path, form: object, mode: int = 0o666) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "w") as stream:
-        json.dump(form, stream, indent=1, allow_nan=False)
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     partial.replace(path)

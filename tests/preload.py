@@ -6,7 +6,6 @@ import pkgutil
 import dpsweep
 
 OTHERS = (
-    "alembic.command",
     "hydra._internal.core_plugins.bash_completion",
     "hydra._internal.core_plugins.basic_launcher",
     "hydra._internal.core_plugins.basic_sweeper",
@@ -16,12 +15,10 @@ OTHERS = (
     "hydra._internal.core_plugins.zsh_completion",
     "matplotlib.backends.backend_svg",
     "matplotlib.pyplot",
-    "optuna.storages._rdb.models",
-    "optuna.storages._rdb.storage",
+    "optuna.storages.journal",
     "rich._emoji_codes",
     "seaborn",
     "sqlalchemy.dialects.sqlite",
-    "sqlalchemy.orm",
     "tests.faults.syscalls",
     "tests.faults.access_log",
 )

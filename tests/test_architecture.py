@@ -88,7 +88,11 @@ DOORS = {
     "opacus": {"trainers/engines/opacus.py"},
     "prv_accountant": {"accounting/accountants/prv.py"},
     "dp_accounting": set(),
-    "optuna": {"sweeper/coordinator/study.py", "sweeper/planning/optuna_samplers.py"},
+    "optuna": {
+        "sweeper/coordinator/study.py",
+        "sweeper/coordinator/study_journal.py",
+        "sweeper/planning/optuna_samplers.py",
+    },
     "seaborn": {"reports/figures/heatmap.py"},
     "pooch": {"trainers/data/files/download.py"},
     "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},

@@ -78,8 +78,8 @@ class SweepFolder:
 
     @property
     def study(self) -> Path:
-        """The Optuna study, an SQLite file for optuna-dashboard."""
-        return self.root / "study.db"
+        """The Optuna study, a journal file for optuna-dashboard."""
+        return self.root / "study.log"
 
     @property
     def release(self) -> Path:

@@ -200,7 +200,7 @@ class SweepCoordinator:
                 f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may "
                 "look into the study sees how many tries there were, and how each did."
             )
-        study.open_study(plan, folder, address)
+        study.require_reachable(plan, folder, address)
 
     def _store(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> None:
         """Writes the plan, the rule's draw (readable by its owner only) and the configuration before the runs."""

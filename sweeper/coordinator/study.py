@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import close_to_others
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
@@ -24,49 +23,57 @@ if TYPE_CHECKING:
 
 
 def record(
-    plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult], storage: str | None = None
+    plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult], address: str | None = None
 ) -> None:
-    """Adds the results of these runs that the study does not hold yet; no result is added twice."""
-    study = open_study(plan, folder, storage)
-    space = _space(plan)
-    trials = {trial.id: trial for trial in runs}
-    with _reached(folder, storage):
-        study.set_user_attr("objective", plan.trials[0].config.get("score", {}).get("metric", "accuracy"))
+    """Adds the results of these runs that the study does not hold yet; no result is added twice.
+
+    `address` is the study's database; None: a journal file in the sweep's folder, for optuna-dashboard.
+    """
+    from optuna.storages import JournalStorage
+
+    from dpsweep.sweeper.coordinator.study_journal import StudyJournal
+
+    trials, space = {trial.id: trial for trial in runs}, _space(plan)
+    with _reached(folder, address):
+        journal = StudyJournal.read(folder.study) if address is None else StudyJournal()
+        study = _study(plan, JournalStorage(journal) if address is None else address)
+        objective = plan.trials[0].config.get("score", {}).get("metric", "accuracy")
+        if study.user_attrs.get("objective") != objective:
+            study.set_user_attr("objective", objective)
         known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
-        for result in results:
-            if (result.trial, result.attempt) not in known:
-                study.add_trial(_frozen(result, _params(trials[result.trial]), space))
-    if storage is None:
-        close_to_others(folder.study)
+        new = [result for result in results if (result.trial, result.attempt) not in known]
+        study.add_trials([_frozen(result, _params(trials[result.trial]), space) for result in new])
+        if address is None:
+            journal.write(folder.study)
 
 
-def open_study(plan: Plan, folder: SweepFolder, storage: str | None = None) -> optuna.Study:
-    """The plan's study in `storage`, an Optuna address; None: in a file in the sweep's folder, for optuna-dashboard."""
+def require_reachable(plan: Plan, folder: SweepFolder, address: str) -> None:
+    """Opens or creates the plan's study in this database; raises `BadInput` if that fails."""
+    with _reached(folder, address):
+        _study(plan, address)
+
+
+def _study(plan: Plan, storage: str | optuna.storages.BaseStorage) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with _reached(folder, storage):
-        return optuna.create_study(
-            study_name=f"{plan.account}-{plan.id}",
-            storage=f"sqlite:///{folder.study}" if storage is None else storage,
-            direction="maximize",
-            load_if_exists=True,
-        )
+    name = f"{plan.account}-{plan.id}"
+    return optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
 
 
 @contextmanager
-def _reached(folder: SweepFolder, storage: str | None) -> Iterator[None]:
+def _reached(folder: SweepFolder, address: str | None) -> Iterator[None]:
     """Turns an error of the study's database into `BadInput` with one sentence and without a password."""
     try:
         yield
     except Exception as cause:
         reason = f"{cause}".partition("\n")[0]
-        if storage is None:
+        if address is None:
             raise BadInput(
                 f"Expected {folder.study} to be a study that can be written: {reason}. Once it is removed, the same "
                 "command writes it anew."
             ) from cause
-        shown = re.sub(r"//[^/]*@", "//", storage)
+        shown = re.sub(r"//[^/]*@", "//", address)
         raise BadInput(f"Expected hydra.sweeper.study={shown} to be a study that can be written: {reason}") from cause
 
 

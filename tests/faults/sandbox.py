@@ -31,6 +31,7 @@ from tests.faults import access_log
 from tests.faults.access_log import Look, Looks
 from tests.faults.syscalls import Fault, Stroke
 from tests.forked_programs import Done, Run
+from tests.studies import study_in
 
 SHARDS = 6
 
@@ -262,12 +263,8 @@ def alike(sandbox: Sandbox, undisturbed: Sandbox) -> None:
 
 def studied(folder: SweepFolder) -> list[str]:
     """The trials that the study holds as finished."""
-    import optuna
-
-    storage = f"sqlite:///{folder.study}"
-    (name,) = optuna.get_all_study_names(storage)
-    trials = optuna.load_study(study_name=name, storage=storage).trials
-    return sorted(trial.user_attrs["trial"] for trial in trials if trial.state is optuna.trial.TrialState.COMPLETE)
+    trials = study_in(folder.study).trials
+    return sorted(trial.user_attrs["trial"] for trial in trials if trial.state.name == "COMPLETE")
 
 
 def _of(trial: str, looks: Looks) -> Looks:

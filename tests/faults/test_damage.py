@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.plan import Plan
-from tests.faults.sandbox import CHECKPOINTS, FAULTS, SWEEP, Sandbox, agree, alike, sentence, studied
+from tests.faults.sandbox import CHECKPOINTS, FAULTS, SWEEP, Sandbox, agree, alike, sentence
 from tests.faults.syscalls import Stroke
 
 pytestmark = FAULTS
@@ -107,7 +107,7 @@ def test_an_attempt_whose_papers_were_cut_counts_as_killed_and_its_trial_is_char
 
 
 def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Sandbox, undisturbed: Sandbox) -> None:
-    path, _ = cut(finished, "study.db")
+    path, _ = cut(finished, "study.log")
     done = finished.run()
     assert done.code == ExitCode.DONE
     (said,) = done.err.splitlines()
@@ -120,10 +120,10 @@ def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Sandbox
 
 
 @pytest.mark.long
-def test_a_half_written_study_is_completed(sandbox: Make, undisturbed: Sandbox) -> None:
+def test_a_study_is_written_whole_or_not_at_all(sandbox: Make, undisturbed: Sandbox) -> None:
     box = sandbox((*SWEEP, *CHECKPOINTS))
-    box.run(Stroke.KILL, undisturbed.when("before a commit", 0))
-    assert len(studied(box.folder)) < 2
+    box.run(Stroke.KILL, undisturbed.when(r"os.rename .*study\.log"))
+    assert not box.folder.study.exists()
     box.finish(1)
     agree(box, undisturbed)
     assert box.charges == 1

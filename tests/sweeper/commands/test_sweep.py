@@ -23,6 +23,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from tests.databases import Server
 from tests.randomized import TRAINS
+from tests.studies import study_in
 from tests.waiting import HANGS, strike_when, wait
 
 pytestmark = TRAINS
@@ -77,7 +78,7 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
     assert charge.seq < first_start
     assert "4 of 4 results" in verify_folder(folder, ledger)
     assert sorted(path.name for path in (folder / "curator").glob("*.png")) != []
-    study = _study(folder)
+    study = study_in(folder / "study.log")
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 4
     assert study.best_value == max(result.score["value"] for result in found.values() if result.score)
 
@@ -85,19 +86,12 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
     assert folder_of(again) == folder
     assert "nothing is run or charged" in again.stdout
     assert ledger.statement("digits").entries == statement.entries
-    assert len(_study(folder).trials) == 4
+    assert len(study_in(folder / "study.log").trials) == 4
 
     repeated = program(*FOUR, "--again")
     assert folder_of(repeated) == folder
     assert [charge.body["reason"] for charge in ledger.statement("digits").charges] == ["plan", "repeat"]
     assert {result.attempt for result in results(folder).values()} == {2}
-
-
-def _study(folder: Path):  # type: ignore[no-untyped-def]
-    import optuna
-
-    storage = f"sqlite:///{folder / 'study.db'}"
-    return optuna.load_study(study_name=optuna.get_all_study_names(storage)[0], storage=storage)
 
 
 def test_kill_minus_nine_and_resume(

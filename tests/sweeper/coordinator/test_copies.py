@@ -382,7 +382,7 @@ def test_folders_are_closed_to_others_and_so_are_files_with_scores(program: Prog
     folder = folder_of(program(*GRID, *words))
     modes = {path.relative_to(folder.root): stat.S_IMODE(path.stat().st_mode) for path in folder.root.rglob("*")}
     assert stat.S_IMODE(folder.root.stat().st_mode) == 0o700
-    secret = ("result.json", "draw.json", "outcome.json", "study.db", "model.safetensors")
+    secret = ("result.json", "draw.json", "outcome.json", "study.log", "model.safetensors")
     files = {path: mode for path, mode in modes.items() if path.name in secret or path.parts[0] == "curator"}
     assert {"report.html", "report.json", *secret} - {"outcome.json"} <= {path.name for path in files}
     assert {mode for path, mode in files.items() if (folder.root / path).is_file()} == {0o600}

@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.coordinator.study import open_study, record
+from dpsweep.sweeper.coordinator.study import record, require_reachable
 from tests.sweeper.searches import GRID, SELECTION, Place, Program, result_of
 
 NOWHERE = "postgresql://me:secret@localhost:1/studies"
@@ -50,7 +50,7 @@ def test_a_study_that_can_not_be_reached_is_one_sentence_without_a_password(
     with pytest.raises(
         BadInput, match=r"^Expected hydra\.sweeper\.study=.* to be a study that can be written"
     ) as refusal:
-        open_study(here.plan, here.folder, address)
+        require_reachable(here.plan, here.folder, address)
     assert "secret" not in str(refusal.value)
     assert "\n" not in str(refusal.value)
 

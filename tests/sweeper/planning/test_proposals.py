@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 
-import optuna
 import pytest
 
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
@@ -19,6 +18,7 @@ from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from tests.randomized import TRAINS
+from tests.studies import study_in
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
 from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released
 
@@ -261,7 +261,7 @@ def test_a_search_from_command_to_release_and_back_again(fresh_program: Program,
     plan = Plan.read(folder.plan)
     assert len(folder.runs(plan)) == 6
     assert not folder.draw.exists()
-    study = optuna.load_study(study_name=f"digits-{plan.id}", storage=f"sqlite:///{folder.study}")
+    study = study_in(folder.study)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 6
     again = fresh_program(*line)
     assert "nothing is run or charged" in again.stdout

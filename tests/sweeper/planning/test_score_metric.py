@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import optuna
 import pandas as pd
 import pytest
 
@@ -19,6 +18,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from tests.randomized import SEARCHES, TRAINS
+from tests.studies import study_in
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 
 pytestmark = TRAINS
@@ -122,7 +122,7 @@ def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger
     assert form["measure"] == "noisy balanced accuracy"
     assert "balanced_accuracy" in form["trials"]["rows"][0]
     assert "noisy balanced accuracy, %" in (folder / "curator" / "heatmap.svg").read_text()
-    study = optuna.load_study(study_name=None, storage=f"sqlite:///{folder / 'study.db'}")
+    study = study_in(folder / "study.log")
     assert study.user_attrs["objective"] == "balanced_accuracy"
     assert study.best_trial.user_attrs["trial"] == best
 
