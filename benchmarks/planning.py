@@ -19,7 +19,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import Retry, admit
-from dpsweep.sweeper.planning.grid import points, read_request
+from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
 
@@ -33,7 +33,7 @@ def seconds(count: int, offset: int) -> float:
         loader = GlobalHydra.instance().config_loader()
         request = read_request(arguments, loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
-        priced = compose_plan(points(request, config, loader), plan_settings(config, request.keys))
+        priced = compose_plan(Grid(request, config, loader).points(), plan_settings(config, request.keys))
     with tempfile.TemporaryDirectory() as place:
         due = admit(priced, Ledger(Path(place) / "ledger.sqlite"), SweepFolder(root=Path(place)), Retry.KILLED)
         elapsed = time.perf_counter() - started

@@ -17,7 +17,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.command_words import prepared
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
 from tests.databases import Place, Server, in_file, programs, served
@@ -107,8 +107,9 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
             loader = GlobalHydra.instance().config_loader()
             request = read_request(prepared(arguments), loader)
             config: DictConfig = loader.load_configuration("config", list(request.fixed), run_mode=_run_mode())
-            offered = offered_rules(request, config, loader) if "tuning=auto" in arguments else {}
-            return compose_plan(points(request, config, loader), plan_settings(config, request.keys, offered))
+            grid = Grid(request, config, loader)
+            offered = grid.offered_rules() if "tuning=auto" in arguments else {}
+            return compose_plan(grid.points(), plan_settings(config, request.keys, offered))
 
     return compose
 

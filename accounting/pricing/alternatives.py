@@ -12,7 +12,7 @@ from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
 from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
-from dpsweep.accounting.pricing.rule_prices import Offer, price_list
+from dpsweep.accounting.pricing.rule_prices import Offer, may_run, price_list
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.pricing.solver import trials_at
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -29,11 +29,10 @@ class RequiredNoise:
 
 
 def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
-    """The price of the plan's search under each available rule."""
+    """The price of the plan's search under its own rule and under each available rule that would run."""
     plan = priced.plan
-    return price_list(
-        priced.offers, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
-    )
+    rules = {label: rule for label, rule in priced.offers.items() if rule == priced.rule or may_run(rule, plan.paid)}
+    return price_list(rules, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit)
 
 
 def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:

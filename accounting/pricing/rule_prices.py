@@ -1,4 +1,4 @@
-"""The price of a search under every rule, side by side, before anything runs.
+"""The price of a search under several rules, side by side, before anything runs.
 
 >>> from dpsweep.accounting import Composition, Panel, PlanEvent, Pld, PrivateSelection, Rdp, poisson_gaussian, repeat
 >>> run = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000))
@@ -54,6 +54,14 @@ class Offer:
     def shows(self, results: str) -> bool:
         """Whether this rule releases the results that a user asked to see."""
         return SHOWN[results] <= self.rule.discloses
+
+
+def may_run(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
+    """Whether a sweep over these points runs under this rule, or the rule refuses them and says why."""
+    try:
+        return pays_for_execution(rule, rule.event(trials), trials)
+    except DpsweepError:
+        return True
 
 
 def price_list(

@@ -7,9 +7,11 @@ thousand points take seconds. Nothing here imports torch or reads data.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -120,35 +122,62 @@ def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
     )
 
 
-def points(request: Request, master: DictConfig, loader: ConfigLoader) -> Iterator[Point]:
-    """All points of the request: each method's axes from the grid, replaced by the command line's where it has them."""
-    base = _compose(loader, master, request.fixed)
-    refuse_in_file(base)
-    others = {key: options for key, options in request.groups.items() if key != "trainer"}
-    for method in _methods(request, base):
-        for choice in itertools.product(*others.values()):
-            choices = dict(zip(others, choice, strict=True))
-            groups = (f"{key}={value}" for key, value in choices.items())
-            config = _compose(loader, master, [*request.fixed, *method.chosen_by, *groups])
-            axes = _axes(config, method.name, request)
-            for combination in itertools.product(*axes.values()):
-                values = dict(zip(axes, combination, strict=True))
-                swept = {stored_key(key): value for key, value in (choices | values).items()}
-                yield Point(method=method.name, axes=swept, config=_resolve(config, values, method.name))
+@dataclass(frozen=True)
+class Grid:
+    """A request on a grid: its points, and the selection rules that it might choose instead.
 
-
-def offered_rules(request: Request, master: DictConfig, loader: ConfigLoader) -> dict[str, Mapping[str, Any]]:
-    """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
-
-    The rule that the command line chose includes the command line's overrides.
+    `master` is the configuration that Hydra composed from the fixed overrides. Hydra takes a fifth of a second for each
+    composition, so there is one for the rules and the base of all points, and one for each further choice of groups.
     """
-    default = _choice(master, "tuning")
-    names = [name for name in loader.get_group_options("tuning") if name != default]
-    config = _compose(loader, master, [*request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
-    rules = {default: config.tuning} | {name: config[OFFERS][name] for name in names}
-    complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
-    resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
-    return {name: rule for name, rule in resolved.items() if "_target_" in rule}
+
+    request: Request
+    master: DictConfig
+    loader: ConfigLoader
+
+    def points(self) -> Iterator[Point]:
+        """All points: each method's axes from the grid, replaced by the command line's where it has them."""
+        request, base = self.request, self._base
+        refuse_in_file(base)
+        others = {key: options for key, options in request.groups.items() if key != "trainer"}
+        for method in _methods(request, base):
+            for choice in itertools.product(*others.values()):
+                choices = dict(zip(others, choice, strict=True))
+                config = self._chosen(method, choices)
+                axes = _axes(config, method.name, request)
+                for combination in itertools.product(*axes.values()):
+                    values = dict(zip(axes, combination, strict=True))
+                    swept = {stored_key(key): value for key, value in (choices | values).items()}
+                    yield Point(method=method.name, axes=swept, config=_resolve(config, values, method.name))
+
+    def offered_rules(self) -> dict[str, Mapping[str, Any]]:
+        """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
+
+        The rule that the command line chose includes the command line's overrides.
+        """
+        rules = {_choice(self.master, "tuning"): self._base.tuning} | dict(self._base[OFFERS])
+        complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
+        resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
+        return {name: rule for name, rule in resolved.items() if "_target_" in rule}
+
+    @cached_property
+    def _base(self) -> DictConfig:
+        """The fixed overrides, with the selection rules that they did not choose under `OFFERS`."""
+        default = _choice(self.master, "tuning")
+        names = [name for name in self.loader.get_group_options("tuning") if name != default]
+        return self._compose([*self.request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
+
+    def _chosen(self, method: _Method, choices: Mapping[str, str]) -> DictConfig:
+        """The fixed overrides with this method and these choices of other groups; a copy, which may be updated."""
+        if not choices and method.name == _choice(self._base, "trainer"):
+            return copy.deepcopy(self._base)
+        groups = (f"{key}={value}" for key, value in choices.items())
+        return self._compose([*self.request.fixed, *method.chosen_by, *groups])
+
+    def _compose(self, overrides: Sequence[str]) -> DictConfig:
+        try:
+            return self.loader.load_sweep_config(self.master, list(overrides))
+        except HydraException as cause:
+            raise BadInput(str(cause).splitlines()[0]) from cause
 
 
 def _choice(config: DictConfig, group: str) -> str:
@@ -224,13 +253,6 @@ def _fields(config: DictConfig, key: str) -> str:
     node = config.get(group)
     known = sorted(str(name) for name in node if name != "_target_") if OmegaConf.is_dict(node) else []
     return f"{group} has {', '.join(known)}" if known else f"there is no {group}"
-
-
-def _compose(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    try:
-        return loader.load_sweep_config(master, list(overrides))
-    except HydraException as cause:
-        raise BadInput(str(cause).splitlines()[0]) from cause
 
 
 def _mapping(node: Any) -> dict[str, Any]:

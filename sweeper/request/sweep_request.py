@@ -13,7 +13,7 @@ from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
-from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.request.configuration import plan_settings
@@ -82,11 +82,11 @@ class SweepRequest:
             raise BadInput(
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
-        grid = read_request(arguments, context.config_loader)
-        plan = plan_settings(config, grid.keys, offered_rules(grid, config, context.config_loader))
+        grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
+        plan = plan_settings(config, grid.request.keys, grid.offered_rules())
         return cls(
             verb=verb,
-            points=tuple(points(grid, config, context.config_loader)),
+            points=tuple(grid.points()),
             plan=plan,
             show=plan.show,
             fit=bool(config.fit),

@@ -16,7 +16,7 @@ from dpsweep.accounting.names.stored_classes import fields_of, home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.planning.grid import BY_GRID
+from dpsweep.sweeper.planning.grid import BY_GRID, Grid
 from dpsweep.sweeper.trial.build import make_model
 from dpsweep.trainers.methods.interface import is_noiseless
 
@@ -221,20 +221,19 @@ def test_bad_input_is_one_sentence(compose_priced: Compose, overrides: list[str]
     assert "\n" not in str(refusal.value)
 
 
-def test_a_thousand_points_take_seconds(compose_priced: Compose) -> None:
+@pytest.mark.parametrize(("trainer", "compositions"), [("trainer=dpnsgd", 1), ("trainer=dpnsgd,dpsgd", 3)])
+def test_a_thousand_points_take_seconds(
+    compose_priced: Compose, monkeypatch: pytest.MonkeyPatch, trainer: str, compositions: int
+) -> None:
     """Not a timed test: what would make it slow is composing Hydra's configuration per point, so that is counted."""
-    import dpsweep.sweeper.planning.grid as module
-
     calls = []
-    original = module._compose
+    original = Grid._compose
+    monkeypatch.setattr(Grid, "_compose", lambda *arguments: calls.append(1) or original(*arguments))  # type: ignore[func-returns-value]
     values = ",".join(str(1 + step / 1000) for step in range(1000))
-    module._compose = lambda *arguments: calls.append(1) or original(*arguments)  # type: ignore[func-returns-value,assignment]
-    try:
-        plan = compose_priced([*FAST, "trainer=dpnsgd", f"trainer.lr={values}", "trainer.regularizer=1"]).plan
-    finally:
-        module._compose = original  # type: ignore[assignment]
-    assert len(plan.trials) == 1000
-    assert len(calls) == 2
+    bounds = ["grid.axes.dpnsgd={trainer.regularizer: [1]}", "grid.axes.dpsgd={trainer.clip_norm: [1]}"]
+    plan = compose_priced([*FAST, trainer, f"trainer.lr={values}", *bounds]).plan
+    assert len(plan.trials) == 1000 * len(trainer.split(","))
+    assert len(calls) == compositions
 
 
 @pytest.mark.parametrize(

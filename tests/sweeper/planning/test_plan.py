@@ -42,13 +42,20 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     return done, folder
 
 
-def test_the_list_has_a_row_for_every_rule(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+def test_the_list_has_a_row_for_every_rule_that_runs(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     done, _ = planned
     assert done.returncode == 0, done.stderr
-    for rule in ("composition", "random_stopping", "private_selection", "noisy_max", "subsampled"):
+    for rule in ("composition", "random_stopping", "private_selection", "poisson_selection"):
         assert float(row(done.stdout, rule)[3]) > 0
     assert row(done.stdout, "composition")[2] == "100%"
     assert "composition >*" in done.stdout
+    assert not {"subsampled", "noisy_max"} & set(done.stdout.replace("=", " ").split()), "a sweep would refuse them"
+
+
+def test_a_rule_that_does_not_run_is_priced_where_it_is_asked_for(program: Program) -> None:
+    done = program("plan", *LIGHT, "tuning=noisy_max", module="dpsweep.sweeper.commands.cli")
+    assert "noisy_max >-" in done.stdout
+    assert "- is priced here, but not run by this version" in done.stdout
 
 
 def test_what_does_not_fit_is_said_with_what_would(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:

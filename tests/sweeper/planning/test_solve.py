@@ -16,7 +16,7 @@ from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.planning.grid import offered_rules, points, read_request
+from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
 
@@ -35,8 +35,9 @@ def offered() -> Callable[[Sequence[str]], tuple[PricedPlan, Mapping[str, Mappin
             loader = GlobalHydra.instance().config_loader()
             request = read_request(arguments, loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
-            rules = offered_rules(request, config, loader)
-            return compose_plan(points(request, config, loader), plan_settings(config, request.keys, rules)), rules
+            grid = Grid(request, config, loader)
+            rules = grid.offered_rules()
+            return compose_plan(grid.points(), plan_settings(config, request.keys, rules)), rules
 
     return compose_with_offers
 
