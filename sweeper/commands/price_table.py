@@ -44,7 +44,7 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("shows", no_wrap=True)
     table.add_column("fits", no_wrap=True)
-    for column in ("noise needed", "one run") if needs else ():
+    for column in ("noise\nneeded", "one\nrun") if needs else ():
         table.add_column(column, justify="right", no_wrap=True)
     for one in sorted(rules, key=lambda one: one.offer.epsilon):
         offer = one.offer
