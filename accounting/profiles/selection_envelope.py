@@ -104,9 +104,9 @@ class BestOf:
 
     def _weights_and_shifts(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         slopes, offsets = self._lines(curve)
-        kept = lower_hull(slopes, offsets)
-        weights, gaps = np.diff(slopes[kept]), np.diff(offsets[kept])
-        lowered = np.maximum(0.0, gaps - _UNIT * (offsets[kept][1:] + offsets[kept][:-1])) / weights
+        hull = lower_hull(slopes, offsets)
+        weights, gaps = np.diff(slopes[hull]), np.diff(offsets[hull])
+        lowered = np.maximum(0.0, gaps - _UNIT * (offsets[hull][1:] + offsets[hull][:-1])) / weights
         with np.errstate(divide="ignore"):
             shifts = np.log(lowered) - VALUE
         return weights, shifts
@@ -182,18 +182,16 @@ def trade_off(curve: Curve, ends: np.ndarray) -> np.ndarray:
     return tops
 
 
-def lower_hull(x: np.ndarray, y: np.ndarray) -> list[int]:
-    """Indices of the lower convex hull of points with ascending x, from the first to the last point."""
-    hull: list[int] = []
-    at, of = x.tolist(), y.tolist()
-    for place in range(len(at)):
-        if hull and at[place] <= at[hull[-1]]:
-            continue
-        while len(hull) > 1:
-            first, last = hull[-2], hull[-1]
-            rise = (of[last] - of[first]) * (at[place] - at[last])
-            if rise < (of[place] - of[last]) * (at[last] - at[first]):
-                break
-            hull.pop()
-        hull.append(place)
-    return hull
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of the lower convex hull of points with ascending x, from the first to the last point; shape [m].
+
+    A point on or above the line between two others is no vertex, so all such points may go at once. Of points with
+    equal x the first one stays.
+    """
+    hull = np.concatenate([[0], 1 + np.flatnonzero(x[1:] > np.maximum.accumulate(x)[:-1])])
+    while True:
+        width, height = np.diff(x[hull]), np.diff(y[hull])
+        convex = np.concatenate([[True], height[:-1] * width[1:] < height[1:] * width[:-1], [True]])
+        if convex.all():
+            return hull
+        hull = hull[convex]

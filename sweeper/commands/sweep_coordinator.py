@@ -117,7 +117,7 @@ class SweepCoordinator:
         self._store(priced, folder, execution)
         if work.notice:
             print(work.notice)
-        stopped = self._run(plan, folder, work, seconds)
+        stopped = self._run(plan, folder, work, check.threads, seconds)
         if message := changed_since(data, plan, request.data, ledger):
             print(message, file=sys.stderr)
         states = work.log.states()
@@ -136,7 +136,7 @@ class SweepCoordinator:
             storage=request.study,
         )
 
-    def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, seconds: float | None) -> bool:
+    def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, threads: int, seconds: float | None) -> bool:
         """Runs the due trials, if any; returns whether a stop was requested."""
         if not work.due and not work.unproposed:
             work.log.settle()
@@ -150,7 +150,7 @@ class SweepCoordinator:
             folder=folder,
             log=work.log,
             jobs=request.jobs.of_plan(plan.id),
-            compute=replace(request.compute, threads=request.threads),
+            compute=replace(request.compute, threads=threads),
             data=request.data,
             workers=at_once,
             batch=max(1, request.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
@@ -236,7 +236,9 @@ class SweepCoordinator:
     @property
     def _speeds(self) -> Speeds:
         path, request = self._ledger.beside / "speeds.json", self.request
-        return Speeds(path=path, device=request.compute.device, threads=request.threads)
+        return Speeds(
+            path=path, device=request.compute.device, threads=request.compute.threads, most=request.most_threads
+        )
 
     @cached_property
     def _ledger(self) -> Ledger:

@@ -18,11 +18,15 @@ from dpsweep.sweeper.planning.time_estimate import kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """Seconds per step by kind of step, for one device and number of threads; in a small file beside the ledger."""
+    """Seconds per step by kind of step, for one device and number of threads; in a small file beside the ledger.
+
+    `threads` is the number that the user gave, None if it follows from the work of a step; then it is at most `most`.
+    """
 
     path: Path
     device: str
-    threads: int
+    threads: int | None
+    most: int
 
     def known(self, plan: Plan) -> dict[str, float] | None:
         """Seconds per step of each kind of step in the plan; None unless all of these kinds ran before."""
@@ -42,7 +46,7 @@ class Speeds:
             yield lambda: known
             return
         shapes = estimate.shapes_of(plan)
-        with estimate.asked(list(shapes.values()), self.device, self.threads) as answer:
+        with estimate.asked(list(shapes.values()), self.device, self.threads, self.most) as answer:
             yield lambda: None if (seconds := answer()) is None else dict(zip(shapes, seconds, strict=True))
 
     def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
@@ -63,4 +67,4 @@ class Speeds:
         return times
 
     def _key(self, kind: str) -> str:
-        return digest({"kind": kind, "device": self.device, "threads": self.threads})
+        return digest({"kind": kind, "device": self.device, "threads": self.threads or self.most})

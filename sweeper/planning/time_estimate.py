@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,18 @@ def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int
     return all_points * priced.expected_runs / len(trials) / max(1, workers)
 
 
-def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads: int) -> list[float]:
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Seconds per step of some configurations, in their order, and the number of threads that steps were given."""
+
+    seconds: tuple[float, ...]
+    threads: int
+
+
+def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int | None, most: int) -> StepTimes:
     """Times a training step of each configuration on random inputs; also refuses models that cannot be trained.
 
+    `threads` is the number that the user gave; without one it is `most`, or 1 if all steps are small.
     Raises ValueError if a model mixes examples or does not fit its data set's shape.
     """
     import torch
@@ -54,26 +64,30 @@ def seconds_per_step(configs: Sequence[Mapping[str, Any]], device: str, threads:
     from dpsweep.sweeper.job.machine import resolve_device
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import build, declare
+    from dpsweep.sweeper.trial.step_work import threads_for, work_of
     from dpsweep.trainers.engines.interface import Minibatch, Task
     from dpsweep.trainers.models.checks.modules import refuse_mixing
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads or 1)
     device = resolve_device(device)
-    times = []
+    works, steps = [], []
     for config in configs:
         declared, shape = declare(config), tuple(config["dataset"]["shape"])
         batch_size = _examples(declared)
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
-        model.to(device)
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.rand(batch_size, *shape, generator=generator).to(device)
+        inputs = torch.rand(batch_size, *shape, generator=generator)
+        if threads is None:
+            works.append(batch_size * work_of(model, inputs[:1]))
         targets = torch.zeros(batch_size, dtype=getattr(torch, declared.loss.labels), device=device)
-        batch = Minibatch(inputs, targets)
-        step = partial(_weighted_sum, build(config["engine"], "engine"), model, batch, task)
-        times.append(_time(step, batch_size))
-    return times
+        batch = Minibatch(inputs.to(device), targets)
+        engine = build(config["engine"], "engine")
+        steps.append((partial(_weighted_sum, engine, model.to(device), batch, task), batch_size))
+    threads = threads_for(works, most) if threads is None else threads
+    torch.set_num_threads(threads)
+    return StepTimes(seconds=tuple(_time(step, batch_size) for step, batch_size in steps), threads=threads)
 
 
 def _examples(declared: Declaration) -> int:
@@ -108,9 +122,9 @@ def _seconds(step: Callable[[int], None], examples: int) -> float:
 
 @contextmanager
 def asked(
-    configs: Sequence[Mapping[str, Any]], device: str, threads: int
+    configs: Sequence[Mapping[str, Any]], device: str, threads: int | None, most: int
 ) -> Iterator[Callable[[], list[float] | None]]:
-    """`seconds_per_step` in a separate process that runs in the background.
+    """The seconds of `time_steps` in a separate process that runs in the background.
 
     Yields a function that waits for the answer, None if there is none; the process is ended on exit.
     """
@@ -122,14 +136,14 @@ def asked(
         text=True,
     )
     if process.stdin is not None:
-        json.dump({"configs": list(configs), "device": device, "threads": threads}, process.stdin)
+        json.dump({"configs": list(configs), "device": device, "threads": threads, "most": most}, process.stdin)
         process.stdin.close()
         process.stdin = None
 
     def answer() -> list[float] | None:
         try:
             output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
-            times: list[float] = json.loads(output.strip().splitlines()[-1])
+            times: list[float] = json.loads(output.strip().splitlines()[-1])["seconds"]
         except (subprocess.SubprocessError, OSError, ValueError, IndexError):
             return None
         return times
@@ -149,4 +163,4 @@ def kind_of(config: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(seconds_per_step(**json.load(sys.stdin))))
+    print(json.dumps(asdict(time_steps(**json.load(sys.stdin)))))

@@ -18,9 +18,10 @@ from dpsweep.sweeper.request.sweep_request import SweepRequest
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCheck:
-    """The contents of the files with private records, and the seconds per step of each kind of step."""
+    """The contents of the files with private records, the threads of a job, and the seconds of each kind of step."""
 
     contents: tuple[Content, ...]
+    threads: int
     per_step: Mapping[str, float]
 
 
@@ -31,14 +32,18 @@ def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
             f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
             "this launcher: there every job claims its receipt."
         )
-    machine = replace(request.compute.machine(request.data), threads=request.threads)
+    machine = replace(request.compute.machine(request.data), threads=request.most_threads)
     request.jobs.of_plan(plan.id).try_out()
     if request.forked:
         forked_jobs.prepare(machine.device, machine.threads)
     contents = read_contents(plan, machine.data)
     shapes = estimate.shapes_of(plan)
     try:
-        seconds = estimate.seconds_per_step(list(shapes.values()), machine.device, machine.threads)
+        times = estimate.time_steps(
+            list(shapes.values()), machine.device, request.compute.threads, request.most_threads
+        )
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
-    return TrainingCheck(contents=contents, per_step=dict(zip(shapes, seconds, strict=True)))
+    return TrainingCheck(
+        contents=contents, threads=times.threads, per_step=dict(zip(shapes, times.seconds, strict=True))
+    )

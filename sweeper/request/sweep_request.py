@@ -101,8 +101,8 @@ class SweepRequest:
         )
 
     @property
-    def threads(self) -> int:
-        """The threads that each job may use."""
+    def most_threads(self) -> int:
+        """The threads that each job may use; a job with small steps uses one, unless the user gave a number."""
         return self.compute.threads or limited_threads(self.workers.threads)
 
     @property

@@ -18,21 +18,21 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 
 def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
-    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1)
+    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=None, most=1)
     assert speeds.known(plan) is None
     seconds = (3.0, 6.0, 60.0, 6.0)
     took = [replace(result_of(trial, 0.5), seconds=took) for trial, took in zip(plan.trials, seconds, strict=True)]
     speeds.record(plan.trials, took)
     assert speeds.known(plan) == {kind_of(plan.trials[0].config): pytest.approx(2.0)}
-    assert replace(speeds, threads=2).known(plan) is None, "another machine setting is another speed"
+    assert replace(speeds, most=2).known(plan) is None, "another machine setting is another speed"
     assert speeds.known(compose_priced([*GRID, "model=one_hidden"]).plan) is None
 
 
 def test_a_file_that_cannot_be_written_costs_nothing(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
     (tmp_path / "file").write_text("not a folder")
-    speeds = Speeds(path=tmp_path / "file" / "speeds.json", device="cpu", threads=1)
+    speeds = Speeds(path=tmp_path / "file" / "speeds.json", device="cpu", threads=None, most=1)
     speeds.record(plan.trials, [result_of(trial, 0.5) for trial in plan.trials])
     assert speeds.known(plan) is None
     (tmp_path / "broken.json").write_text("{")
-    assert Speeds(path=tmp_path / "broken.json", device="cpu", threads=1).known(plan) is None
+    assert Speeds(path=tmp_path / "broken.json", device="cpu", threads=None, most=1).known(plan) is None

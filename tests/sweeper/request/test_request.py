@@ -58,7 +58,7 @@ def leaves(value: object) -> Iterator[object]:
 def test_a_request_is_typed(read: Read) -> None:
     request = read("compute.threads=3", "data=somewhere", "fit=true", verb="plan", retry="all")
     assert (request.verb, request.retry, request.fit) == (Verb.PLAN, Retry.ALL, True)
-    assert (request.threads, request.data) == (3, Path("somewhere"))
+    assert (request.most_threads, request.data) == (3, Path("somewhere"))
     assert [dict(point.axes)["trainer.lr"] for point in request.points] == [1, 2]
     assert request.plan.keys >= {"trainer", "trainer.lr"}
 
