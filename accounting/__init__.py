@@ -20,9 +20,9 @@ _HOMES = {
     "pricing.calibration": "calibrate_noise largest_count",
     "accountants.classical": "Classical",
     "selection.composition": "Composition",
-    "events.build": "PlanEvent above_threshold adadp black_box compose gaussian noisy_count noisy_max non_private "
-    "nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select shared_subsample "
-    "shuffled_gaussian truncated_poisson_gaussian without_replacement_gaussian worst",
+    "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
+    "non_private nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select "
+    "shared_subsample shuffled_gaussian truncated_poisson_gaussian without_replacement_gaussian worst",
     "selection.final_run": "Final",
     "events.dp_accounting_events": "from_dp_accounting",
     "guarantee": "Adjacency Guarantee",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -55,6 +58,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         "postgresql": lambda: request.getfixturevalue("server").place(),
     }
     return places[request.param]()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Sets the global generators for each test, so that it does not depend on which tests ran before it."""
+    seed = zlib.crc32(item.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ UNSEEDED = {
     "randbits": "the operating system's entropy",
     "uuid4": "the operating system's entropy",
 }
-SEEDED = {"default_rng", "Random", "RandomState", "Philox", "PCG64"}
-"""Generators that take a seed, and are random without one."""
+SEEDED = {"default_rng", "Random", "RandomState", "Philox", "PCG64", "seed"}
+"""Generators and functions that take a seed, and are random without one."""
 GLOBAL = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial"}
 """Functions of torch that draw from its global generator unless they are given one."""
 KNOWN = {

@@ -33,6 +33,7 @@ from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose
 from dpsweep.accounting.events.trial_counts import Tries
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
+    MixtureDpEvent,
     NoisyMaxDpEvent,
     PoissonSampledDpEvent,
     SampledWithoutReplacementDpEvent,
@@ -51,6 +52,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Claimed,
     Everything,
     GaussianProfile,
+    Mixture,
     Nothing,
     Profile,
     Sampled,
@@ -222,6 +224,9 @@ class Pld:
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
 
+    def _mixture(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> Profile:
+        return Mixture(inner=tuple(self.profile(event, adjacency) for event in leaf.events), weights=leaf.weights)
+
     def _sampled(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> Profile:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no bound for a sampled search under {adjacency.value}.")
@@ -242,6 +247,7 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
     NoisyMaxDpEvent: Pld._noisy_max,
     SelectionDpEvent: Pld._selected,
     WorstDpEvent: Pld._worst,
+    MixtureDpEvent: Pld._mixture,
     PoissonSampledDpEvent: Pld._sampled,
     SampledWithoutReplacementDpEvent: Pld._without_replacement,
 }

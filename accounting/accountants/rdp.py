@@ -23,6 +23,7 @@ from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
+    MixtureDpEvent,
     NoisyMaxDpEvent,
     PoissonSampledDpEvent,
     SampledWithoutReplacementDpEvent,
@@ -157,6 +158,10 @@ class Rdp:
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> renyi.Curve:
         return np.asarray(np.max([self.curve(event, adjacency) for event in leaf.events], axis=0))
 
+    def _mixture(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> renyi.Curve:
+        curves = [self.curve(event, adjacency) for event in leaf.events]
+        return renyi.mixture(curves, leaf.weights, np.array(self.orders))
+
     def _sampled(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no proven bound for Poisson sampling under {adjacency.value}.")
@@ -188,6 +193,7 @@ _CURVES: Mapping[type[DpEvent], Callable[[Rdp, Any, Adjacency], renyi.Curve]] = 
     BlackBoxDpEvent: Rdp._black_box,
     NoisyMaxDpEvent: Rdp._noisy_max,
     WorstDpEvent: Rdp._worst,
+    MixtureDpEvent: Rdp._mixture,
     PoissonSampledDpEvent: Rdp._sampled,
     SampledWithoutReplacementDpEvent: Rdp._without_replacement,
     SelectionDpEvent: Rdp._selection,

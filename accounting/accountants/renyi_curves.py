@@ -11,7 +11,7 @@ the paper's series alternate in sign. dp-accounting drops the signs: a valid bou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from functools import lru_cache
@@ -59,6 +59,16 @@ def pure(epsilon: float, orders: np.ndarray) -> Curve:
     yes, no = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
     moments = np.logaddexp(orders * yes + (1 - orders) * no, orders * no + (1 - orders) * yes)
     return np.asarray(np.clip((moments + ROUNDING) / (orders - 1), 0.0, epsilon))
+
+
+def mixture(curves: Sequence[Curve], weights: Sequence[float], orders: np.ndarray) -> Curve:
+    """The curve of one of several mechanisms that is drawn with these probabilities and named by the output.
+
+    Exact for each direction: the moment of the laws on pairs (draw, output) is the mean of the mechanisms' moments.
+    """
+    logs = [math.log(weight) + (orders - 1) * curve for curve, weight in zip(curves, weights, strict=True)]
+    moments = np.logaddexp.reduce(logs, axis=0)
+    return np.asarray(np.clip((moments + ROUNDING * (1 + np.abs(moments))) / (orders - 1), 0.0, np.max(curves, axis=0)))
 
 
 def sampled(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:

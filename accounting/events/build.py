@@ -29,6 +29,7 @@ from dpsweep.accounting.events.types import (
     DpEvent,
     EpochDpEvent,
     GaussianDpEvent,
+    MixtureDpEvent,
     NoisyMaxDpEvent,
     NonPrivateDpEvent,
     NoOpDpEvent,
@@ -56,6 +57,7 @@ __all__ = [
     "flatten",
     "from_json",
     "gaussian",
+    "mixture",
     "noisy_count",
     "noisy_max",
     "non_private",
@@ -245,6 +247,28 @@ def worst(events: Iterable[DpEvent]) -> DpEvent:
     if len(distinct) <= 1:
         return next(iter(distinct.values()), nothing())
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
+
+
+def mixture(events: Iterable[DpEvent]) -> DpEvent:
+    """One of these, drawn uniformly and independently of the data, with the draw in the output.
+
+    >>> from dpsweep.accounting import Adjacency, Pld
+    >>> one, other = gaussian(noise_multiplier=2.0), gaussian(noise_multiplier=20.0)
+    >>> [round(Pld().epsilon(event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE), 3) for event in (mixture([one, other]), one)]
+    [1.908, 1.993]
+    """
+    counts: dict[str, int] = {}
+    distinct = {}
+    for event in map(one, events):
+        key = canonical(event)
+        distinct[key], counts[key] = event, counts.get(key, 0) + 1
+    if len(distinct) <= 1:
+        return next(iter(distinct.values()), nothing())
+    shared = math.gcd(*counts.values())
+    keys = sorted(distinct)
+    return MixtureDpEvent(
+        events=tuple(distinct[key] for key in keys), counts=tuple(counts[key] // shared for key in keys)
+    )
 
 
 def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None = None) -> SelectionDpEvent:

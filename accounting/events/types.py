@@ -132,6 +132,25 @@ class WorstDpEvent(DpEvent):
 
 
 @dataclass(frozen=True)
+class MixtureDpEvent(DpEvent):
+    """One of several mechanisms, drawn independently of the data in proportion to `counts`; the output names it."""
+
+    events: tuple[DpEvent, ...]
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        object.__setattr__(self, "counts", tuple(self.counts))
+        if len(self.events) != len(self.counts) or min(self.counts, default=0) < 1:
+            raise ValueError(f"Expected counts={self.counts} to be a count >= 1 for each of {len(self.events)} events.")
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The probability of each mechanism."""
+        return tuple(count / sum(self.counts) for count in self.counts)
+
+
+@dataclass(frozen=True)
 class SelectionDpEvent(DpEvent):
     """The best of a secret random number of independent runs of one mechanism; only this best run is released.
 

@@ -23,7 +23,7 @@ from dpsweep.accounting.pricing.solver import cheapest_rule, solve_for, trials_o
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Disclosure, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.interface import Disclosure, Execution, Search, SelectionRule, rule_from_config
 
 AUTO = "auto"
 
@@ -93,8 +93,7 @@ def price_search(spec: SearchSpec) -> PricedSearch:
         )
     alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
     if len(alone) > 1 and (spec.proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
-        within = " of its phase" if spec.proposed and spec.proposed.phases else ""
-        notes += (f"The points differ in what they cost; {terms.rule.name} charges the worst{within} at every order.",)
+        notes += (_unlike(terms.rule, spec),)
     dearest = max(alone.values(), key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
     return PricedSearch(
         rule_config=rule_config,
@@ -107,6 +106,17 @@ def price_search(spec: SearchSpec) -> PricedSearch:
         target_epsilon=target,
         notes=notes,
     )
+
+
+def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
+    """How points that differ in what they cost are charged."""
+    if spec.proposed is None and rule.execution is Execution.DRAWN_TRIES:
+        return (
+            f"The points differ in what they cost; {rule.name} charges the mean of their deltas at each epsilon, since "
+            "every try draws its point at random and names it."
+        )
+    within = " of its phase" if spec.proposed and spec.proposed.phases else ""
+    return f"The points differ in what they cost; {rule.name} charges the worst{within} at every order."
 
 
 def covers(rule: SelectionRule, search: Search) -> bool:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from scipy import special
 
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.notation import delta_down
+
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""
 
 _LARGEST_EPSILON = 1e4
+_ROUNDING = 1e-12
 
 
 class Profile(Protocol):
@@ -140,6 +145,54 @@ class Worst:
     def epsilon(self, delta: float) -> float:
         """The largest epsilon."""
         return max(profile.epsilon(delta) for profile in self.inner)
+
+
+@dataclass(frozen=True)
+class _Average:
+    """The mean of several curves of one direction."""
+
+    curves: tuple[Profile, ...]
+    weights: tuple[float, ...]
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The mean of the deltas, rounded up."""
+        deltas = [weight * curve.delta(epsilons) for curve, weight in zip(self.curves, self.weights, strict=True)]
+        return np.asarray(np.sum(deltas, axis=0) * (1 + _ROUNDING))
+
+    def epsilon(self, delta: float) -> float:
+        """By bisection."""
+        return invert(self, delta)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The profile of one of several mechanisms that is drawn with these probabilities and named by the output.
+
+    The hockey-stick divergence of laws on pairs (draw, output) is the mean of the mechanisms' divergences. So each
+    direction is exact; the larger one counts.
+    """
+
+    inner: tuple[Profile, ...]
+    weights: tuple[float, ...]
+
+    @cached_property
+    def directions(self) -> tuple[_Average, ...]:
+        """Both directions; one if no mechanism has two."""
+        pairs = [getattr(profile, "directions", (profile,)) for profile in self.inner]
+        sides = range(max(map(len, pairs)))
+        return tuple(_Average(tuple(pair[min(side, len(pair) - 1)] for pair in pairs), self.weights) for side in sides)
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The larger of both directions."""
+        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """By bisection; raises `UnsupportedEvent` for a delta that rounding could exceed."""
+        if delta < SMALLEST_DELTA:
+            raise UnsupportedEvent(
+                f"PLD is not safe at delta={delta_down(delta)} < {delta_down(SMALLEST_DELTA)}; use RDP."
+            )
+        return invert(self, delta)
 
 
 def invert(profile: Profile, delta: float) -> float:

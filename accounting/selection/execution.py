@@ -37,7 +37,10 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
 
 
 def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
-    """The search, by one law for all records, over tries as costly as the worst point; None if the event is none."""
+    """The search, by one law for all records, over tries that draw one of the points; None if the event is none.
+
+    Earlier versions charged every try like the worst point, which pays too.
+    """
     parts = {"training": [point.training for point in points]}
     if scored := [point.validation for point in points if point.validation is not None]:
         parts["validation"] = scored
@@ -52,8 +55,8 @@ def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
     if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
         return None
     leaf = leaves[0][0]
-    same = events.same(leaf.event, events.worst(runs))
-    return HiddenSearch(event=replace(leaf, event=events.nothing())) if same else None
+    pays = any(events.same(leaf.event, each) for each in (events.mixture(runs), events.worst(runs)))
+    return HiddenSearch(event=replace(leaf, event=events.nothing())) if pays else None
 
 
 def _is_composition(event: PlanEvent, points: Sequence[PlanEvent]) -> bool:

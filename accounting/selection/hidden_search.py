@@ -4,7 +4,8 @@ Each of these rules is one theorem: it makes one `HiddenSearch` over a number of
 the number of tries. This module derives the draw, the disclosures, the execution and the price from that event:
 
 * Tries are uniform, independent and with replacement, as every theorem about hidden losers requires.
-* The event wraps the worst of the points, for the training records and for the held-out ones.
+* The event wraps the mixture of the points, for the training records and for the held-out ones: a try draws its point
+  and outputs it with the model and the score.
 * Points come from a list made beforehand, and no run depends on another one's score.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from dpsweep.accounting.events.bounded_counts import Stopping
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, worst
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, chance_of_best
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.interface import (
@@ -67,11 +68,11 @@ class HiddenSearch:
         return Draw(tries=tuple(rng.randrange(n_points) for _ in range(count)), threshold=self.threshold)
 
     def over(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search over tries as costly as the worst of these points, for each part of the records."""
+        """The search over tries that draw one of these points, for each part of the records."""
         scored = [trial.validation for trial in trials if trial.validation is not None]
         return PlanEvent(
-            training=self._over(worst(trial.training for trial in trials)),
-            validation=self._over(worst(scored)) if scored else None,
+            training=self._over(mixture(trial.training for trial in trials)),
+            validation=self._over(mixture(scored)) if scored else None,
         )
 
     def _over(self, run: DpEvent) -> DpEvent:
@@ -117,7 +118,7 @@ class HiddenSearchRule(ABC):
         return self._search(n_points).draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search over tries as costly as the worst point."""
+        """The search over tries that draw one of these points."""
         return self._search(len(trials)).over(trials)
 
     def _search(self, n_points: int) -> HiddenSearch:

@@ -9,7 +9,7 @@ of them knows a rule by name. Invariants of every rule:
 * `draw` takes its randomness from the given generator, and is stored before the first run. A draw is never repeated,
   extended or cut short: a failed try stays in the draw with the worst score.
 * A rule that hides losers treats both populations alike: the score is part of the mechanism, so for the training
-  records and for the held-out ones it wraps the worst of the points, since the point of each try is random.
+  records and for the held-out ones it wraps the mixture of the points, since the point of each try is random.
 """
 
 from __future__ import annotations

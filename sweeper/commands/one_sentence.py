@@ -50,6 +50,8 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, DpsweepError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
+        if "dpsweep.accounting.ledger.ledger" not in sys.modules:  # no charge without it
+            return "Stopped before anything began: nothing was charged.", ExitCode.STOPPED
         return (
             f"Stopped at once. What had started stays charged; the same command goes on: {same_command()}",
             ExitCode.STOPPED,

@@ -25,7 +25,7 @@ from dpsweep.accounting.events.build import DpEvent, above_threshold, gaussian, 
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
-from dpsweep.accounting.profiles.privacy_profiles import Sampled, Worst
+from dpsweep.accounting.profiles.privacy_profiles import Mixture, Sampled, Worst
 from dpsweep.accounting.profiles.selection_envelope import BestOf, Curve
 from dpsweep.accounting.selection.subsampled import TrainOn
 from tests.accounting.finite import (
@@ -294,17 +294,32 @@ def tuned_curve(tuning: Tuning, rate: float) -> np.ndarray:
 
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("times", SIZES)
-@pytest.mark.parametrize("law", [LAWS[2], LAWS[5]], ids=str)
-def test_a_search_among_unequal_points_costs_no_more_than_among_the_worst(law: NegativeBinomial, times: int) -> None:
+@pytest.mark.parametrize("law", [LAWS[2], LAWS[5], Poisson(mean=4.0), Capped(tries=LAWS[2], limit=4)], ids=str)
+def test_a_search_among_unlike_points_costs_no_more_than_among_their_mixture(law: Any, times: int) -> None:
     """Two points, one of them taken at random by every try, and which one it was is shown."""
     one, other = cases(200 * times, 13), cases(200 * times, 14)
-    mixed = Pairs(*(np.concatenate([a, b], axis=1) / 2 for a, b in ((one.p, other.p), (one.q, other.q))))
+    order = np.random.Generator(np.random.Philox(15)).permutation(2 * OUTCOMES)
+    mixed = Pairs(*(np.concatenate([a, b], axis=1)[:, order] / 2 for a, b in ((one.p, other.p), (one.q, other.q))))
     search = best(mixed, probabilities(law))
-    curve = np.maximum(one.renyi(ORDERS), other.renyi(ORDERS))
-    assert broken(search.renyi(ORDERS), np.array([renyi.selected(each, ORDERS, law) for each in curve])) == 0
-    worst = [Worst(inner=(Exact(a), Exact(b))) for a, b in zip(one, other, strict=True)]
-    profiles = [BestOf(inner=both, tries=law).delta(EPSILONS) for both in worst]
+    both = zip(one.renyi(ORDERS), other.renyi(ORDERS), strict=True)
+    curves = [renyi.mixture(pair, (0.5, 0.5), ORDERS) for pair in both]
+    if isinstance(law, NegativeBinomial):
+        assert broken(search.renyi(ORDERS), np.array([renyi.selected(each, ORDERS, law) for each in curves])) == 0
+    mixtures = [Mixture(inner=(Exact(a), Exact(b)), weights=(0.5, 0.5)) for a, b in zip(one, other, strict=True)]
+    assert broken(mixed.delta(EPSILONS), np.array([each.delta(EPSILONS) for each in mixtures])) == 0
+    profiles = [BestOf(inner=each, tries=law).delta(EPSILONS) for each in mixtures]
     assert broken(search.delta(EPSILONS), np.array(profiles)) == 0
+
+
+def test_a_mixture_is_exact_and_cheaper_than_the_worst() -> None:
+    one, other = cases(200, 13), cases(200, 14)
+    mixed = Pairs(*(np.concatenate([a / 4, 3 * b / 4], axis=1) for a, b in ((one.p, other.p), (one.q, other.q))))
+    profiles = [Mixture(inner=(Exact(a), Exact(b)), weights=(0.25, 0.75)) for a, b in zip(one, other, strict=True)]
+    deltas = np.array([each.delta(EPSILONS) for each in profiles])
+    assert deltas == pytest.approx(mixed.delta(EPSILONS), rel=1e-9, abs=1e-15)
+    worst = np.array([Worst(inner=each.inner).delta(EPSILONS) for each in profiles])
+    assert np.all(deltas <= worst * (1 + 1e-9))
+    assert np.any(deltas < 0.9 * worst)
 
 
 def test_an_endless_curve_stays_endless_when_sampled() -> None:

@@ -16,6 +16,7 @@ from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.build import (
     PlanEvent,
     compose,
+    mixture,
     noisy_count,
     noisy_max,
     nothing,
@@ -281,7 +282,7 @@ def test_tuning_on_a_part_pays_for_the_sampled_search_and_the_worst_run(train_on
     trials = [trial(2.0), trial(3.0)]
     inner = PrivateSelection(eta=0.0)
     event = Subsampled(rate=0.1, rule=inner, train_on=train_on).event(trials)
-    search = select(worst(one.training for one in trials), NegativeBinomial.with_mean(eta=0.0, mean=2.0))
+    search = select(mixture(one.training for one in trials), NegativeBinomial.with_mean(eta=0.0, mean=2.0))
     assert same(event.training, compose([sampled_part(search, sample_rate=0.1), worst(one.training for one in trials)]))
     assert event.validation is not None
     assert not same(event.validation, inner.event(trials).validation)

@@ -30,6 +30,7 @@ def with_models(made: Any) -> Any:
     """The sweep, each of whose trials kept a model that may be told from the others."""
     for number, trial in enumerate(made.plan.trials):
         model = logistic((1, 8, 8), 10)
+        torch.nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(number))
         torch.nn.init.constant_(model[1].bias, float(number))
         save_file(dict(model.state_dict()), made.folder / "trials" / trial.id / MODEL_FILE)
     return made

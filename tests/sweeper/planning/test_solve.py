@@ -22,7 +22,8 @@ from dpsweep.sweeper.request.configuration import plan_settings
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]
-NOISY = [*FAST, "privacy.noise_multiplier=20", "score.noise_std=60"]
+SCORE = "score.noise_std=60"
+NOISY = [*FAST, "privacy.noise_multiplier=20", SCORE]
 
 
 @pytest.fixture
@@ -131,10 +132,11 @@ def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(off
     assert priced.plan.rule == stored(rules["private_selection"], "rule")
 
 
-def test_a_search_over_unequal_points_charges_the_worst_and_says_so(compose_priced: Compose) -> None:
+def test_a_search_over_unlike_points_charges_their_mixture_and_says_so(compose_priced: Compose) -> None:
     noises = "privacy.noise_multiplier=20,40"
-    mixed = compose_priced([*FAST, "tuning=private_selection", "tuning.mean=5", noises, "score.noise_std=60"])
+    mixed = compose_priced([*FAST, "tuning=private_selection", "tuning.mean=5", noises, SCORE])
     worst = compose_priced([*NOISY, "tuning=private_selection", "tuning.mean=5"])
-    assert mixed.quote.epsilon == pytest.approx(worst.quote.epsilon)
-    assert "charges the worst" in mixed.plan.notes[-1]
+    best = compose_priced([*FAST, "tuning=private_selection", "tuning.mean=5", "privacy.noise_multiplier=40", SCORE])
+    assert best.quote.epsilon < mixed.quote.epsilon < worst.quote.epsilon
+    assert "charges the mean of their deltas" in mixed.plan.notes[-1]
     assert worst.plan.notes == ()
