@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent, worst
+from dpsweep.accounting.events.build import PlanEvent, flatten, select, worst
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.events.types import RandomStoppingDpEvent
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
 from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
@@ -33,6 +35,23 @@ def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
     plan = priced.plan
     rules = {label: rule for label, rule in priced.offers.items() if rule == priced.rule or may_run(rule, plan.paid)}
     return price_list(rules, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit)
+
+
+def envelope_price(priced: PricedPlan) -> float | None:
+    """The cost of the same search by the envelope bound, where the charge is another theorem's; None elsewhere.
+
+    Random stopping is charged by Liu and Talwar 2019, Theorem 3.4, as papers report it.
+    """
+    parts = {}
+    for name, part in priced.plan.event.parts.items():
+        leaves = flatten(part)
+        if len(leaves) != 1 or not isinstance(leaf := leaves[0][0], RandomStoppingDpEvent):
+            return None
+        parts[name] = select(leaf.event, NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma), leaf.tries.limit)
+    try:
+        return priced.panel.epsilon(PlanEvent(**parts), priced.plan.delta, priced.plan.adjacency)
+    except UnsupportedEvent:
+        return None
 
 
 def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:

@@ -38,8 +38,12 @@ STEP = 2e-4
 LINES = 6000
 """Points of the grid of e >= 0 for T; the grid of negative e mirrors it."""
 
-ANCHORS = 3000
-"""At more epsilons than this, delta is interpolated: linearly in exp(epsilon), where every profile is convex."""
+ANCHORS = 300
+"""At more epsilons than this, delta is interpolated linearly in exp(epsilon).
+
+A chord between two upper bounds is above the true profile, which is convex there. It may lie below the bound itself,
+which is not convex where it reaches 1.
+"""
 
 ARGUMENT = 1e-14
 """Relative margin for the rounding of arguments of f'; its own rounding is below `VALUE`."""

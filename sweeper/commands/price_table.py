@@ -11,7 +11,7 @@ from rich.table import Table
 from dpsweep.accounting.cautions import cautions, is_large
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
-from dpsweep.accounting.pricing.alternatives import RequiredNoise
+from dpsweep.accounting.pricing.alternatives import RequiredNoise, envelope_price
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.step_log import steps_priced
@@ -134,6 +134,8 @@ def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
     yield "accountants", "; ".join(_voices(priced))
+    if (other := envelope_price(priced)) is not None:
+        yield "the same search", f"epsilon {epsilon_up(other)} by the envelope bound, which private_selection charges"
     if quote.lower > 0:
         yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
 

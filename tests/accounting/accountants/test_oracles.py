@@ -311,6 +311,14 @@ def test_a_search_among_unlike_points_costs_no_more_than_among_their_mixture(law
     assert broken(search.delta(EPSILONS), np.array(profiles)) == 0
 
 
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("law", [LAWS[2], Poisson(mean=4.0)], ids=str)
+def test_the_interpolated_profile_of_a_search_is_an_upper_bound(law: Any) -> None:
+    pairs, epsilons = cases(60, 16), np.linspace(0.0, 6.0, 10 * envelope.ANCHORS)
+    bounds = [BestOf(inner=Exact(pair), tries=law).delta(epsilons) for pair in pairs]
+    assert broken(best(pairs, probabilities(law)).delta(epsilons), np.array(bounds)) == 0
+
+
 def test_a_mixture_is_exact_and_cheaper_than_the_worst() -> None:
     one, other = cases(200, 13), cases(200, 14)
     mixed = Pairs(*(np.concatenate([a / 4, 3 * b / 4], axis=1) for a, b in ((one.p, other.p), (one.q, other.q))))

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.pricing.alternatives import envelope_price
 from dpsweep.accounting.records.plan import Plan
+from tests.sweeper.searches import Compose
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 LIGHT = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "steps=20"]
@@ -104,3 +107,15 @@ def test_a_plan_that_cannot_be_stored_is_still_told_and_is_one_sentence(program:
     assert "the whole search" in done.stdout
     assert "to be a place for plan.json" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_random_stopping_has_the_envelope_price_of_its_law_beside_it(compose_priced: Compose, program: Program) -> None:
+    words = [*LIGHT, "accountant=pld", "accountant.witnesses=[]", "privacy.noise_multiplier=9", "score.noise_std=9"]
+    stopping = compose_priced([*words, "tuning=random_stopping", "tuning.gamma=0.25"])
+    selection = compose_priced([*words, "tuning=private_selection", "tuning.gamma=0.25"])
+    price = envelope_price(stopping)
+    assert price is not None
+    assert stopping.quote.lower <= price <= selection.quote.epsilon * (1 + 1e-6) < stopping.quote.epsilon
+    assert envelope_price(selection) is None
+    done = program("plan", *words, "tuning=random_stopping", "tuning.gamma=0.25", module="dpsweep.sweeper.commands.cli")
+    assert f"epsilon {epsilon_up(price)} by the envelope bound" in " ".join(done.stdout.split())
