@@ -199,7 +199,8 @@ and tests/test_randomized.py compares it with them. How the rest of the suite ke
   The margins are in tests/margins.py.
 - **What is no statement about secret randomness has a seed**: `reproducible_streams`, `Generator(Philox(7))`,
   `torch.Generator().manual_seed(1)`, `seed=1` of a sweep. Tests of samplers and of laws by simulation are such; they
-  give the same numbers each time. tests/test_randomized.py looks for generators without a seed.
+  give the same numbers each time. tests/test_randomized.py looks for generators without a seed. Global generators, from
+  which a layer of torch draws its first weights, are set for each test by its name (tests/conftest.py).
 - **Examples of hypothesis** are the same in every run; `pytest --hypothesis-profile=explore` draws new ones.
 - **Kills and faults** at random instants are statements that hold at every instant. They are drawn by the fixture
   `chance`; a failure prints `DPSWEEP_TEST_SEED=...`, and with that variable the same instants are drawn again. Kills by
