@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.pricing.alternatives import RequiredNoise, admits, fit, offers_of, what_fits
+from dpsweep.accounting.pricing.alternatives import RequiredNoise, admits, envelope_price, fit, offers_of, what_fits
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
@@ -32,12 +32,14 @@ class Outlook:
 
     `admitted` says that the account admits the plan, `rest` is a phrase with the rest of each amount that it takes;
     both keep their defaults if the plan or the account has data declared public.
-    `other_subsample` is the requirement of the other kind of subsample, if there is a choice.
+    `other_subsample` is the requirement of the other kind of subsample, if there is a choice; `envelope` is the cost of
+    the same search by the envelope bound, if its charge is by another theorem.
     """
 
     admitted: bool = False
     rest: str = ""
     other_subsample: Alternative | None
+    envelope: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: boo
         admitted=room.balance.admits(takes),
         rest="" if statement is None else _rest(room, takes),
         other_subsample=other,
+        envelope=envelope_price(priced),
     )
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from dpsweep.accounting.cautions import cautions, is_large
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
-from dpsweep.accounting.pricing.alternatives import RequiredNoise, envelope_price
+from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.step_log import steps_priced
@@ -95,7 +95,7 @@ def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seco
     again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
-    for name, text in _UNPROTECTED if plan.public else _price(priced):
+    for name, text in _UNPROTECTED if plan.public else _price(priced, outlook.envelope):
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
     other = outlook.other_subsample
@@ -128,14 +128,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _price(priced: PricedPlan) -> Iterator[tuple[str, str]]:
+def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
     """The price of the search, the accountants' bounds, and the lower bound by an attack."""
     plan, quote = priced.plan, priced.quote
     what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
     yield "accountants", "; ".join(_voices(priced))
-    if (other := envelope_price(priced)) is not None:
-        yield "the same search", f"epsilon {epsilon_up(other)} by the envelope bound, which private_selection charges"
+    if envelope is not None:
+        yield (
+            "the same search",
+            f"epsilon {epsilon_up(envelope)} by the envelope bound, as under private_selection",
+        )
     if quote.lower > 0:
         yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
 
