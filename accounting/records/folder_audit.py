@@ -28,6 +28,7 @@ from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.stored_draw import SearchOutcome, read_draw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.selection.execution import pays_as, same_parts
 from dpsweep.accounting.selection.interface import Execution, rule_from_config
 from dpsweep.accounting.validation import as_written
 
@@ -55,11 +56,7 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
     event = rule_from_config(plan.rule).event(plan.paid)
     declared = charged(charges[0]).plan_event
-    recorded = {} if declared is None else declared.parts
-    if event.parts.keys() != recorded.keys() or not all(
-        events.same(part, recorded[name]) and events.same(part, plan.event.parts[name])
-        for name, part in event.parts.items()
-    ):
+    if declared is None or not same_parts(declared, plan.event) or not pays_as(plan.event, event, plan.paid):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     _verify_receipts(plan, folder)
     summary = _VERIFY[execution_of(plan)](plan, folder, statement)

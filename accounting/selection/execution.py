@@ -50,6 +50,24 @@ def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearc
     return searches[0] if all(search == searches[0] for search in searches) else None
 
 
+def pays_as(declared: PlanEvent, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
+    """Whether a declared event is `event`, a rule's own over these points, or the same search at a price that pays too.
+
+    Earlier versions charged every try of a search like the worst point.
+    """
+    if same_parts(declared, event):
+        return True
+    search = search_paid_by(declared, points)
+    return search is not None and search == search_paid_by(event, points)
+
+
+def same_parts(one: PlanEvent, other: PlanEvent) -> bool:
+    """Whether two plan events are the same mechanisms on the same populations."""
+    return one.parts.keys() == other.parts.keys() and all(
+        events.same(part, other.parts[name]) for name, part in one.parts.items()
+    )
+
+
 def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
     leaves = events.flatten(event)
     if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
@@ -60,7 +78,4 @@ def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
 
 
 def _is_composition(event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
-    composed = Composition().event(points)
-    return event.parts.keys() == composed.parts.keys() and all(
-        events.same(part, composed.parts[name]) for name, part in event.parts.items()
-    )
+    return same_parts(event, Composition().event(points))
