@@ -15,7 +15,7 @@ defines noise multipliers:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsweep.accounting import numbers
@@ -54,6 +54,7 @@ __all__ = [
     "as_gaussian_step",
     "black_box",
     "compose",
+    "costliest",
     "flatten",
     "from_json",
     "gaussian",
@@ -80,23 +81,44 @@ __all__ = [
     "worst",
 ]
 
+FINAL = "final"
+"""The first word of the names of the populations that only a final run reads."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEvent:
-    """A plan's events on two disjoint populations: the training records, and the held-out records for scores.
+    """A plan's events on disjoint populations: the training records, and the held-out records for scores.
+
+    `validation` is None if no private record is scored. `final` has the events of a final run on records that the
+    search does not read, which are split into training and held-out records in the same way.
 
     *Guarantee*: with one public, fixed split, every record is in one part, so the whole costs the pointwise maximum of
-    the two parts, not their sum (parallel composition). `validation` is None if no private record is scored.
+    the parts, not their sum (parallel composition).
     """
 
     training: DpEvent
     validation: DpEvent | None = None
+    final: PlanEvent | None = None
 
     @property
     def parts(self) -> dict[str, DpEvent]:
         """The populations by name."""
-        parts = {"training": self.training}
-        return parts if self.validation is None else {**parts, "validation": self.validation}
+        scored = {} if self.validation is None else {"validation": self.validation}
+        final = {} if self.final is None else {f"{FINAL} {name}": part for name, part in self.final.parts.items()}
+        return {"training": self.training, **scored, **final}
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
+        """The plan event with these populations; raises KeyError for an unknown name or without training records."""
+        own = {name: part for name, part in parts.items() if not name.startswith(f"{FINAL} ")}
+        final = {name.removeprefix(f"{FINAL} "): part for name, part in parts.items() if name not in own}
+        if not own.keys() <= {"training", "validation"}:
+            raise KeyError(*own.keys() - {"training", "validation"})
+        return cls(
+            training=own["training"],
+            validation=own.get("validation"),
+            final=cls.from_parts(final) if final else None,
+        )
 
 
 def nothing() -> DpEvent:
@@ -247,6 +269,17 @@ def worst(events: Iterable[DpEvent]) -> DpEvent:
     if len(distinct) <= 1:
         return next(iter(distinct.values()), nothing())
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
+
+
+def costliest(points: Sequence[PlanEvent]) -> PlanEvent:
+    """An event that costs at least as much as each of these, for every population."""
+    scored = [point.validation for point in points if point.validation is not None]
+    final = [point.final for point in points if point.final is not None]
+    return PlanEvent(
+        training=worst(point.training for point in points),
+        validation=worst(scored) if scored else None,
+        final=costliest(final) if final else None,
+    )
 
 
 def mixture(events: Iterable[DpEvent]) -> DpEvent:

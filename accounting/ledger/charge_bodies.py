@@ -49,12 +49,17 @@ class Charged:
         if self.event is None:
             return None
         with as_written("the event of a charge", LedgerDamaged):
-            return PlanEvent(**{name: events.from_json(part) for name, part in self.event.items()})
+            return PlanEvent.from_parts({name: events.from_json(part) for name, part in self.event.items()})
 
     @property
     def reason(self) -> str:
         """`plan` for a whole plan, `repeat` for trials that are run again."""
         return str(self.record.get("reason", "plan"))
+
+    @property
+    def finals(self) -> int:
+        """The number of `spares` that are kept for a final run."""
+        return whole("final", self.record.get("final", 0))
 
     @property
     def claimed_by(self) -> str:

@@ -30,6 +30,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     },
     "rule": {
         "composition": "dpsweep.accounting.selection.composition.Composition",
+        "disjoint_parts": "dpsweep.accounting.selection.disjoint_parts.DisjointParts",
         "final": "dpsweep.accounting.selection.final_run.Final",
         "noisy_max": "dpsweep.accounting.selection.noisy_max.NoisyMax",
         "poisson_selection": "dpsweep.accounting.selection.private_selection.PoissonSelection",

@@ -31,9 +31,16 @@ class RequiredNoise:
 
 
 def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
-    """The price of the plan's search under its own rule and under each available rule that would run."""
+    """The price of the plan's search under its own rule and under each available rule that would run.
+
+    A plan with a final run has its own rule alone: under another one its points would be other runs.
+    """
     plan = priced.plan
-    rules = {label: rule for label, rule in priced.offers.items() if rule == priced.rule or may_run(rule, plan.paid)}
+
+    def offered(rule: SelectionRule) -> bool:
+        return rule == priced.rule or (not plan.finals and may_run(rule, plan.paid))
+
+    rules = {label: rule for label, rule in priced.offers.items() if offered(rule)}
     return price_list(rules, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit)
 
 
@@ -49,7 +56,7 @@ def envelope_price(priced: PricedPlan) -> float | None:
             return None
         parts[name] = select(leaf.event, NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma), leaf.tries.limit)
     try:
-        return priced.panel.epsilon(PlanEvent(**parts), priced.plan.delta, priced.plan.adjacency)
+        return priced.panel.epsilon(PlanEvent.from_parts(parts), priced.plan.delta, priced.plan.adjacency)
     except UnsupportedEvent:
         return None
 
@@ -81,7 +88,7 @@ def fit(
         return terms.event(alone(noise))
 
     def whole(noise: float) -> PlanEvent:
-        return terms.event(trial.event for trial in trials_at(runs, [own or noise for own in fixed], terms))
+        return terms.event(trial.paid for trial in trials_at(runs, [own or noise for own in fixed], terms))
 
     try:
         noise = room.noise(training)
@@ -104,7 +111,7 @@ def fit(
 def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
     """The alternatives that would fit, or how to continue."""
     room = RemainingBudget.of(priced, statement)
-    takes = room.takes(priced.terms(priced.rule).event(trial.event for trial in trials))
+    takes = room.takes(priced.terms(priced.rule).event(trial.paid for trial in trials))
     raise_it = _raise_it(room, takes, priced.plan.account)
     if DELTA in takes and room.left[DELTA] < takes[DELTA]:
         return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
@@ -132,7 +139,7 @@ def _ways(
     offers: Sequence[Offer],
     noisier: RequiredNoise | None,
 ) -> Iterator[str]:
-    terms, events = priced.terms(priced.rule), [trial.event for trial in trials]
+    terms, events = priced.terms(priced.rule), [trial.paid for trial in trials]
     runs = len(events) if terms.turns is None else len(terms.turns)
 
     def fewer(count: int) -> PlanEvent:

@@ -31,6 +31,11 @@ class DeclaredRun(Protocol):
         """All that determines the training event, except the noise: runs of equal kinds share one event."""
         ...
 
+    @property
+    def final(self) -> DeclaredRun | None:
+        """The run that follows the search if this run wins it; None if the rule has no final run."""
+        ...
+
     def training(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
         """The training event at this noise, after the run's number of steps or after this one."""
         ...
@@ -40,7 +45,7 @@ class DeclaredRun(Protocol):
         ...
 
     def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
-        """The trial at this noise; `score_noise` is the noise of its score if that was open."""
+        """The trial at this noise, without its final run; `score_noise` is the noise of its score if that was open."""
         ...
 
 
@@ -62,13 +67,15 @@ def training_events(
 ) -> list[PlanEvent]:
     """The runs' training events, without scores, after these numbers of steps if they are given.
 
-    Runs of equal kind, noise and steps share one event.
+    A final run has the noise of its run. Runs of equal kind, noise and steps share one event.
     """
     events_by_run: dict[tuple[Hashable, float, int | None], DpEvent] = {}
-    trials = []
-    for run, noise, count in zip(runs, noises, steps or [None] * len(runs), strict=True):
+
+    def event(run: DeclaredRun, noise: float, count: int | None) -> PlanEvent:
         key = (run.kind, noise, count)
         if key not in events_by_run:
             events_by_run[key] = run.training(noise, count)
-        trials.append(PlanEvent(training=events_by_run[key]))
-    return trials
+        final = None if run.final is None else event(run.final, noise, count)
+        return PlanEvent(training=events_by_run[key], final=final)
+
+    return [event(*one) for one in zip(runs, noises, steps or [None] * len(runs), strict=True)]

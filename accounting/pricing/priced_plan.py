@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsweep.accounting.cautions import accepts, is_large
-from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import PlanEvent, nothing
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
@@ -39,11 +39,11 @@ class PricedPlan:
     @property
     def events(self) -> tuple[PlanEvent, ...]:
         """The event of each point."""
-        return tuple(trial.event for trial in self.plan.trials)
+        return tuple(trial.paid for trial in self.plan.trials)
 
     @property
     def expected_runs(self) -> float:
-        """The number of runs that the plan pays for, or its mean if it is drawn."""
+        """The number of runs of the search that the plan pays for, or its mean if it is drawn."""
         proposed = self.plan.proposed
         return proposed.trials if proposed else self.rule.expected_tries(len(self.plan.trials))
 
@@ -67,7 +67,10 @@ class PricedPlan:
         )
 
     def repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
-        """The event and the price of one more attempt at each of these trials."""
-        plan = self.plan
-        event = self.rule.event(paid_for([trial.event for trial in trials], shared=plan.shared))
+        """The event and the price of one more attempt at each of these trials, which may include the final run."""
+        plan, finals = self.plan, {trial.id for trial in self.plan.finals}
+        events = [
+            PlanEvent(training=nothing(), final=trial.event) if trial.id in finals else trial.event for trial in trials
+        ]
+        event = self.rule.event(paid_for(events, shared=plan.shared))
         return event, self.panel.quote(event, plan.delta, plan.adjacency, plan.unit)

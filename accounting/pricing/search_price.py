@@ -84,14 +84,15 @@ def price_search(spec: SearchSpec) -> PricedSearch:
         runs, target = spend(runs, terms, target), None
     runs, target = solve_for(runs, terms, target, spec.solve)
     trials = trials_of(runs, terms, target)
-    event = terms.event(trial.event for trial in trials)
+    event = terms.event(trial.paid for trial in trials)
     quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
     if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
         raise BadInput(
             f"Expected privacy.epsilon={typed(spec.target)} to pay for the scores as well as for the steps, got "
             f"{apart(quote.epsilon, spec.target)[0]} at this score.noise_std."
         )
-    alone = {digest({name: to_json(part) for name, part in trial.event.parts.items()}): trial.event for trial in trials}
+    runs_alone = [(trial.final or trial).event for trial in trials]
+    alone = {digest({name: to_json(part) for name, part in event.parts.items()}): event for event in runs_alone}
     if len(alone) > 1 and (spec.proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
         notes += (_unlike(terms.rule, spec),)
     dearest = max(alone.values(), key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, flatten, gaussian, nothing
+from dpsweep.accounting.events.build import PlanEvent, costliest, flatten, gaussian, nothing
 from dpsweep.accounting.notation import apart, typed
-from dpsweep.accounting.pricing.calibration import largest_count
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
 from dpsweep.accounting.pricing.search_terms import SearchTerms
@@ -91,7 +91,43 @@ def _trials(
 ) -> list[Trial]:
     allowed = terms.epsilon(training_events(runs, noises)) if target is None else target
     score_noise = _score_noise(runs, terms, allowed)
-    return [run.trial(noise, score_noise) for run, noise in zip(runs, noises, strict=True)]
+    trials = [run.trial(noise, score_noise) for run, noise in zip(runs, noises, strict=True)]
+    finals = [run.final for run in runs if run.final is not None]
+    if not finals:
+        return trials
+    if _final_alone(terms, PlanEvent(training=gaussian(noise_multiplier=1.0))).final is not None:
+        noises, score_noise = _final_noises(finals, noises, terms, target, allowed)
+    final_trials = [run.trial(noise, score_noise) for run, noise in zip(finals, noises, strict=True)]
+    return [replace(trial, final=final) for trial, final in zip(trials, final_trials, strict=True)]
+
+
+def _final_noises(
+    finals: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms, target: float | None, allowed: float
+) -> tuple[Sequence[float], float | None]:
+    """The noise of final runs on records of their own, which may cost as much as the search, and of their score."""
+
+    def noise_for(event_at: Callable[[float], PlanEvent], epsilon: float) -> float:
+        return calibrate_noise(
+            lambda noise: terms.panel.epsilon(_final_alone(terms, event_at(noise)), terms.delta, terms.adjacency),
+            epsilon,
+        )
+
+    if target is not None:
+        trained = noise_for(lambda noise: costliest(training_events(finals, noises_at(finals, noise))), target)
+        noises = noises_at(finals, trained)
+    if not any(run.score_is_open for run in finals):
+        return noises, None
+    return noises, noise_for(_scored, allowed)
+
+
+def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
+    """The event of a search that cost nothing, and of this final run."""
+    return terms.rule.event([PlanEvent(training=nothing(), final=final)])
+
+
+def _scored(noise: float) -> PlanEvent:
+    """The event of one score with this noise."""
+    return PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))
 
 
 def _refuse_open_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> None:
@@ -114,6 +150,7 @@ def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float
         return None
 
     def scored(noise: float) -> list[PlanEvent]:
-        return [PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))] * len(runs)
+        score = _scored(noise)
+        return [score if run.final is None else replace(score, final=score) for run in runs]
 
     return replace(terms, shared=False).noise(scored, allowed)

@@ -38,23 +38,16 @@ def paid_for(
                 "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
                 "others have a price."
             ) from cause
-        return (PlanEvent(training=training, validation=events.compose(scored) if scored else None),)
+        final = events.costliest(points).final
+        return (PlanEvent(training=training, validation=events.compose(scored) if scored else None, final=final),)
     if not spares and turns is None:
         return tuple(points)
     runs = points if turns is None else _by_turns(points, turns)
-    return (*runs, *[_costliest(points)] * spares) if spares else tuple(runs)
+    return (*runs, *[events.costliest(points)] * spares) if spares else tuple(runs)
 
 
 def _by_turns(points: Sequence[PlanEvent], turns: Sequence[Sequence[int]]) -> Iterator[PlanEvent]:
     """The event of each turn; consecutive turns with the same choice of points share one event."""
     for choice, alike in itertools.groupby(turns):
-        costliest = _costliest([points[place] for place in choice])
+        costliest = events.costliest([points[place] for place in choice])
         yield from (costliest for _ in alike)
-
-
-def _costliest(points: Sequence[PlanEvent]) -> PlanEvent:
-    """An event that costs at least as much as each of these points."""
-    scored = [point.validation for point in points if point.validation is not None]
-    return PlanEvent(
-        training=events.worst(point.training for point in points), validation=events.worst(scored) if scored else None
-    )

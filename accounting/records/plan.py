@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,9 @@ READ = (3, 4)
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """The fields that a plan's identity is the hash of."""
 
+FINAL = "final"
+"""The key of a trial that marks a final run in its configuration."""
+
 Value = float | int | str | bool | None
 
 
@@ -45,13 +48,15 @@ class Trial:
     """One point: a method with its hyperparameters on a data set, and the event of its run.
 
     `config` is the resolved configuration without devices, paths and Hydra's keys, with classes as tags; `id` is its
-    hash. `axes` holds the swept keys with this point's values.
+    hash. `axes` holds the swept keys with this point's values. `final` is the run that follows the search if this
+    point wins, under a rule with a final run.
     """
 
     method: str
     axes: Mapping[str, Value]
     config: Mapping[str, Any]
     event: PlanEvent
+    final: Trial | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", stored_config(self.config))
@@ -61,9 +66,15 @@ class Trial:
         """Identity of the point: the hash of its configuration."""
         return digest({"config": canonical_config(self.config)})
 
+    @property
+    def paid(self) -> PlanEvent:
+        """The event that a rule is priced over: that of the run, and that of the final run if there may be one."""
+        return self.event if self.final is None else replace(self.event, final=self.final.event)
+
     def identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
-        return self.to_json() | {"config": canonical_config(self.config)}
+        final = {} if self.final is None else {"final": self.final.identity()}
+        return self.to_json() | {"config": canonical_config(self.config)} | final
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
@@ -73,7 +84,7 @@ class Trial:
             "axes": dict(self.axes),
             "config": dict(self.config),
             "event": _event_to_json(self.event),
-        }
+        } | ({} if self.final is None else {"final": self.final.to_json()})
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Trial:
@@ -83,6 +94,7 @@ class Trial:
             axes=form["axes"],
             config=form["config"],
             event=_event_from_json(form["event"]),
+            final=None if form.get("final") is None else cls.from_json(form["final"]),
         )
         if trial.id != form["id"]:
             raise BadInput(
@@ -137,10 +149,15 @@ class Plan:
         """All points, in the order of the blocks."""
         return tuple(trial for block in self.blocks for trial in block.trials)
 
+    @property
+    def finals(self) -> tuple[Trial, ...]:
+        """The final run of each point, of which one is made after the search; empty if the rule has no final run."""
+        return tuple(trial.final for trial in self.trials if trial.final is not None)
+
     @cached_property
     def foreign_names(self) -> frozenset[str]:
         """The paths of the user's classes that the points name; none is imported unless the command line names it."""
-        return frozenset(name for trial in self.trials for name in foreign_names(trial.config))
+        return frozenset(name for trial in self.trials + self.finals for name in foreign_names(trial.config))
 
     @property
     def shared(self) -> bool:
@@ -150,7 +167,7 @@ class Plan:
     @cached_property
     def paid(self) -> tuple[PlanEvent, ...]:
         """The events that the rule is priced over (`paid_for`)."""
-        events = [trial.event for trial in self.trials]
+        events = [trial.paid for trial in self.trials]
         return paid_for(events, spares=self.spares, turns=self.turns, shared=self.shared)
 
     @cached_property
@@ -266,8 +283,4 @@ def _event_to_json(event: PlanEvent) -> dict[str, Any]:
 
 
 def _event_from_json(form: Mapping[str, Any]) -> PlanEvent:
-    validation = form.get("validation")
-    return PlanEvent(
-        training=events.from_json(form["training"]),
-        validation=None if validation is None else events.from_json(validation),
-    )
+    return PlanEvent.from_parts({name: events.from_json(part) for name, part in form.items() if part is not None})

@@ -6,22 +6,38 @@ The price of a plan is the price of its event, so a plan may run only if its eve
 from __future__ import annotations
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import FINAL, Plan
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.execution import pays_for_execution
-from dpsweep.accounting.selection.interface import Execution, Proposals, Search, rule_from_config
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.interface import Execution, Proposals, Search, SelectionRule, rule_from_config
 
 
 def execution_of(plan: Plan) -> Execution:
     """The execution that this plan's price covers; raises `BadInput` if it does not pay for what its rule runs."""
     rule = rule_from_config(plan.rule)
+    _require_declared_finals(plan, rule)
     execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None
     if plan.proposed is not None:
         rule.check(Search(proposals=Proposals.ADAPTIVE))
         execution = Execution.PROPOSED if execution is Execution.EVERY_POINT else None
     if execution is None:
         raise BadInput(
-            f"A sweep under {rule.name} can be planned and priced, but not run yet: `sweep` runs every point once, or "
-            "the tries of a draw that shows the winner alone. Choose tuning=composition or tuning=private_selection, "
-            "and final=false."
+            f"A sweep under {rule.name} can be planned and priced, but not run: `sweep` runs every point once, or "
+            "the tries of a draw that shows the winner alone. Choose tuning=composition, tuning=disjoint or "
+            "tuning=private_selection, and final=true with tuning=composition alone."
         )
     return execution
+
+
+def _require_declared_finals(plan: Plan, rule: SelectionRule) -> None:
+    """Raises `BadInput` unless the plan has the final runs that its rule pays for, on the records that it says."""
+    if len(plan.finals) != (len(plan.trials) if isinstance(rule, DisjointParts | Final) else 0):
+        raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
+    if any(final.final is not None for final in plan.finals):
+        raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
+    for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, plan.finals)):
+        part = rule.part(use) if isinstance(rule, DisjointParts) else None
+        for trial in trials:
+            if trial.config.get("part") != part or trial.config.get(FINAL, False) is not (use is Use.FINAL):
+                raise BadInput(f"Expected trial {trial.id} to be a run of the {use} as {rule.name} pays for it.")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import FOLDER, PrivateStore, TrialPlace
+from dpsweep.accounting.records.final_run import FINAL_FILE, read_final
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
@@ -62,6 +63,11 @@ class SweepFolder:
         return self.root / PROPOSALS_FILE
 
     @property
+    def final(self) -> Path:
+        """The chosen point of the final run, under a rule that has one."""
+        return self.root / FINAL_FILE
+
+    @property
     def command(self) -> Path:
         """The configuration of the whole sweep, as Hydra's sweepers write it."""
         return self.root / "multirun.yaml"
@@ -111,15 +117,19 @@ class SweepFolder:
         return read_tries(plan, stored, self.root)
 
     def runs(self, plan: Plan) -> tuple[Trial, ...]:
-        """The trials that may run now: the plan's points, the proposed runs, or the tries of the stored draw."""
+        """The trials that may run now: those of the search, and the final run once it is chosen."""
+        final = read_final(plan, self.final)
+        return self.search_runs(plan) + (() if final is None else (final,))
+
+    def search_runs(self, plan: Plan) -> tuple[Trial, ...]:
+        """The trials of the search: the plan's points, the proposed runs, or the tries of the stored draw."""
         return _RUNS[execution_of(plan)](self, plan)
 
     def blocks(self, plan: Plan) -> tuple[Block, ...]:
         """The blocks that jobs may train: the plan's blocks, or one for each run."""
-        execution = execution_of(plan)
-        if execution is Execution.EVERY_POINT:
-            return plan.blocks
-        return tuple(Block(trials=(trial,)) for trial in _RUNS[execution](self, plan))
+        together = plan.blocks if execution_of(plan) is Execution.EVERY_POINT else ()
+        apart = self.runs(plan)[len(plan.trials) if together else 0 :]
+        return together + tuple(Block(trials=(trial,)) for trial in apart)
 
     def block(self, plan: Plan, block_id: str) -> Block:
         """The block with this id; raises `BadInput` if there is none."""

@@ -12,6 +12,8 @@ from dataclasses import replace
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, SearchEvent
 from dpsweep.accounting.selection.interface import THE_WINNER, Execution, SelectionRule
 
@@ -29,7 +31,8 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
     """
     match rule.execution:
         case Execution.EVERY_POINT:
-            return _is_composition(event, points)
+            apart = isinstance(rule, DisjointParts) == (event.final is not None)
+            return apart and same_parts(event, _of_every_point(rule).event(points))
         case Execution.DRAWN_TRIES:
             return rule.discloses <= THE_WINNER and search_paid_by(event, points) is not None
         case _:
@@ -77,5 +80,6 @@ def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
     return HiddenSearch(event=replace(leaf, event=events.nothing())) if pays else None
 
 
-def _is_composition(event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
-    return same_parts(event, Composition().event(points))
+def _of_every_point(rule: SelectionRule) -> SelectionRule:
+    """The rule that pays for every point, and for the final run if there is one: a composition, if no other does."""
+    return rule if isinstance(rule, DisjointParts | Final) else Composition()

@@ -1,4 +1,4 @@
-"""Any rule, followed by one more full training run of the winner, which is paid for."""
+"""Any rule, followed by one more run of the winning point on the same records, which is paid for."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from random import Random
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Search, SelectionRule
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Final:
-    """A search by `rule`, then one further run of the winning point.
+    """A search by `rule`, then a final run of the winning point; its model is the one to hand over.
 
-    *Guarantee*: the search composed with the pointwise worst single run: the winner is not known beforehand.
+    *Guarantee*: the search composed with the pointwise worst final run, which is a point's `final`: the winner is not
+    known beforehand. The final run has a score of its own, which is not biased by the choice of the best.
     """
 
     rule: SelectionRule
@@ -27,20 +29,20 @@ class Final:
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
-        """The search's own disclosures; the further run is paid for in full."""
+        """The search's own disclosures; the final run is paid for in full."""
         return self.rule.discloses
 
     @property
-    def execution(self) -> None:
-        """None: the further run is priced only."""
-        return None
+    def execution(self) -> Execution | None:
+        """The search's own, if it is a composition; None otherwise: a lone winner needs no final run."""
+        return self.rule.execution if isinstance(self.rule, Composition) else None
 
     def check(self, search: Search) -> None:
         """Applies the search's own conditions."""
         self.rule.check(search)
 
     def expected_tries(self, n_points: int) -> float:
-        """The search's own number; the further run tries nothing new."""
+        """The search's own number; the final run tries nothing new."""
         return self.rule.expected_tries(n_points)
 
     def chance_of_best(self, n_points: int, share: float) -> float:
@@ -52,7 +54,12 @@ class Final:
         return self.rule.draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search composed with one run of the worst point."""
-        search = self.rule.event(trials)
-        run = events.worst(trial.training for trial in trials)
-        return PlanEvent(training=events.compose([search.training, run]), validation=search.validation)
+        """The search composed with one final run of the worst point, for each population."""
+        search, final = self.rule.event(trials), events.costliest(trials).final
+        if final is None:
+            return search
+        scored = [part for part in (search.validation, final.validation) if part is not None]
+        return PlanEvent(
+            training=events.compose([search.training, final.training]),
+            validation=events.compose(scored) if scored else None,
+        )

@@ -65,7 +65,8 @@ def alone_epsilon(sweep: Sweep) -> float | None:
 
 def settings(sweep: Sweep) -> Settings:
     """The declared settings of the steps, from the events that were priced."""
-    trials = [] if sweep.plan.public else sweep.plan.trials  # a non-private event states no sampling or noise
+    every = sweep.plan.trials + sweep.plan.finals
+    trials = () if sweep.plan.public else every  # a non-private event states no sampling or noise
     leaves = [leaf for trial in trials for leaf, _ in events.flatten(trial.event.training)]
     epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
     others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and events.output_noise(leaf) is None]
@@ -73,7 +74,7 @@ def settings(sweep: Sweep) -> Settings:
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {
         step[1]
-        for trial in sweep.plan.trials
+        for trial in every
         if trial.event.validation is not None
         for leaf, _ in events.flatten(trial.event.validation)
         if (step := events.as_gaussian_step(leaf)) is not None
@@ -112,15 +113,17 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
 
 def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     yield "points", _whole(len(sweep.plan.trials), PLAN)
-    yield "runs", _whole(len(sweep.table), f"{PLAN}, or the draw that is stored beside it")
+    runs = sweep.all_runs
+    yield "runs", _whole(len(runs), f"{PLAN}, or the draw that is stored beside it")
     runs_to_come = 0 if sweep.plan.proposed is None else sweep.plan.proposed.trials - len(sweep.table)
+    runs_to_come += bool(sweep.plan.finals) and sweep.final.empty
     yield "runs_to_come", _whole(runs_to_come, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
-        number = int((sweep.table["state"] == state).sum())
+        number = int((runs["state"] == state).sum())
         yield f"points_{state.name.lower()}", _whole(number, f"{RESULTS} and {LEDGER}: started attempts")
-    runs = sum(charge.runs for charge in bill.charges)
-    yield "runs_charged", _whole(runs, f"{LEDGER}: this plan's charges")
-    yield "runs_started", _whole(int(sweep.table["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
+    charged = sum(charge.runs for charge in bill.charges)
+    yield "runs_charged", _whole(charged, f"{LEDGER}: this plan's charges")
+    yield "runs_started", _whole(int(runs["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
     yield (
         "repeats_charged",
         _whole(sum(charge.runs for charge in bill.repeats), f"{LEDGER}: charges for repeats"),
@@ -158,7 +161,7 @@ def _setting(value: float | str, write: Callable[[float], str]) -> str:
 def _noises(sweep: Sweep) -> tuple[float | str, ...]:
     """The runs' noise multipliers; for one that changes, its smallest and its largest value."""
     pairs = set()
-    for trial in sweep.plan.trials:
+    for trial in sweep.plan.trials + sweep.plan.finals:
         leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
         steps = [events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) for leaf in leaves]
         noises = [step[-1] for step in steps if step is not None]

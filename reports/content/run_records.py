@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.records.final_run import FINAL_FILE, read_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
@@ -34,11 +35,13 @@ class Runs:
     """All runs in order. `untried` are the points that no proposed run has.
 
     For a secret draw `winner` is the recorded winner of the tries, None if there is none, and `over` says whether the
-    search has ended. Otherwise the scores determine the winner.
+    search has ended. Otherwise the scores determine the winner, and `final` is its final run, if the rule has one and
+    its point is chosen.
     """
 
     rows: tuple[RunRecord, ...]
     execution: Execution
+    final: RunRecord | None = None
     untried: tuple[Trial, ...] = ()
     winner: str | None = None
     over: bool = True
@@ -61,7 +64,14 @@ class Runs:
 
 def read_runs(folder: Path, plan: Plan, account: Statement) -> Runs:
     """The runs of a plan that was charged to this account; raises `BadInput` if the folder is inconsistent."""
-    return _READERS[execution_of(plan)](folder, plan, account)
+    runs = _READERS[execution_of(plan)](folder, plan, account)
+    if not plan.finals:
+        return runs
+    chosen = read_final(plan, folder / FINAL_FILE)
+    if chosen is None:
+        return replace(runs, over=False)
+    (final,) = _rows(folder, plan, (chosen,), account)
+    return replace(runs, final=final)
 
 
 def _points(folder: Path, plan: Plan, account: Statement) -> Runs:

@@ -14,7 +14,7 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.facts import Fact
 from dpsweep.reports.content.formatting import axis_label, count, method_label, number
-from dpsweep.reports.content.sweep_table import State, Sweep, noise_multiplier
+from dpsweep.reports.content.sweep_table import FINAL, State, Sweep, noise_multiplier
 
 SECRET = (
     "These are the tries of a secret draw. The price does not cover their number, their points, their scores or their "
@@ -27,7 +27,7 @@ NOTHING = "The search has no winner. The reason is not shown: the price does not
 class Best:
     """The best configuration of all or of a method; hidden texts are empty.
 
-    `also` has further metrics from the same counts, with their intervals.
+    `also` has further metrics from the same counts, with their intervals. `final` marks a final run.
     """
 
     method: str
@@ -36,6 +36,7 @@ class Best:
     score: str
     interval: str
     also: tuple[tuple[str, str], ...] = ()
+    final: bool = False
 
 
 class Tone(StrEnum):
@@ -69,6 +70,7 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
             score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
             interval=_interval(row) if with_score else "",
             also=tuple(_also(sweep, str(row["trial"]))) if with_score else (),
+            final=bool(sweep.plan.finals) and row["trial"] == sweep.winner,
         )
         for row in rows
     )
@@ -89,8 +91,13 @@ def outcome(sweep: Sweep) -> str:
 
 def errors(sweep: Sweep) -> tuple[str, ...]:
     """The error messages of failed runs, in the table's order; for the curator only."""
-    messages = enumerate(sweep.table["error"], start=1)
-    return tuple(f"{sweep.runs.noun.capitalize()} {place}: {error}" for place, error in messages if error is not None)
+    messages = zip(sweep.labels, sweep.all_runs["error"], strict=True)
+    noun = sweep.runs.noun.capitalize()
+    return tuple(
+        f"{'Final run' if label == FINAL else f'{noun} {label}'}: {error}"
+        for label, error in messages
+        if error is not None
+    )
 
 
 def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
@@ -138,7 +145,7 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     row = sweep.row(trial)
     settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
     noise = row["noise_multiplier"]
-    planned = {noise_multiplier(trial) for trial in sweep.plan.trials} - {None}
+    planned = {noise_multiplier(trial) for trial in sweep.plan.trials + sweep.plan.finals} - {None}
     if noise is not None and len(planned) > 1:
         settings["noise_multiplier"] = noise_down(noise)
     return tuple(settings.items())
@@ -161,7 +168,7 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in plan)
     sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
-        f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}",
+        f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}{' and a final run' if sweep.plan.finals else ''}",
         notation.listed([model for model in models if model]),
         f"{facts['steps'].text} steps" if "steps" in facts else "",
         f"expected batch size {notation.listed(sizes)}" if sizes else "",

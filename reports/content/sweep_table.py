@@ -32,6 +32,9 @@ from dpsweep.accounting.selection.interface import SelectionRule, rule_from_conf
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
 from dpsweep.reports.content.run_records import RunRecord, Runs, read_runs
 
+FINAL = "final"
+"""The label of the final run, which has no number."""
+
 _SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
 
@@ -65,7 +68,8 @@ class Sweep:
     `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
     verified chain. `table` is tidy: one row per run in the order of the plan, the proposals or the draw, one column per
     swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run,
-    seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`.
+    seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`. `final` has the same
+    columns, and the row of the final run once it is chosen.
     """
 
     folder: Path
@@ -76,11 +80,27 @@ class Sweep:
     entries: int
     runs: Runs
     table: pd.DataFrame
+    final: pd.DataFrame
+
+    @property
+    def all_runs(self) -> pd.DataFrame:
+        """The rows of the search, then that of the final run."""
+        if self.final.empty:
+            return self.table
+        final = self.final.assign(**{name: None for name in self.table.columns if name not in self.final.columns})
+        rows = pd.concat([self.table.astype(object), final.astype(object)], ignore_index=True)
+        return rows[list(self.table.columns)]
+
+    @property
+    def labels(self) -> tuple[int | str, ...]:
+        """The name of each of `all_runs`: its number in the search, or `FINAL`."""
+        return (*range(1, len(self.table) + 1), *[FINAL] * len(self.final))
 
     @property
     def results(self) -> dict[str, TrialResult]:
         """The results by trial."""
-        return {run.trial.id: run.result for run in self.runs.rows if run.result is not None}
+        final = () if self.runs.final is None else (self.runs.final,)
+        return {run.trial.id: run.result for run in (*self.runs.rows, *final) if run.result is not None}
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -104,12 +124,16 @@ class Sweep:
 
     @property
     def winner(self) -> str | None:
-        """The finished point with the best score, the first among equals; None if no point finished.
+        """The run whose model is handed over; None if there is none, or if it has not finished.
 
-        For a secret draw, the recorded winner of the finished search.
+        That is the point with the best score, the first among equals; for a secret draw, the recorded winner of the
+        finished search; under a rule with a final run, the final run.
         """
         if self.runs.drawn:
             return self.runs.winner
+        if self.plan.finals:
+            finished = self.final.loc[self.final["state"] == State.FINISHED, "trial"]
+            return None if finished.empty else str(finished.iloc[0])
         best = self.best_of(self.table)
         return None if best is None else str(self.table.loc[best, "trial"])
 
@@ -169,9 +193,15 @@ class Sweep:
         seeded = any(trial.config.get("seed") is not None for trial in self.plan.trials)
         return seeded or any(result.randomness != "secret" for result in self.results.values())
 
+    def trial(self, trial: str) -> Trial:
+        """The run with this identity."""
+        final = () if self.runs.final is None else (self.runs.final,)
+        return {run.trial.id: run.trial for run in (*self.runs.rows, *final)}[trial]
+
     def row(self, trial: str) -> Mapping[str, Any]:
         """The table's row of a point."""
-        row = self.table.loc[self.table["trial"] == trial].iloc[0]
+        rows = self.all_runs
+        row = rows.loc[rows["trial"] == trial].iloc[0]
         return {str(name): value for name, value in row.items()}
 
 
@@ -202,6 +232,7 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
         entries=entries,
         runs=runs,
         table=_table(plan, runs),
+        final=_table(plan, replace(runs, rows=() if runs.final is None else (runs.final,))).assign(gap=None),
     )
 
 

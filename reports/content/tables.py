@@ -81,16 +81,16 @@ def charges(bill: Bill) -> Sheet:
 
 
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
-    """One row per run in the order of the sweep's table, with the swept keys and the requested columns."""
+    """One row per run in the order of the sweep's table, the final run last, with the swept keys and these columns."""
     titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
     rows = [
         (
-            Item(text=str(place), key=place, marked=row["trial"] == sweep.winner),
+            Item(text=str(label), key=label, marked=row["trial"] == sweep.winner),
             Item(text=method_label(str(row["method"]))),
             *(_value(row[key]) for key in sweep.axes),
             *(_item(name, row) for name in columns),
         )
-        for place, (_, row) in enumerate(sweep.table.iterrows(), start=1)
+        for label, (_, row) in zip(sweep.labels, sweep.all_runs.iterrows(), strict=True)
     ]
     return Sheet(
         caption=f"All {sweep.runs.nouns}",

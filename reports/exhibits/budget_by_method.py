@@ -54,7 +54,9 @@ def with_shares(sweep: Sweep) -> Sweep:
 def _tells(sweep: Sweep) -> bool:
     """Whether the bill is the sum of its runs' shares."""
     plan = sweep.plan
-    return sweep.runs.execution is Execution.EVERY_POINT and not (plan.shared or plan.spares or plan.public)
+    return sweep.runs.execution is Execution.EVERY_POINT and not (
+        plan.shared or plan.spares or plan.public or plan.finals
+    )
 
 
 def _deciding(sweep: Sweep, charged: Sequence[DpEvent]) -> int:

@@ -51,7 +51,7 @@ def rivals(plan: Plan, room: float) -> Exhibit | None:
 
     `room` is the epsilon that the account had for this sweep, infinity without a limit.
     """
-    if plan.shared or len(plan.trials) < FEWEST:
+    if plan.shared or plan.finals or len(plan.trials) < FEWEST:
         return None
     prices_by_rule = {label: own for label, rule in _rules(plan).items() if (own := prices(plan, rule))}
     if not prices_by_rule:

@@ -152,7 +152,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
-        records=sweep.exported(sweep.table),
+        records=sweep.exported(sweep.all_runs),
         budget=sections.budget(bill, facts),
         charges=sheets.charges(bill),
         trouble=sections.trouble(facts),
@@ -167,10 +167,9 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
 
 
 def _on_top(sweep: Sweep) -> tuple[str, ...]:
-    """Each method's best point; for a secret draw the winner alone."""
-    if not sweep.runs.drawn:
-        return tuple(sweep.winners.values())
-    return () if sweep.winner is None else (sweep.winner,)
+    """The final run if there is one, then each method's best point; for a secret draw the winner alone."""
+    winner = () if sweep.winner is None else (sweep.winner,)
+    return winner if sweep.runs.drawn else tuple(dict.fromkeys((*winner, *sweep.winners.values())))
 
 
 def nobody(sweep: Sweep) -> str:

@@ -40,11 +40,11 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
     release = write_release(folder, ledger).parent
     sweep = table.read(folder, ledger)
     page = compose(sweep)
-    if not page.best or not (release / MODEL_FILE).exists():
+    if not page.best or sweep.winner is None or not (release / MODEL_FILE).exists():
         raise BadInput(f"Expected {folder} to have a winner that the selection rule discloses, and its model.")
     config = yaml.safe_load((release / CONFIG_FILE).read_text())
     with as_written(f"the sweep in {folder}"):
-        dataset = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner).config["dataset"]
+        dataset = sweep.trial(sweep.winner).config["dataset"]
         form = preprocessing.declared(dataset)
         own = snippet.is_own(config["model"])
         code = snippet.snippet(config, dataset, form, MODEL_FILE)

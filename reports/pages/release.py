@@ -88,7 +88,7 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     """
     if not _reader(sweep).may_see(Needs.WINNER) or sweep.winner is None:
         return
-    winner = next(run.trial for run in sweep.runs.rows if run.trial.id == sweep.winner)
+    winner = sweep.trial(sweep.winner)
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
     config = {key: value for key, value in winner.config.items() if key in point}
     config["dataset"] = {"name": sweep.plan.account}  # without the paths of its files
@@ -149,13 +149,14 @@ def _best(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
     """The winner if the rule discloses it; each method's best only if the rule discloses all scores."""
     if not reader.may_see(Needs.WINNER) or sweep.winner is None:
         return ()
-    trials = tuple(sweep.winners.values()) if reader.may_see(Needs.ALL_SCORES) else (sweep.winner,)
+    others = tuple(sweep.winners.values()) if reader.may_see(Needs.ALL_SCORES) else ()
+    trials = tuple(dict.fromkeys((sweep.winner, *others)))
     return sections.best(sweep, trials=trials, with_score=reader.may_see(Needs.WINNER_SCORE))
 
 
 def _with_runs(page: Page, sweep: Sweep) -> Page:
-    records = sweep.table[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
-    records.insert(0, sweep.runs.noun, range(1, len(records) + 1))
+    records = sweep.all_runs[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
+    records.insert(0, sweep.runs.noun, sweep.labels)
     return replace(
         page,
         pictures=pages.draw(sweep),
@@ -178,5 +179,9 @@ def _disclosed(sweep: Sweep, reader: Reader) -> Sweep:
 def _without_reasons(sweep: Sweep) -> Sweep:
     """The sweep without the reasons why runs have no result: the price does not cover these reasons."""
     shown = (State.FINISHED, State.DIVERGED)
-    states = [state if state in shown else State.NO_RESULT for state in sweep.table["state"]]
-    return replace(sweep, table=sweep.table.assign(state=pd.Series(states, dtype=object)))
+
+    def without_reasons(table: pd.DataFrame) -> pd.DataFrame:
+        states = [state if state in shown else State.NO_RESULT for state in table["state"]]
+        return table.assign(state=pd.Series(states, dtype=object))
+
+    return replace(sweep, table=without_reasons(sweep.table), final=without_reasons(sweep.final))

@@ -31,7 +31,7 @@ def _claim(context: Context) -> Line:
 
 
 def _conduct(context: Context) -> Line:
-    facts, conducts = context.facts, set(context.sweep.table["conduct"])
+    facts, conducts = context.facts, set(context.sweep.all_runs["conduct"])
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in context.sweep.plan.trials})
     noise = listed([number(noise) for noise in noises])
     level, verdict = EvidenceLevel.CHECKED, "The runs match their declaration."

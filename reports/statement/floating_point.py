@@ -45,7 +45,7 @@ def floating_point(context: Context) -> Line:
             level=EvidenceLevel.STATED,
             evidence=(_BASIS, assumed),
         )
-    steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials)
+    steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials + sweep.plan.finals)
     runs = 1 if context.drawn else sum(charge.runs for charge in context.bill.charges)
     numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
     epsilon, delta = excess(numbers, context.bill.epsilon, context.bill.delta)

@@ -20,6 +20,7 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.statement.final_run import final_apart, final_run
 from dpsweep.reports.statement.floating_point import floating_point
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import charged, randomness, sampling
@@ -45,6 +46,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         *_size(context),
         _unit(context),
         charged(context),
+        *final_run(context),
         sampling(context),
         _accountants(context),
         _scores(context),
@@ -171,6 +173,11 @@ def _scores(context: Context) -> Line:
         level=EvidenceLevel.CHECKED,
         evidence=(
             f"Training and held-out {unit}s are disjoint: the price is the larger of the two, not their sum.",
+            *(
+                ("The parts of the final run are disjoint from those of the search too.",)
+                if final_apart(context)
+                else ()
+            ),
             *shares,
             LUCK,
         ),

@@ -19,7 +19,7 @@ SHARED = (
 
 def charged(context: Context) -> Line:
     """The line on charges: no run started without one."""
-    table = context.sweep.table
+    table = context.sweep.all_runs
     uncharged = [
         str(row["trial"])
         for _, row in table.iterrows()
@@ -55,7 +55,7 @@ def charged(context: Context) -> Line:
 
 def sampling(context: Context) -> Line:
     """The line on sampling and noise: each step as declared, and as the runs report it."""
-    facts, conducts = context.facts, Counter(context.sweep.table["conduct"])
+    facts, conducts = context.facts, Counter(context.sweep.all_runs["conduct"])
     shared, batches = context.sweep.plan.shared, _batches(context)
     if batches:
         declared = (

@@ -63,7 +63,7 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
     if not charges:
         return None
     last, body = charges[-1], charged(charges[-1])
-    if _is_search(last):
+    if _is_search(last) or body.finals:
         return FurtherRuns(number=_charges_like(last, statement), what=SEARCH, plan=last.plan)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
@@ -115,11 +115,14 @@ def what_for(entry: Entry) -> str:
         return body.note
     if _is_search(entry):
         return "1 search"
-    if not body.trials:
-        return f"{count(body.spares, 'run')} of points to be proposed"
-    runs = count(len(body.trials), "run")
-    words = f"{runs} and {count(body.spares, 'spare attempt')}" if body.spares else runs
-    return words if body.reason == "plan" else f"{words} again"
+    spares = body.spares - body.finals
+    if body.trials:
+        extra = [count(spares, "spare attempt")] if spares else []
+        words = [count(len(body.trials), "run"), *extra]
+    else:
+        words = [f"{count(spares, 'run')} of points to be proposed"]
+    words += [count(body.finals, "final run")] if body.finals else []
+    return " and ".join(words) + ("" if body.reason == "plan" else " again")
 
 
 def _charges(statement: Statement) -> Table:
@@ -195,8 +198,8 @@ def _most(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
 
 def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
     """The event of `more` runs, given the event of `runs` runs; every number of accesses is rounded up."""
-    return PlanEvent(
-        **{
+    return PlanEvent.from_parts(
+        {
             name: events.compose(events.repeat(leaf, -(-times * more // runs)) for leaf, times in events.flatten(part))
             for name, part in event.parts.items()
         }

@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dpsweep.accounting.cautions import cautions, is_large
+from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
@@ -37,6 +39,8 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
     """Prints the price of the search under each rule, the cheapest first; then advice, if the search does not fit."""
     console = Console(highlight=False, soft_wrap=True)
     rules, needs = outlooks.rules, outlooks.needs
+    if priced.plan.finals and not needs and not outlooks.advice:
+        return  # other rules have other points, so there is nothing to compare
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
     table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("rule", no_wrap=True)
@@ -98,6 +102,8 @@ def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seco
     for name, text in _UNPROTECTED if plan.public else _price(priced, outlook.envelope):
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
+    for name, text in _final(priced):
+        table.add_row(name, text)
     other = outlook.other_subsample
     table.add_row("noise multiplier", ", ".join(map(noise_down, noises)) + (f"; {other}" if other else ""))
     if plan.shared:
@@ -141,6 +147,20 @@ def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, st
         )
     if quote.lower > 0:
         yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
+
+
+def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
+    """The final run: its records, its noise and its own cost."""
+    finals, rule = priced.plan.finals, priced.rule
+    if not finals:
+        return
+    noises = ", ".join(map(noise_down, sorted({final.config["privacy"]["noise_multiplier"] for final in finals})))
+    if isinstance(rule, DisjointParts):
+        cost = max(share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
+        on = f"on the {1 - rule.share:.0%} of the records that the search does not read, epsilon {epsilon_up(cost)}"
+    else:
+        on = "on the same records, included in the price"
+    yield "final run", f"the best point again, {on}; noise multiplier {noises}"
 
 
 def _cautions(priced: PricedPlan) -> Iterator[str]:

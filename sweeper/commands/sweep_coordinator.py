@@ -32,6 +32,7 @@ from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
 from dpsweep.sweeper.coordinator.admission import Retry, open_account, raised_since, require_accepted_delta
+from dpsweep.sweeper.coordinator.final_run import then_final
 from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.signals import graceful, same_command
@@ -113,7 +114,8 @@ class SweepCoordinator:
         if message := ledger.recognise(plan.account, data):
             priced = replace(priced, plan=replace(plan, notes=(*plan.notes, message)))
             print(message, file=sys.stderr)
-        work = _WORKS[execution](priced, ledger, folder, request.retry)
+        search = _WORKS[execution](priced, ledger, folder, request.retry)
+        work = then_final(search, plan, folder, request.retry)
         self._store(priced, folder, execution)
         if work.notice:
             print(work.notice)

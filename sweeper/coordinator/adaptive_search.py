@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.final_run import read_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposal_file import choices_of, read_proposals, run_at, store_proposals
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -66,7 +67,7 @@ class Proposer:
                 ended=run.id not in at_work,
                 score=self._score(run) if run.id in finished else None,
             )
-            for point, run in zip(proposals, self.folder.runs(self.plan), strict=True)
+            for point, run in zip(proposals, self.folder.search_runs(self.plan), strict=True)
         ]
 
     def _score(self, run: Trial) -> float | None:
@@ -83,6 +84,7 @@ def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry
     recover(plan, folder, ledger.statement(plan.account, plan.id).attempts(plan.id).started)
     due = admit(priced, ledger, folder, retry)
     to_come = due or len(read_proposals(plan, folder.proposals)) < len(choices_of(plan))
+    to_come = to_come or (plan.finals and read_final(plan, folder.final) is None)
     nonce = launch(plan, ledger, folder.private) if to_come else ""
     log = LedgerAttemptLog(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
     return RunQueue(

@@ -22,6 +22,7 @@ from dpsweep.accounting.notation import typed
 from dpsweep.accounting.pricing.alternatives import advice
 from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.final_run import recover_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
@@ -57,12 +58,13 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     plan = priced.plan
     open_account(priced, ledger)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    recover_final(plan, folder.final, attempts.started)
     _refuse_strangers(plan, folder, attempts)
     if retry is not Retry.ALL:
         _refuse_paid_results(plan, folder, attempts)
     if not attempts.charges:
         names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
-        spares = plan.spares + (plan.proposed.trials if plan.proposed else 0)
+        spares = plan.spares + (plan.proposed.trials if plan.proposed else 0) + bool(plan.finals)
         charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
         return folder.runs(plan)
     where = AttemptStates.of(stages(plan, folder, attempts))
@@ -108,9 +110,10 @@ def raised_since(priced: PricedPlan, statement: Statement) -> str:
 
 
 def _free(plan: Plan, attempts: Attempts) -> int:
-    """The spare attempts that no future proposal needs."""
-    turns = 0 if plan.proposed is None else plan.proposed.trials - len(+attempts.started)
-    return attempts.spares - turns
+    """The spare attempts that no future proposal and no future final run needs."""
+    finals = sum(attempts.started[final.id] > 0 for final in plan.finals)
+    turns = 0 if plan.proposed is None else plan.proposed.trials - (len(+attempts.started) - finals)
+    return attempts.spares - turns - (bool(plan.finals) and not finals)
 
 
 def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
@@ -172,13 +175,18 @@ def charge(
 
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
     accepted = {} if priced.accepted_delta is None else {"accepted_delta": priced.accepted_delta}
-    return accepted | {
-        "reason": reason,
-        "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
-        "claimed_by": quote.claimed_by,
-        "bounds": dict(quote.bounds),
-        "refusals": dict(quote.refusals),
-        "parts": dict(quote.parts),
-        "attack": quote.lower,
-        "units": priced.units,
-    }
+    final = {"final": 1} if priced.plan.finals and reason == "plan" else {}
+    return (
+        accepted
+        | final
+        | {
+            "reason": reason,
+            "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
+            "claimed_by": quote.claimed_by,
+            "bounds": dict(quote.bounds),
+            "refusals": dict(quote.refusals),
+            "parts": dict(quote.parts),
+            "attack": quote.lower,
+            "units": priced.units,
+        }
+    )

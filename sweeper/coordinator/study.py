@@ -80,7 +80,7 @@ def _reached(folder: SweepFolder, address: str | None) -> Iterator[None]:
 def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
     """Every axis with its values over the whole plan: Optuna requires one distribution per name."""
     space: dict[str, dict[Any, None]] = {}
-    for trial in plan.trials:
+    for trial in plan.trials + plan.finals:
         for key, value in _params(trial).items():
             space.setdefault(key, {})[value] = None
     return {key: tuple(values) for key, values in space.items()}

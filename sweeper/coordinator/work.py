@@ -11,6 +11,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.final_run import read_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.step_log import steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -147,7 +148,8 @@ def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: 
     open_account(priced, ledger)
     reconcile(priced.plan, ledger, folder)
     due = admit(priced, ledger, folder, retry)
-    nonce = launch(priced.plan, ledger, folder.private) if due else ""
+    to_come = due or (priced.plan.finals and read_final(priced.plan, folder.final) is None)
+    nonce = launch(priced.plan, ledger, folder.private) if to_come else ""
     return RunQueue(
         total=len(priced.plan.trials),
         due=due,

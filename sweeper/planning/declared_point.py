@@ -17,11 +17,12 @@ from dpsweep.trainers.methods.interface import is_noiseless
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredPoint:
-    """A point, its declarations, and its noise multiplier, None where planning solves for it."""
+    """A point, its declarations, its noise multiplier, None where planning solves for it, and its final run if any."""
 
     point: Point
     declaration: Declaration
     noise_multiplier: float | None
+    final: DeclaredPoint | None = None
 
     @classmethod
     def of(cls, point: Point, *, needs_noise: bool) -> DeclaredPoint:
@@ -32,7 +33,8 @@ class DeclaredPoint:
         declaration, value = declare(point.config), point.config["privacy"]["noise_multiplier"]
         open_noise = value is None and not needs_noise
         noise = None if open_noise else given_noise(value, declaration)
-        return cls(point=point, declaration=declaration, noise_multiplier=noise)
+        final = None if point.final is None else cls.of(point.final, needs_noise=needs_noise)
+        return cls(point=point, declaration=declaration, noise_multiplier=noise, final=final)
 
     @property
     def score_is_open(self) -> bool:
@@ -53,10 +55,11 @@ class DeclaredPoint:
     def after(self, steps: int) -> DeclaredPoint:
         """The same point with this number of steps and new declarations."""
         point = replace(self.point, config={**self.point.config, "steps": steps})
-        return replace(self, point=point, declaration=declare(point.config))
+        final = None if self.final is None else self.final.after(steps)
+        return replace(self, point=point, declaration=declare(point.config), final=final)
 
     def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
-        """The trial at the noise that it runs with, not at the target from which that noise was solved."""
+        """The trial at the noise that it runs with, not at the target; without its final run."""
         point, noise = self.point, noise_multiplier
         privacy = {key: point.config["privacy"][key] for key in ("adjacency", "unit")} | {"noise_multiplier": noise}
         config: Mapping[str, Any] = {**point.config, "privacy": privacy}
@@ -70,8 +73,12 @@ def declared_anew(trial: Trial) -> DeclaredPoint:
     """The point of a trial; the noise of its score is left open if the score has one."""
     score = {**trial.config["score"], **({"noise_std": None} if "noise_std" in trial.config["score"] else {})}
     point = Point(method=trial.method, axes=trial.axes, config={**trial.config, "score": score})
-    noise = trial.config["privacy"]["noise_multiplier"]
-    return DeclaredPoint(point=point, declaration=declare(trial.config), noise_multiplier=noise)
+    return DeclaredPoint(
+        point=point,
+        declaration=declare(trial.config),
+        noise_multiplier=trial.config["privacy"]["noise_multiplier"],
+        final=None if trial.final is None else declared_anew(trial.final),
+    )
 
 
 def given_noise(value: object, declared: Declaration) -> float:

@@ -18,9 +18,12 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
+from dpsweep.sweeper.planning.final_points import carried, with_finals
 from dpsweep.sweeper.planning.limits import amount, require_meant
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
 from dpsweep.sweeper.planning.point import Point
@@ -42,7 +45,8 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
     distinct, notes = _distinct(_repeated(points, settings.repeats))
     require_meant(distinct)
     proposed = asked.proposed(settings.search, settings.repeats, distinct)
-    distinct = list(asked.in_phases(distinct, proposed))
+    rule = _with_final(settings.tuning, settings.final) if "_target_" in settings.tuning else None
+    distinct = list(with_finals(asked.in_phases(distinct, proposed), _declared_rule(rule, settings.final)))
     search = Search(
         proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
         pruning="pruner" in settings.search,
@@ -62,8 +66,8 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
             panel=panel,
             budget=budget,
             delta=delta,
-            rule=_with_final(settings.tuning, settings.final) if "_target_" in settings.tuning else None,
-            offered={label: _with_final(rule, settings.final) for label, rule in settings.offered.items()},
+            rule=rule,
+            offered=_offered(settings),
             show=settings.show,
             target=target,
             solve=settings.solve,
@@ -74,15 +78,16 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
             pruner=settings.search.get("pruner"),
         )
     )
+    trials = [carried(trial, priced.rule) for trial in priced.trials]
     plan = Plan(
         account=_account(settings.account),
         budget=budget,
         delta=delta,
         rule=priced.rule_config,
-        blocks=blocks_of(priced.trials, shared=search.shared),
+        blocks=blocks_of(trials, shared=search.shared),
         event=priced.event,
         target_epsilon=priced.target_epsilon,
-        proposed=asked.settled(proposed, distinct, priced.trials),
+        proposed=asked.settled(proposed, distinct, trials),
         spares=spares,
         notes=(*notes, *priced.notes),
     )
@@ -139,8 +144,13 @@ def _require_no_promise(settings: PlanSettings) -> None:
 
 def _declared(points: Sequence[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
-    first_steps = [replace(point, config={**point.config, "steps": 1}) for point in points] if one_step else points
+    first_steps = [_at_one_step(point) for point in points] if one_step else points
     return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in first_steps)
+
+
+def _at_one_step(point: Point) -> Point:
+    final = None if point.final is None else _at_one_step(point.final)
+    return replace(point, config={**point.config, "steps": 1}, final=final)
 
 
 def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
@@ -185,7 +195,27 @@ def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
     """The rule, followed by one more run of the winner if `final` is true."""
     if not isinstance(final, bool):
         raise BadInput(f"Expected final={final!r} to be true or false.")
+    if final and isinstance(rule_from_config(rule), DisjointParts):
+        raise BadInput("Expected final=true to be left out with tuning=disjoint, which has a final run already.")
     return {"kind": FINAL, "rule": dict(rule)} if final else rule
+
+
+def _offered(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
+    """The rules that may be compared; with final=true, those without a final run of their own, followed by one."""
+    apart = {
+        label
+        for label, rule in settings.offered.items()
+        if settings.final and isinstance(rule_from_config(rule), DisjointParts)
+    }
+    rules = {label: rule for label, rule in settings.offered.items() if label not in apart}
+    return {label: _with_final(rule, settings.final) for label, rule in rules.items()}
+
+
+def _declared_rule(rule: Mapping[str, Any] | None, final: object) -> SelectionRule | None:
+    """The rule that the user chose; with tuning=auto, one that has a final run if the one to be chosen has it."""
+    if rule is not None:
+        return rule_from_config(rule)
+    return Final(rule=Composition()) if final else None
 
 
 def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:

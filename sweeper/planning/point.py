@@ -11,9 +11,11 @@ from typing import Any
 class Point:
     """One point of the grid: its method, its swept values, its resolved configuration.
 
-    The keys of `axes` and `config` are stored keys (`accounting/names/typed_names.py`).
+    The keys of `axes` and `config` are stored keys (`accounting/names/typed_names.py`). `final` is the run that follows
+    the search if this point wins.
     """
 
     method: str
     axes: Mapping[str, Any]
     config: Mapping[str, Any]
+    final: Point | None = None

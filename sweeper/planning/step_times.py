@@ -31,7 +31,9 @@ class Speeds:
     def known(self, plan: Plan) -> dict[str, float] | None:
         """Seconds per step of each kind of step in the plan; None unless all of these kinds ran before."""
         stored = self._read()
-        times = {kind: stored.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials}}
+        times = {
+            kind: stored.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials + plan.finals}
+        }
         complete = {kind: seconds for kind, seconds in times.items() if seconds is not None}
         return complete if len(complete) == len(times) else None
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, Trial
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,14 +35,18 @@ TIMEOUT_SECONDS = 300
 
 def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
     """One configuration for each kind of step in a plan: data set, model, batch size."""
-    return {kind_of(trial.config): trial.config for trial in plan.trials}
+    return {kind_of(trial.config): trial.config for trial in plan.trials + plan.finals}
 
 
 def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int) -> float:
-    """Wall time of the whole plan: the runs that it expects, times the mean time of a point, divided by the workers."""
+    """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run."""
     trials = priced.plan.trials
-    all_points: float = sum(per_step[kind_of(trial.config)] * trial.config["steps"] for trial in trials)
-    return all_points * priced.expected_runs / len(trials) / max(1, workers)
+
+    def seconds(trial: Trial) -> float:
+        return per_step[kind_of(trial.config)] * float(trial.config["steps"])
+
+    search = sum(map(seconds, trials)) * priced.expected_runs / len(trials) / max(1, workers)
+    return search + max(map(seconds, priced.plan.finals), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
 from dpsweep.sweeper.trial.spec import build, class_of
 from dpsweep.trainers.data.interface import unit_column
+from dpsweep.trainers.data.parts import Part
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
 def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None) -> Split:
     """The records of a trial, split as its score requires; cached for the next trial with the same data and score."""
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
+    request |= {"part": config["part"]} if "part" in config else {}
     return _load(json.dumps(request, sort_keys=True), folder)
 
 
@@ -80,5 +82,8 @@ def _load(request: str, folder: Path | None) -> Split:
     private, test = dataset.load(folder)
     if (private.units is None) != (unit_column(dataset) is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
-    split: Split = build(config["score"], "score").split(private, test, Adjacency(config["adjacency"]))
+    adjacency = Adjacency(config["adjacency"])
+    if "part" in config:
+        private = Part(**config["part"]).of(private, adjacency)
+    split: Split = build(config["score"], "score").split(private, test, adjacency)
     return split

@@ -23,6 +23,7 @@ from dpsweep.accounting.names.tags import own_class
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
+from dpsweep.trainers.data.parts import Part
 from dpsweep.trainers.declarations.batch_sampling import check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
@@ -76,6 +77,7 @@ class Declaration:
     adjacency: Adjacency
     ema: float | None = None
     augmentation: Augmentation | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.steps):
@@ -108,7 +110,7 @@ class Declaration:
     @property
     def train_records(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
-        return self.score.train_records(nominal_units(self.dataset), self.adjacency)
+        return _train_records(self.dataset, self.score, self.part, self.adjacency)
 
     @property
     def stretch(self) -> int | None:
@@ -157,6 +159,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         checkpoints=_checkpoints(config["checkpoint"]),
         adjacency=Adjacency(privacy["adjacency"]),
         ema=config.get("ema"),
+        part=_part(config.get("part")),
         **parts,
     )
     _check_engine(declaration, config["engine"])
@@ -181,6 +184,22 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     return declaration
 
 
+def train_records(config: Mapping[str, Any]) -> int:
+    """The declared nominal number of training units of a configuration, whose other parts are not checked."""
+    dataset, score = (_declared(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score"))
+    return _train_records(dataset, score, _part(config.get("part")), Adjacency(config["privacy"]["adjacency"]))
+
+
+def _train_records(dataset: DataSet, score: Score, part: Part | None, adjacency: Adjacency) -> int:
+    return score.train_records(_units_of(dataset, part, adjacency), adjacency)
+
+
+def _units_of(dataset: DataSet, part: Part | None, adjacency: Adjacency) -> int:
+    """The nominal number of private units that a run reads, to train or to score."""
+    units = nominal_units(dataset)
+    return units if part is None else part.nominal(units, adjacency)
+
+
 def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
     settings = (
@@ -199,7 +218,8 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
         )
     if unit_column(parts["dataset"]) is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
-    return Everyone(batch_size=nominal_units(parts["dataset"]), adjacency=Adjacency(config["privacy"]["adjacency"]))
+    adjacency, part = Adjacency(config["privacy"]["adjacency"]), _part(config.get("part"))
+    return Everyone(batch_size=_units_of(parts["dataset"], part, adjacency), adjacency=adjacency)
 
 
 def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
@@ -207,6 +227,13 @@ def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
     copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
     if name_of(engine) == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
+
+
+def _part(config: Any) -> Part | None:
+    try:
+        return None if config is None else Part(**config)
+    except (TypeError, ValueError) as cause:
+        raise BadInput(f"Expected part={config!r} to be a share and a use of the records: {cause}") from None
 
 
 def _checkpoints(config: Any) -> Checkpoints:

@@ -49,12 +49,12 @@ class Split:
 
 def hold_out(private: Records, *, fraction: float, adjacency: Adjacency, test: Records | None = None) -> Split:
     """The split of the private records into two disjoint parts; the holdout is about `fraction` of them."""
-    mask = holdout_mask(private, fraction, adjacency)
+    mask = part_mask(private, fraction, adjacency)
     return Split(train=private.select(~mask), holdout=private.select(mask), test=test)
 
 
-def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDArray[np.bool_]:
-    """The mask [n] of the records in the holdout.
+def part_mask(records: Records, fraction: float, adjacency: Adjacency, key: bytes = _KEY) -> NDArray[np.bool_]:
+    """The mask [n] of about this fraction of the records: those of the holdout, or, by another key, of another part.
 
     Guarantee: each entry is a function of its own record's bytes, or of its unit's identifier where there are units
     (ADD_OR_REMOVE_ONE), or of its position (REPLACE_ONE), and of public constants alone.
@@ -65,24 +65,24 @@ def holdout_mask(records: Records, fraction: float, adjacency: Adjacency) -> NDA
     if records.units is not None:
         if replacing:
             raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
-        return _mask(records.units.names, fraction)[records.units.of]
-    return _mask(_positions(len(records)) if replacing else records.contents(), fraction)
+        return _mask(records.units.names, fraction, key)[records.units.of]
+    return _mask(_positions(len(records)) if replacing else records.contents(), fraction, key)
 
 
 @lru_cache(maxsize=64)
-def left_by_position(records: int, fraction: float) -> int:
-    """The number of records left for training when positions decide the split; public, as `records` is."""
-    return records - int(_mask(_positions(records), fraction).sum())
+def left_by_position(records: int, fraction: float, key: bytes = _KEY) -> int:
+    """The number of records outside the mask when positions decide; public, as `records` is."""
+    return records - int(_mask(_positions(records), fraction, key).sum())
 
 
-def _mask(tags: Iterable[bytes], fraction: float) -> NDArray[np.bool_]:
+def _mask(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:
     threshold = int(fraction * 2 ** (8 * _DIGEST_BYTES))
-    return np.array([_draw(tag) < threshold for tag in tags], dtype=np.bool_)
+    return np.array([_draw(tag, key) < threshold for tag in tags], dtype=np.bool_)
 
 
-def _draw(tag: bytes) -> int:
-    """A public pseudo-random integer, uniform over 64 bits, that only `tag` decides."""
-    return int.from_bytes(blake2b(tag, digest_size=_DIGEST_BYTES, key=_KEY).digest(), "big")
+def _draw(tag: bytes, key: bytes) -> int:
+    """A public pseudo-random integer, uniform over 64 bits, that only `tag` and the public key decide."""
+    return int.from_bytes(blake2b(tag, digest_size=_DIGEST_BYTES, key=key).digest(), "big")
 
 
 def _positions(records: int) -> Iterator[bytes]:

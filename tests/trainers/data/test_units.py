@@ -11,7 +11,7 @@ import torch
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.split import hold_out, holdout_mask
+from dpsweep.trainers.data.split import hold_out, part_mask
 from dpsweep.trainers.data.units import Units, by_unit
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -106,7 +106,7 @@ def test_adding_one_unit_changes_no_other_units_records_or_part(copies: int) -> 
 def test_all_records_of_a_unit_fall_into_one_part() -> None:
     records = by_unit(*visits(200), CAP)
     assert records.units is not None
-    mask = holdout_mask(records, 0.3, ADD)
+    mask = part_mask(records, 0.3, ADD)
     held = {records.units.names[unit] for unit in records.units.of[mask]}
     trained = {records.units.names[unit] for unit in records.units.of[~mask]}
     assert not held & trained
@@ -116,13 +116,13 @@ def test_all_records_of_a_unit_fall_into_one_part() -> None:
 def test_the_part_is_the_published_hash_of_the_identifier() -> None:
     records, whose = visits(40)
     digests = [hashlib.blake2b(name, digest_size=8, key=b"dpsweep holdout 1").digest() for name in whose]
-    mask = holdout_mask(by_unit(records, whose, 8), 0.25, ADD)
+    mask = part_mask(by_unit(records, whose, 8), 0.25, ADD)
     assert mask.tolist() == [digest[0] < 64 for digest in digests]
 
 
 def test_replacing_units_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Expected adjacency=replace_one to be add_or_remove_one for units\.$"):
-        holdout_mask(by_unit(*visits(5), CAP), 0.3, REPLACE)
+        part_mask(by_unit(*visits(5), CAP), 0.3, REPLACE)
 
 
 def test_units_without_records_in_a_selection_are_gone() -> None:
@@ -188,4 +188,4 @@ def test_a_cap_that_keeps_nothing_is_refused(cap: float) -> None:
 def test_no_records_are_no_units() -> None:
     nobody = by_unit(plain(0), [], CAP)
     assert (len(nobody), nobody.available) == (0, 0)
-    assert holdout_mask(nobody, 0.3, ADD).shape == (0,)
+    assert part_mask(nobody, 0.3, ADD).shape == (0,)

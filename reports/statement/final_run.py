@@ -1,0 +1,59 @@
+"""The statement's line on the final run: the records that it read, and its share of the price."""
+
+from __future__ import annotations
+
+from dpsweep.accounting.events.build import FINAL
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
+
+
+def final_apart(context: Context) -> bool:
+    """Whether the final run reads records that the search does not read."""
+    return context.sweep.plan.event.final is not None
+
+
+def final_run(context: Context) -> tuple[Line, ...]:
+    """The line on the final run; none under a rule without one."""
+    plan, rule, unit = context.sweep.plan, context.sweep.rule, context.sweep.plan.unit
+    if not plan.finals:
+        return ()
+    if not isinstance(rule, DisjointParts):
+        return (
+            Line(
+                topic="Final run",
+                text=f"The best point ran once more on the same {unit}s. Its price is part of the claim, and its score "
+                "is not the best of several.",
+                level=EvidenceLevel.CHECKED,
+            ),
+        )
+    by = "its position" if plan.adjacency is Adjacency.REPLACE_ONE else f"the {unit} itself"
+    shares = {
+        "the search": [share for name, share in _shares(context) if not name.startswith(FINAL)],
+        "the final run": [share for name, share in _shares(context) if name.startswith(FINAL)],
+    }
+    costs = " and ".join(f"{who} epsilon {epsilon_up(max(own))}" for who, own in shares.items() if own)
+    return (
+        Line(
+            topic="Final run",
+            text=f"The search read one part of the {unit}s, about {rule.share:.0%}; the best point then ran once more "
+            f"on all others. The part of a {unit} depends on {by} and a public key alone.",
+            level=EvidenceLevel.CHECKED,
+            evidence=(
+                f"By itself {costs}: the claim is the larger, not the sum, since no {unit} is in both parts (adaptive "
+                "parallel composition, McSherry 2009, Theorem 4).",
+                "The final run's score is of its own held-out part: unlike the best score of the map, it is not the "
+                "best of several.",
+                f"The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the "
+                f"power {rule.carry:g}, as the plan declares.",
+            ),
+        ),
+    )
+
+
+def _shares(context: Context) -> list[tuple[str, float]]:
+    """Each population's share of the price, by its name, summed over the charges."""
+    charges = context.bill.charges
+    names = dict.fromkeys(name for charge in charges for name in charge.parts)
+    return [(name, sum(charge.parts.get(name, 0.0) for charge in charges)) for name in names]
