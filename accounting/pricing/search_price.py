@@ -23,6 +23,7 @@ from dpsweep.accounting.pricing.solver import cheapest_rule, solve_for, trials_o
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure, Execution, Search, SelectionRule, rule_from_config
 
 AUTO = "auto"
@@ -75,7 +76,7 @@ class PricedSearch:
 
 def price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {label: rule for label, rule in _rules(spec.offered).items() if covers(rule, spec.search)}
+    offers = {label: rule for label, rule in _rules(spec.offered).items() if _offered(rule, spec)}
     rule_config, notes = _rule(spec, offers)
     terms = _terms(spec, rule_from_config(rule_config))
     _check_search(terms, spec)
@@ -118,6 +119,12 @@ def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
         )
     within = " of its phase" if spec.proposed and spec.proposed.phases else ""
     return f"The points differ in what they cost; {rule.name} charges the worst{within} at every order."
+
+
+def _offered(rule: SelectionRule, spec: SearchSpec) -> bool:
+    """Whether a rule's theorem covers the search, and the runs have the parts of the records that it pays for."""
+    in_parts = all(run.final is not None for run in spec.runs)
+    return covers(rule, spec.search) and (in_parts or not isinstance(rule, DisjointParts))
 
 
 def covers(rule: SelectionRule, search: Search) -> bool:

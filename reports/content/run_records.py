@@ -47,6 +47,11 @@ class Runs:
     over: bool = True
 
     @property
+    def all(self) -> tuple[RunRecord, ...]:
+        """The runs of the search, then the final run."""
+        return self.rows if self.final is None else (*self.rows, self.final)
+
+    @property
     def drawn(self) -> bool:
         """Whether the runs are tries of a secret draw."""
         return self.execution is Execution.DRAWN_TRIES

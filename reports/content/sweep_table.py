@@ -99,8 +99,7 @@ class Sweep:
     @property
     def results(self) -> dict[str, TrialResult]:
         """The results by trial."""
-        final = () if self.runs.final is None else (self.runs.final,)
-        return {run.trial.id: run.result for run in (*self.runs.rows, *final) if run.result is not None}
+        return {run.trial.id: run.result for run in self.runs.all if run.result is not None}
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -195,8 +194,7 @@ class Sweep:
 
     def trial(self, trial: str) -> Trial:
         """The run with this identity."""
-        final = () if self.runs.final is None else (self.runs.final,)
-        return {run.trial.id: run.trial for run in (*self.runs.rows, *final)}[trial]
+        return next(run.trial for run in self.runs.all if run.trial.id == trial)
 
     def row(self, trial: str) -> Mapping[str, Any]:
         """The table's row of a point."""

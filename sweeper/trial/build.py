@@ -18,7 +18,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
 from dpsweep.sweeper.trial.spec import build, class_of
 from dpsweep.trainers.data.interface import unit_column
-from dpsweep.trainers.data.parts import Part
+from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -84,6 +84,6 @@ def _load(request: str, folder: Path | None) -> Split:
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     adjacency = Adjacency(config["adjacency"])
     if "part" in config:
-        private = Part(**config["part"]).of(private, adjacency)
+        private = DataPart(**config["part"]).of(private, adjacency)
     split: Split = build(config["score"], "score").split(private, test, adjacency)
     return split

@@ -23,7 +23,7 @@ from dpsweep.accounting.names.tags import own_class
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
-from dpsweep.trainers.data.parts import Part
+from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.declarations.batch_sampling import check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
@@ -77,7 +77,7 @@ class Declaration:
     adjacency: Adjacency
     ema: float | None = None
     augmentation: Augmentation | None = None
-    part: Part | None = None
+    part: DataPart | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.steps):
@@ -190,11 +190,11 @@ def train_records(config: Mapping[str, Any]) -> int:
     return _train_records(dataset, score, _part(config.get("part")), Adjacency(config["privacy"]["adjacency"]))
 
 
-def _train_records(dataset: DataSet, score: Score, part: Part | None, adjacency: Adjacency) -> int:
+def _train_records(dataset: DataSet, score: Score, part: DataPart | None, adjacency: Adjacency) -> int:
     return score.train_records(_units_of(dataset, part, adjacency), adjacency)
 
 
-def _units_of(dataset: DataSet, part: Part | None, adjacency: Adjacency) -> int:
+def _units_of(dataset: DataSet, part: DataPart | None, adjacency: Adjacency) -> int:
     """The nominal number of private units that a run reads, to train or to score."""
     units = nominal_units(dataset)
     return units if part is None else part.nominal(units, adjacency)
@@ -229,9 +229,9 @@ def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
 
 
-def _part(config: Any) -> Part | None:
+def _part(config: Any) -> DataPart | None:
     try:
-        return None if config is None else Part(**config)
+        return None if config is None else DataPart(**config)
     except (TypeError, ValueError) as cause:
         raise BadInput(f"Expected part={config!r} to be a share and a use of the records: {cause}") from None
 

@@ -21,7 +21,7 @@ KEY = b"dpsweep part 1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class DataPart:
     """The part of the records that a run reads: about `share` of them for the search, all others for the final run."""
 
     share: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_luck_is_the_chance_of_having_tried_one_of_the_best_tenth(paper_a: dict[
 
 
 def test_a_final_run_costs_what_one_run_adds() -> None:
-    trials = [run(3.6), run(2.0)]
+    trials = [replace(run(noise), final=run(noise)) for noise in (3.6, 2.0)]
     final = Final(rule=Composition()).event(trials)
     more = Composition().event([*trials, run(2.0)])
     assert PANEL.epsilon(final, DELTA, ADD) == pytest.approx(PANEL.epsilon(more, DELTA, ADD), rel=1e-3)

@@ -201,7 +201,7 @@ def test_proposals_run_only_where_every_turn_is_paid_for_and_scores_may_be_read(
     plan = plan_of(4)
     assert execution_of(plan) is Execution.PROPOSED
     for cheaper in (plan_of(3).event, replace(plan, proposed=None, blocks=plan.blocks[:1]).trials[0].event):
-        with pytest.raises(BadInput, match="not run yet"):
+        with pytest.raises(BadInput, match="but not run"):
             execution_of(replace(plan, event=cheaper))
     hidden = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
     searched = rule_from_config(hidden).event([trial.event for trial in plan.trials])

@@ -31,6 +31,7 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.execution import search_paid_by
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.hidden_search import HiddenSearchRule
@@ -160,8 +161,10 @@ def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() 
 
 def test_rules_that_hide_draw_their_tries_and_rules_of_two_phases_are_only_priced() -> None:
     assert {rule.execution for rule in HIDING} == {Execution.DRAWN_TRIES}
-    assert Composition().execution is Execution.EVERY_POINT
-    assert {rule.execution for rule in [*NESTED, Final(rule=Composition()), Public(data="mnist")]} == {None}
+    for rule in (Composition(), DisjointParts(), Final(rule=Composition())):
+        assert rule.execution is Execution.EVERY_POINT
+    for rule in (*NESTED, Final(rule=PrivateSelection()), Public(data="mnist")):
+        assert rule.execution is None
 
 
 @pytest.mark.parametrize("rule", [*HIDING, NoisyMax(noise_scale=1.0), NESTED[0]], ids=str)

@@ -91,9 +91,9 @@ def test_repeats_are_priced_like_more_points(compose_priced: Compose) -> None:
 
 def test_a_final_run_is_priced_as_one_more_run(compose_priced: Compose) -> None:
     grid, final = compose_priced(NOISY), compose_priced([*NOISY, "final=true"])
-    one = grid.plan.trials[0].event.training
-    assert same(final.plan.event.training, compose([grid.plan.event.training, one]))
-    assert final.plan.event.validation == grid.plan.event.validation
+    one = grid.plan.trials[0].event
+    for name, part in grid.plan.event.parts.items():
+        assert same(final.plan.event.parts[name], compose([part, one.parts[name]]))
     assert final.quote.epsilon > grid.quote.epsilon
     assert rule_from_config(final.plan.rule).name == "composition + final run"
 

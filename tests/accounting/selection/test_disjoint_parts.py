@@ -1,0 +1,102 @@
+"""Disjoint parts: the price is the larger of search and final run, by brute force and by the accountants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, poisson_gaussian, repeat, same, worst
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
+from dpsweep.accounting.selection.execution import pays_for_execution
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.private_selection import PrivateSelection
+from tests.accounting.finite import Pairs, cases
+
+ADD = Adjacency.ADD_OR_REMOVE_ONE
+DELTA = 1e-5
+PANEL = Panel(claimants=(Pld(), Rdp()))
+
+
+def point(noise: float, final: float) -> PlanEvent:
+    return PlanEvent(
+        training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=noise), 200),
+        validation=gaussian(noise_multiplier=10 * noise),
+        final=PlanEvent(
+            training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=final), 200),
+            validation=gaussian(noise_multiplier=10 * final),
+        ),
+    )
+
+
+POINTS = [point(3.0, 1.2), point(3.0, 1.2), point(4.0, 1.5)]
+
+
+def test_the_search_pays_for_all_points_and_the_final_run_for_the_worst_one() -> None:
+    event = DisjointParts().event(POINTS)
+    assert list(event.parts) == ["training", "validation", "final training", "final validation"]
+    assert same(event.training, compose(one.training for one in POINTS))
+    finals = [one.final for one in POINTS if one.final is not None]
+    assert same(event.parts["final training"], worst(one.training for one in finals))
+    assert same(event.parts["final validation"], worst(one.validation for one in finals if one.validation is not None))
+    assert PlanEvent.from_parts(event.parts) == event
+
+
+def test_the_price_is_the_larger_of_the_two_and_less_than_their_sum() -> None:
+    event = DisjointParts().event(POINTS)
+    assert event.final is not None
+    whole = PANEL.epsilon(event, DELTA, ADD)
+    search = PANEL.epsilon(PlanEvent(training=event.training, validation=event.validation), DELTA, ADD)
+    final = PANEL.epsilon(event.final, DELTA, ADD)
+    assert whole == pytest.approx(max(search, final))
+    added = PANEL.epsilon(Final(rule=Composition()).event(POINTS), DELTA, ADD)
+    assert added > whole * 1.1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_final_run_on_other_records_costs_the_larger_of_both_on_finite_mechanisms(seed: int) -> None:
+    """The joint outcome of a search and of the final run that it selects, by a sum over all outcomes."""
+    mechanisms = cases(6, seed)
+    search, finals = Pairs(mechanisms.p[:1], mechanisms.q[:1]), Pairs(mechanisms.p[1:6], mechanisms.q[1:6])
+    epsilons = np.linspace(0, 4, 17)
+
+    def joint(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return (first[0][:, None] * second).reshape(1, -1)
+
+    changed_in_search = Pairs(joint(search.p, finals.p), joint(search.q, finals.p)).delta(epsilons)[0]
+    changed_in_final = Pairs(joint(search.p, finals.p), joint(search.p, finals.q)).delta(epsilons)[0]
+    larger = np.maximum(search.delta(epsilons)[0], finals.delta(epsilons).max(axis=0))
+    assert (changed_in_search <= larger + 1e-12).all()
+    assert (changed_in_final <= larger + 1e-12).all()
+    assert changed_in_search == pytest.approx(search.delta(epsilons)[0], abs=1e-12)
+
+
+def test_it_pays_for_its_own_execution_and_for_no_other() -> None:
+    rule = DisjointParts()
+    assert pays_for_execution(rule, rule.event(POINTS), POINTS)
+    assert not pays_for_execution(rule, Composition().event(POINTS), POINTS)
+    assert not pays_for_execution(rule, rule.event(POINTS[:2]), POINTS)
+    assert not pays_for_execution(Composition(), rule.event(POINTS), POINTS)
+    bare = [PlanEvent(training=one.training, validation=one.validation) for one in POINTS]
+    assert not pays_for_execution(rule, rule.event(bare), bare)
+
+
+def test_a_final_run_on_the_same_records_follows_a_composition_only() -> None:
+    final = Final(rule=Composition())
+    assert pays_for_execution(final, final.event(POINTS), POINTS)
+    assert not pays_for_execution(final, Composition().event(POINTS), POINTS)
+    hidden = Final(rule=PrivateSelection())
+    assert not pays_for_execution(hidden, hidden.event(POINTS), POINTS)
+
+
+def test_shares_and_exponents_are_checked() -> None:
+    for share in (0, 1, 1.5, "half"):
+        with pytest.raises((ValueError, TypeError), match="share"):
+            DisjointParts(share=share)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="carry=-1"):
+        DisjointParts(carry=-1)
+    assert DisjointParts(share=0.4).part(Use.FINAL) == {"share": 0.4, "use": "final"}

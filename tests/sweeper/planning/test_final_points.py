@@ -1,0 +1,153 @@
+"""Plans with a final run: its records, batch size, noise and learning rate, and plans that do not say so honestly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import same
+from dpsweep.accounting.pricing.alternatives import offers_of
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.selection.interface import Execution
+from dpsweep.sweeper.trial.spec import declare
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+BASE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "steps=20")
+GRID = (*BASE, "trainer.clip_norm=1", "trainer.lr=0.5,2", "privacy.epsilon=3")
+DISJOINT = (*GRID, "tuning=disjoint")
+
+
+def with_trials(plan: Plan, trials: Sequence[Trial]) -> Plan:
+    return replace(plan, blocks=tuple(Block(trials=(trial,)) for trial in trials))
+
+
+def test_each_part_has_the_sample_rate_that_all_records_would_have(compose_priced: Compose) -> None:
+    whole = declare(compose_priced(GRID).plan.trials[0].config)
+    rate = whole.sampler.batch_size / whole.train_records
+    plan = compose_priced([*DISJOINT, "tuning.share=0.3"]).plan
+    for trial, share in ((plan.trials[0], 0.3), (plan.finals[0], 0.7)):
+        own = declare(trial.config)
+        assert own.train_records == pytest.approx(share * whole.train_records, abs=1)
+        assert own.sampler.batch_size / own.train_records == pytest.approx(rate, rel=0.01)
+        assert trial.config["part"] == {"share": 0.3, "use": "final" if trial in plan.finals else "search"}
+
+
+def test_search_and_final_run_may_each_cost_the_whole_target(compose_priced: Compose) -> None:
+    priced = compose_priced(DISJOINT)
+    parts = priced.quote.parts
+    assert list(parts) == ["training", "validation", "final training", "final validation"]
+    for cost in parts.values():
+        assert 2.98 < cost <= 3
+    plan = priced.plan
+    assert plan.finals[0].config["privacy"]["noise_multiplier"] < plan.trials[0].config["privacy"]["noise_multiplier"]
+    assert plan.finals[0].config["score"]["noise_std"] < plan.trials[0].config["score"]["noise_std"]
+    assert execution_of(plan) is Execution.EVERY_POINT
+    assert Plan.from_json(plan.to_json()) == plan
+    assert Plan.from_json(plan.to_json()).id == plan.id
+
+
+@pytest.mark.parametrize("carry", [0, 0.5, 1])
+def test_the_learning_rate_is_carried_by_the_ratio_of_noise_per_example(compose_priced: Compose, carry: float) -> None:
+    plan = compose_priced([*DISJOINT, f"tuning.carry={carry}"]).plan
+    for trial, final in zip(plan.trials, plan.finals, strict=True):
+        own, last = (
+            one.config["privacy"]["noise_multiplier"] / one.config["sampler"]["batch_size"] for one in (trial, final)
+        )
+        rate = trial.config["trainer"]["lr"] * (own / last) ** carry
+        assert final.config["trainer"]["lr"] == pytest.approx(rate, rel=1e-3)
+        assert final.axes["trainer.lr"] == final.config["trainer"]["lr"]
+        assert final.id != trial.id
+
+
+def test_a_given_noise_is_that_of_the_search_and_of_the_final_run(compose_priced: Compose) -> None:
+    plan = compose_priced([*GRID[:-1], "tuning=disjoint", "privacy.noise_multiplier=4", "score.noise_std=5"]).plan
+    assert {trial.config["privacy"]["noise_multiplier"] for trial in plan.trials + plan.finals} == {4}
+    assert {trial.config["score"]["noise_std"] for trial in plan.trials + plan.finals} == {5}
+
+
+def test_steps_that_meet_a_target_are_those_of_the_final_run_too(compose_priced: Compose) -> None:
+    words = [*GRID, "tuning=disjoint", "privacy.noise_multiplier=6", "score.noise_std=9", "solve=steps"]
+    plan = compose_priced(words).plan
+    steps = {trial.config["steps"] for trial in plan.trials + plan.finals}
+    assert len(steps) == 1
+    assert min(steps) > 1
+
+
+def test_a_sampler_may_propose_the_points_of_the_search(compose_priced: Compose) -> None:
+    grid, proposed = compose_priced(DISJOINT), compose_priced([*DISJOINT, "search=random", "search.trials=2"])
+    assert execution_of(proposed.plan) is Execution.PROPOSED
+    assert same(proposed.plan.event.parts["final training"], grid.plan.event.parts["final training"])
+
+
+def test_shared_subsamples_are_those_of_the_search(compose_priced: Compose) -> None:
+    plan = compose_priced([*DISJOINT, "subsample=shared"]).plan
+    apart = compose_priced(DISJOINT).plan
+    assert same(plan.event.parts["final training"], apart.event.parts["final training"])
+    assert execution_of(plan) is Execution.EVERY_POINT
+
+
+def test_records_that_may_be_replaced_have_parts_by_position(compose_priced: Compose) -> None:
+    plan = compose_priced([*DISJOINT, "sampler=fixed_size", "privacy.adjacency=replace_one"]).plan
+    search, final = declare(plan.trials[0].config), declare(plan.finals[0].config)
+    assert search.train_records + final.train_records < 1797
+    assert execution_of(plan) is Execution.EVERY_POINT
+
+
+def test_output_perturbation_divides_by_the_records_of_its_part(compose_priced: Compose) -> None:
+    words = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "tuning=disjoint", "steps=1"]
+    plan = compose_priced([*words, "trainer=output_perturbation", "trainer.l2=0.1,0.2"]).plan
+    sizes = [declare(trial.config).sampler.batch_size for trial in (plan.trials[0], plan.finals[0])]
+    assert sizes == [359, 1438]
+
+
+def test_only_its_own_rule_prices_a_plan_with_parts_and_no_plan_without_them_has_that_rule(
+    compose_priced: Compose,
+) -> None:
+    disjoint, plain = compose_priced(DISJOINT), compose_priced(GRID)
+    rules = {"disjoint": disjoint.rule, "composition": plain.rule}
+    assert [offer.label for offer in offers_of(replace(disjoint, offers=rules))] == ["disjoint"]
+    assert [offer.label for offer in offers_of(replace(plain, offers=rules))] == ["composition"]
+    auto = compose_priced([*GRID, "tuning=auto"])
+    assert auto.rule.name == "composition"
+    assert "disjoint" not in auto.offers
+
+
+def test_two_final_runs_are_refused(compose_priced: Compose) -> None:
+    with pytest.raises(BadInput, match="Expected final=true to be left out with tuning=disjoint"):
+        compose_priced([*DISJOINT, "final=true"])
+
+
+def test_a_learning_rate_that_would_leave_its_limits_is_refused(compose_priced: Compose) -> None:
+    with pytest.raises(BadInput, match=r"Expected tuning\.carry=20"):
+        compose_priced([*DISJOINT, "tuning.carry=20"])
+
+
+def test_a_plan_whose_runs_read_other_records_than_its_rule_says_does_not_run(compose_priced: Compose) -> None:
+    """The price is the larger of two: runs on records of the other part, or of all parts, would cost the sum."""
+    plan = compose_priced(DISJOINT).plan
+    whole = compose_priced(GRID).plan
+    first, *others = plan.trials
+    assert first.final is not None
+    everything = {key: value for key, value in first.config.items() if key != "part"}
+    swapped = {**first.config, "part": {**first.config["part"], "use": "final"}}
+    wider = {**first.final.config, "part": {"share": 0.1, "use": "final"}}
+    again = replace(first.final, final=first.final)
+    for dishonest in (
+        replace(first, config=everything),
+        replace(first, config=swapped),
+        replace(first, final=replace(first.final, config=wider)),
+        replace(first, final=replace(first.final, config=first.config)),
+        replace(first, final=None),
+        replace(first, final=again),
+    ):
+        with pytest.raises(BadInput, match=r"final run|as disjoint parts pays for it"):
+            execution_of(with_trials(plan, [dishonest, *others]))
+    with pytest.raises(BadInput, match="as composition pays for it"):
+        execution_of(with_trials(whole, [replace(trial, final=None) for trial in plan.trials]))
+    with pytest.raises(BadInput, match="final run"):
+        execution_of(with_trials(whole, plan.trials))
