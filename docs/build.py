@@ -38,8 +38,10 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries, chance_of_best
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
+from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.random_stopping import RandomStopping
@@ -259,6 +261,25 @@ class Numbers:
         """The numbers of the lecture's theorem."""
         return one_run.lecture()
 
+    def handed_over(self) -> str:
+        """The noise per example of the released model under rules that end with a run of the winner, and without."""
+        totals = (2.0, 4.0, 8.0)
+        share = DisjointParts().share
+        ways = {
+            "the final run of disjoint parts": (Composition(), 1, 1 - share),
+            "private selection, eta 1": (PrivateSelection(eta=1.0), GRID, 1.0),
+            "subsampled (1/10), eta 1, last run on all": (RULES["subsampled (1/10), eta 1"], GRID, 1.0),
+            "composition": (Composition(), GRID, 1.0),
+        }
+        alone = {total: _noise_for(Composition(), 1, total) for total in totals}
+        return _table(
+            ("rule", *(f"epsilon {total:g}" for total in totals)),
+            (
+                (name, *(_two(_noise_for(rule, points, total) / records / alone[total]) for total in totals))
+                for name, (rule, points, records) in ways.items()
+            ),
+        )
+
     def _bought(self, name: str, chance: float) -> tuple[str, str]:
         mean = _mean_for(LAWS[name], chance)
         if mean is None:
@@ -282,6 +303,12 @@ def _run(noise: float) -> PlanEvent:
 
 def _price(rule: SelectionRule, points: int, noise: float) -> float:
     return PANEL.epsilon(rule.event([_run(noise)] * points), DELTA, ADD)
+
+
+@lru_cache
+def _noise_for(rule: SelectionRule, points: int, total: float) -> float:
+    """The noise multiplier at which a search over so many points costs this epsilon."""
+    return calibrate_noise(lambda noise: _price(rule, points, noise), total, start=2.0)
 
 
 def _crossing(rule: SelectionRule, noise: float) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -60,11 +60,13 @@ def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
     """
     panels, limits = clipped(panels), scale(panels)
     whole = _picture("heatmap", panels, limits, measure)
-    methods = [
-        _picture(f"heatmap-{_file_name(method)}", tuple(group), limits, measure)
+    groups = {
+        f"heatmap-{_file_name(method)}": tuple(group)
         for method, group in groupby(panels, key=lambda panel: panel.method)
-    ]
-    return (whole, *methods)
+    }
+    if len(groups) == 1:
+        return (whole, *(replace(whole, name=name) for name in groups))
+    return (whole, *(_picture(name, group, limits, measure) for name, group in groups.items()))
 
 
 def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:

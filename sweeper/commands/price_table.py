@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,8 +13,9 @@ from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
-from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlooks
+from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.rule_prices import cheapest
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
@@ -36,7 +37,10 @@ _SHORT = {
 
 
 def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> None:
-    """Prints the price of the search under each rule, the cheapest first; then advice, if the search does not fit."""
+    """Prints the price of the search under each rule, then which one to take, and advice if the search does not fit.
+
+    Rules that show the results that the user asked for come first, the cheapest of them on top.
+    """
     console = Console(highlight=False, soft_wrap=True)
     rules, needs = outlooks.rules, outlooks.needs
     if priced.plan.finals and not needs and not outlooks.advice:
@@ -50,7 +54,7 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
     table.add_column("fits", no_wrap=True)
     for column in ("noise\nneeded", "one\nrun") if needs else ():
         table.add_column(column, justify="right", no_wrap=True)
-    for one in sorted(rules, key=lambda one: one.offer.epsilon):
+    for one in sorted(rules, key=lambda one: (not one.offer.shows(results), one.offer.epsilon)):
         offer = one.offer
         marks = f"{'>' if one.taken else ''}{'*' if one.cheapest else ''}{'' if offer.runs else '-'}"
         table.add_row(
@@ -75,8 +79,32 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
     for one in rules:
         if one.offer.quote is None:
             console.print(f"{one.offer.label}: {one.offer.refusal}")
+    for sentence in _which_to_take(rules, results):
+        console.print(sentence)
     if outlooks.advice:
         Console(highlight=False).print(outlooks.advice)
+
+
+def _which_to_take(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
+    """Which rule to take for the results that the user asked for, and for other ones, in words."""
+    own = next((one.offer for one in rules if one.cheapest), None)
+    if own is None:
+        yield f"No rule that runs has a price and shows what you asked for (show={results})."
+        return
+    winner = cheapest([one.offer for one in rules], "winner")
+    if results == "all":
+        yield f"To show every score, take {own.label}: every run is paid for."
+        if winner is not None and winner.label != own.label:
+            yield (
+                f"For one model without a map, tuning={winner.label} costs epsilon {epsilon_up(winner.epsilon)}: it "
+                "pays for the winner alone, and the winner alone may be shown."
+            )
+        yield (
+            "For a map and a model that has nearly all of this epsilon, tuning=disjoint: the search reads one part of "
+            "the records, the final run of its best point all others. benchmarks/RESULTS.md says where that pays."
+        )
+    else:
+        yield f"For one model, take {own.label}: it is the cheapest rule that may show its winner."
 
 
 def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seconds: float | None, device: str) -> None:
