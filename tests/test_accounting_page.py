@@ -13,6 +13,7 @@ import yaml
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "accounting.md").read_text()
 TEMPLATE = (ROOT / "docs" / "accounting.template.md").read_text()
+SOME_TRIES = (1, 35, 300)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -54,6 +55,21 @@ def test_what_is_quickly_computed_stands_on_the_page(builder: dict[str, Any], ta
     assert PAGE.count(words[0]) == PAGE.count(words[1]) == 1
     printed = PAGE.partition(words[0])[2].partition(words[1])[0]
     assert differences(computed, printed) == []
+
+
+def test_the_picture_of_the_prices_carries_what_the_code_computes() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "price_by_tries.py"))
+    drawn = script["numbers"]()
+    assert list(drawn) == list(script["RULES"])
+    for name, own in drawn.items():
+        computed, places = script["prices"](name, SOME_TRIES), [own.tries.index(count) for count in SOME_TRIES]
+        assert own.tries == script["TRIES"]
+        assert [own.epsilons[place] for place in places] == pytest.approx(computed.epsilons, abs=1e-3)
+        assert bool(own.attacks) == (name in script["ATTACKED"])
+        if own.attacks:
+            assert [own.attacks[place] for place in places] == pytest.approx(computed.attacks, abs=1e-3)
+            assert all(attack <= price for attack, price in zip(own.attacks, own.epsilons, strict=True))
+    assert "(figures/price_by_tries.png)" in PAGE, "run `python docs/price_by_tries.py`"
 
 
 def test_the_words_of_the_page_are_the_templates() -> None:
