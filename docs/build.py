@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
 from scipy.optimize import brentq
 
@@ -58,6 +59,7 @@ NOISES = tuple(one_run.PRINTED)
 POINTS = (1, 2, 6, 10, 20, 35, 100)
 GRID = one_run.GRID
 BEST = 0.1
+RATIOS = (1.0, 1.5, 2.0, 4.0)
 NEVER = "never"
 ROUNDING = 1e-9
 
@@ -199,6 +201,24 @@ class Numbers:
             ((name, *self._bought(name, 0.5), *self._bought(name, 0.9)) for name in LAWS),
         )
 
+    def adaptive(self) -> str:
+        """Prices of adaptive hidden searches, and of independent tries that find good points as often."""
+        return _table(
+            (
+                "C / c",
+                "DP-HyPO, RDP",
+                "the bound above",
+                "one of the best tenth",
+                "E[K] of independent tries",
+                "price",
+            ),
+            (_adaptive(ratio) for ratio in RATIOS),
+        )
+
+    def composed(self) -> str:
+        """The price of the whole grid at noise multiplier 2."""
+        return _two(_composed(GRID, 2.0))
+
     def ceiling(self) -> str:
         """The limit of this probability at eta -.5 for many expected tries."""
         return _two(math.sqrt(BEST))
@@ -335,6 +355,19 @@ def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e1
         return chance_of_best(law(math.exp(log_mean)), BEST) - chance
 
     return math.exp(brentq(excess, 1e-9, math.log(largest))) if excess(math.log(largest)) > 0 else None
+
+
+def _adaptive(ratio: float) -> tuple[str, ...]:
+    """A row of the table of adaptive searches: geometric K, as many expected tries as the grid has points."""
+    eta, largest, run, independent = 1.0, math.sqrt(ratio), _run(2.0).training, LAWS["private selection, eta 1"]
+    law = independent(float(GRID))
+    chance = 1 - law.generating(1 - largest * BEST)
+    equal = _mean_for(independent, chance) or math.inf
+    rdp, orders = Rdp(), np.array(Rdp().orders)
+    curve = rdp.curve(select(run, law), ADD) + (orders / (orders - 1) + 1 + eta) * math.log(ratio)
+    ours = Pld().epsilon(select(run, law), DELTA / largest ** (2 + eta), ADD) + (2 + eta) * math.log(ratio)
+    price = Pld().epsilon(select(run, independent(equal)), DELTA, ADD)
+    return f"{ratio:g}", _two(rdp.convert(curve, DELTA)), _two(ours), _two(chance), f"{equal:.1f}", _two(price)
 
 
 def _able(accountant: Accountant, event: DpEvent) -> str:

@@ -13,6 +13,20 @@ import yaml
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "accounting.md").read_text()
 TEMPLATE = (ROOT / "docs" / "accounting.template.md").read_text()
+QUICK = (
+    "rules",
+    "luck",
+    "equal_luck",
+    "adaptive",
+    "samplers",
+    "envelope",
+    "table_3",
+    "figure_9",
+    "figure_1",
+    "shared",
+    "ceiling",
+)
+SOME_TRIES = (1, 35, 300)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -46,7 +60,7 @@ def test_the_page_is_what_the_code_computes(builder: dict[str, Any]) -> None:
     assert differences(builder["render"](), PAGE) == [], "run `python docs/build.py`"
 
 
-@pytest.mark.parametrize("table", ["luck", "table_3", "figure_9", "figure_1", "shared", "ceiling"])
+@pytest.mark.parametrize("table", QUICK)
 def test_what_is_quickly_computed_stands_on_the_page(builder: dict[str, Any], table: str) -> None:
     computed = getattr(builder["Numbers"](), table)()
     before, after = re.split(rf"\{{\{{ numbers\.{table}\(\) \}}\}}", TEMPLATE)
@@ -54,6 +68,21 @@ def test_what_is_quickly_computed_stands_on_the_page(builder: dict[str, Any], ta
     assert PAGE.count(words[0]) == PAGE.count(words[1]) == 1
     printed = PAGE.partition(words[0])[2].partition(words[1])[0]
     assert differences(computed, printed) == []
+
+
+def test_the_picture_of_the_prices_carries_what_the_code_computes() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "price_by_tries.py"))
+    drawn = script["numbers"]()
+    assert list(drawn) == list(script["RULES"])
+    for name, own in drawn.items():
+        computed, places = script["prices"](name, SOME_TRIES), [own.tries.index(count) for count in SOME_TRIES]
+        assert own.tries == script["TRIES"]
+        assert [own.epsilons[place] for place in places] == pytest.approx(computed.epsilons, abs=1e-3)
+        assert bool(own.attacks) == (name in script["ATTACKED"])
+        if own.attacks:
+            assert [own.attacks[place] for place in places] == pytest.approx(computed.attacks, abs=1e-3)
+            assert all(attack <= price for attack, price in zip(own.attacks, own.epsilons, strict=True))
+    assert "(figures/price_by_tries.png)" in PAGE, "run `python docs/price_by_tries.py`"
 
 
 def test_the_words_of_the_page_are_the_templates() -> None:
