@@ -31,11 +31,13 @@ from dpsweep.accounting.events.build import (
     to_json,
     worst,
 )
+from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
 from dpsweep.accounting.events.trial_counts import Poisson
 from dpsweep.accounting.events.types import PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import build_own
 from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLACE, dpsgd
+from tests.accounting.library_events import to_dp_accounting
 
 CONF = Path(__file__).parents[3] / "conf" / "accountant"
 ACCOUNTANTS = [
@@ -180,6 +182,28 @@ def test_unknown_events_are_refused_also_when_nested(accountant: Accountant, unk
     for event in (unknown, repeat(unknown, 3), compose([dpsgd(2), repeat(compose([unknown]), 2)])):
         with pytest.raises(UnsupportedEvent):
             accountant.epsilon(event, 1e-5, ADD)
+
+
+@every_accountant
+@pytest.mark.parametrize(
+    "event",
+    [gaussian(noise_multiplier=3.0), compose([dpsgd(5), dpsgd(5, 2.0)]), repeat(compose([dpsgd(5)]), 3)],
+    ids=lambda event: type(event).__name__,
+)
+def test_an_event_of_dp_accounting_is_refused_until_it_is_converted(accountant: Accountant, event: DpEvent) -> None:
+    foreign = to_dp_accounting(event)
+    sentence = (
+        f"{accountant.name} has no proven bound for dp_accounting.{type(event).__name__}, which is no event of "
+        "dpsweep: convert it with from_dp_accounting."
+    )
+    for direct in (foreign, repeat(foreign, 3), compose([dpsgd(2), repeat(compose([foreign]), 2)])):
+        with pytest.raises(UnsupportedEvent) as refusal:
+            accountant.epsilon(direct, 1e-5, ADD)
+        assert str(refusal.value) == sentence
+    for inside in (select(foreign, LAW), worst([foreign, dpsgd(1)]), sampled_part(foreign, sample_rate=0.1)):
+        assert priced(accountant, inside, ADD) is None
+    price = accountant.epsilon(event, 1e-5, ADD)
+    assert accountant.epsilon(from_dp_accounting(foreign), 1e-5, ADD) == price
 
 
 @every_accountant
