@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpsweep.accounting import numbers
-from dpsweep.accounting.events.serialize import canonical
+from dpsweep.accounting.events.serialize import canonical, hashable
 from dpsweep.accounting.events.types import (
     ComposedDpEvent,
     DpEvent,
@@ -100,9 +100,5 @@ def one(event: DpEvent) -> DpEvent:
 
 
 def _key(event: DpEvent) -> object:
-    """A key that is equal for equal leaves; the library's events that hold lists are not hashable."""
-    try:
-        hash(event)
-    except TypeError:
-        return repr(event)
-    return event
+    """A key that is equal for equal leaves, also for those that are not hashable."""
+    return event if hashable(event) else repr(event)

@@ -84,9 +84,22 @@ def from_json(form: dict[str, Any]) -> DpEvent:
     return event
 
 
-@lru_cache(maxsize=2**15)
 def canonical(event: DpEvent) -> str:
     """One text for equal events: the JSON form, or `repr` for an event without one."""
+    return _text(event) if hashable(event) else repr(event)
+
+
+def hashable(event: DpEvent) -> bool:
+    """Whether an event can be a key; events of dp_accounting that hold lists cannot, nor can ours around them."""
+    try:
+        hash(event)
+    except TypeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=2**15)
+def _text(event: DpEvent) -> str:
     try:
         return json.dumps(_encode(event), sort_keys=True)
     except BadInput:

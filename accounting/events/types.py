@@ -180,9 +180,12 @@ class ThresholdDpEvent(DpEvent):
 
 
 def word(event: DpEvent) -> str:
-    """The name of a mechanism in a sentence.
+    """The name of a mechanism in a sentence; for an event of another library, also how to convert it.
 
     >>> word(GaussianDpEvent(noise_multiplier=1.0))
     'Gaussian'
     """
+    if not isinstance(event, DpEvent):
+        library = type(event).__module__.partition(".")[0]
+        return f"{library}.{type(event).__name__}, which is no event of dpsweep: convert it with from_dp_accounting"
     return type(event).__name__.removesuffix("DpEvent")

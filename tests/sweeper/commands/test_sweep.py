@@ -1,15 +1,13 @@
-"""The program itself, end to end, as a user starts it: on real data, killed, repeated, bypassed."""
+"""The program itself, end to end, as a user starts it: on real data, killed, repeated, by several processes."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from socket import gethostname
 
@@ -17,40 +15,16 @@ import pytest
 
 from dpsweep.accounting.events.build import from_json, same
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status
 from tests.databases import Server
 from tests.randomized import TRAINS
 from tests.studies import study_in
+from tests.sweeper.digits_sweeps import FOUR, LIGHT, SMALL, TWO, Program, folder_of, results
 from tests.waiting import HANGS, strike_when, wait
 
 pytestmark = TRAINS
-
-Program = Callable[..., subprocess.CompletedProcess[str]]
-
-LIGHT = ("accountant=rdp", "accountant.witnesses=[]")
-"""Prices by the quickest accountant alone: the program is under test here, not its accountants."""
-
-SMALL = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1,1", "steps=3", *LIGHT)
-TWO = (*SMALL, "trainer.lr=2")
-FOUR = (*SMALL, "trainer.lr=2,8")
-
-
-def folder_of(done: subprocess.CompletedProcess[str]) -> Path:
-    """The sweep's folder, by the last line printed: the page to open."""
-    assert done.returncode in (0, 4), done.stderr
-    page = Path(done.stdout.strip().splitlines()[-1])
-    assert page.is_file()
-    assert page.parts[-2:] == ("curator", "report.html")
-    return page.parent.parent
-
-
-def results(folder: Path) -> dict[str, TrialResult]:
-    plan = Plan.read(folder / "plan.json")
-    found = {trial.id: TrialResult.read(folder / "trials" / trial.id) for trial in plan.trials}
-    return {trial: result for trial, result in found.items() if result is not None}
 
 
 def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
@@ -132,210 +106,6 @@ def _results(root: Path) -> int:
 def _open_claims(root: Path) -> int:
     """How many attempts are at work: claimed, without a result."""
     return sum(not (claim.parent / "result.json").exists() for claim in root.glob("sweeps/*/*/trials/*/claim-1"))
-
-
-def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledger) -> None:
-    line = (*TWO, "privacy.epsilon=12")
-    folder = folder_of(program(*line))
-    before = ledger.statement("digits").reserved
-    shutil.rmtree(folder)
-    assert folder_of(program(*line)) == folder
-    assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
-    shutil.rmtree(folder)
-    refused = program(*line)
-    assert refused.returncode == 3
-    assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
-
-
-def test_a_folder_from_another_ledger_is_refused_before_the_charge(
-    program: Program, environment: dict[str, str], tmp_path: Path
-) -> None:
-    folder_of(program(*TWO))
-    other = Ledger(tmp_path / "elsewhere" / "ledger.sqlite")
-    environment["DPSWEEP_LEDGER"] = str(other.path)
-    done = program(*TWO)
-    assert done.returncode == 2
-    assert "Use the ledger that it was run with" in done.stderr
-    assert other.statement("digits").charges == ()
-
-
-def test_a_deleted_ledger_is_no_fresh_budget(program: Program, ledger: Ledger) -> None:
-    folder_of(program(*TWO))
-    assert ledger.path is not None
-    ledger.path.unlink()
-    done = program(*TWO)
-    assert done.returncode == 5
-    assert "Traceback" not in done.stderr
-    assert not ledger.path.exists()
-
-
-def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledger: Ledger) -> None:
-    refused = program(*FOUR, "privacy.epsilon=25")
-    assert refused.returncode == 3
-    assert "24.000 of 24" in refused.stderr
-    assert "3 of these 4 runs" in refused.stderr
-    assert "privacy.epsilon=24" in refused.stderr
-    assert "dpsweep budget raise" in refused.stderr
-    assert ledger.statement("digits").reserved == (0.0, 0.0)
-    assert ledger.statement("digits").charges == ()
-
-
-OUTSIDE = (
-    "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
-    "hydra/sweeper)."
-)
-BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
-BYPASSES = {
-    "hydra.mode=RUN": OUTSIDE,
-    "hydra.mode=null": OUTSIDE,
-    "hydra.mode=RUN hydra.job.chdir=true hydra.run.dir=here": OUTSIDE,
-    "hydra.mode=RUN block=abc plan.id=def": "Expected block=abc to be left out: the sweeper fills it in.",
-    "hydra/sweeper=basic": OUTSIDE,
-    "-m hydra/sweeper=basic": OUTSIDE,
-    "hydra/sweeper=basic hydra/launcher=fork trainer.lr=1,2": OUTSIDE,
-    f"hydra.sweeper._target_={BASIC}": OUTSIDE,
-    "--config-name=job hydra.mode=RUN": OUTSIDE,
-    "--config-name=job -m": OUTSIDE,
-    "--config-name=job -m ++block=abc": "Expected ++block=abc to be left out: the sweeper fills it in.",
-    "block=abc": "Expected block=abc to be left out: the sweeper fills it in.",
-    "parts=2": "Expected parts=2 to be left out: the sweeper fills it in.",
-    "plan.id=abc": "Expected plan.id=abc to be left out: the sweeper fills it in.",
-    "--experimental-rerun=job.pickle": "Expected --experimental-rerun to be left out: nothing trains from a file that "
-    "Hydra has stored.",
-    "hydra.callbacks.door._target_=hydra.experimental.callback.Callback hydra.mode=RUN": "Expected "
-    "hydra.callbacks.door._target_ to be left out: it refuses jobs outside a charged sweep.",
-    "~hydra.callbacks.door": "Expected ~hydra.callbacks.door to be left out: it refuses jobs outside a charged sweep.",
-}
-
-
-@pytest.mark.parametrize("bypass", BYPASSES)
-def test_ways_round_the_sweeper_train_nothing_and_say_so_in_one_sentence(
-    program: Program, ledger: Ledger, tmp_path: Path, bypass: str
-) -> None:
-    words = bypass.split()
-    done = program(*words, *([] if words[0].startswith("--config-name") else ["dataset=digits"]))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [BYPASSES[bypass], "(exit code 2: bad input, nothing was charged)"]
-    assert [path.name for path in tmp_path.rglob("*") if path.name != "multirun.yaml"] == []
-    assert ledger.accounts() == ()
-
-
-BY_HAND = """
-import sys
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.commands.one_sentence import one_sentence
-from dpsweep.sweeper.job.block_job import run_block
-block, folder, store = sys.argv[1:]
-with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-    words = [f"block='{block}'", f"hydra.sweep.dir={folder}", f"store={store}", "hydra.runtime.cwd=."]
-    config = compose("job", words, return_hydra_config=True)
-    HydraConfig.instance().set_config(config)
-    run_block(config)
-"""
-"""A job as our sweeper starts it."""
-
-
-def test_a_finished_block_is_not_trained_again_by_hand(
-    program: Program, environment: dict[str, str], ledger: Ledger
-) -> None:
-    """The receipt was used: neither the same block nor an edited point trains on it."""
-    folder = folder_of(program(*TWO))
-    plan = Plan.read(folder / "plan.json")
-    before = results(folder)
-    store = PrivateStore.of(ledger, plan.account, plan.id).root
-
-    def by_hand() -> str:
-        command = [sys.executable, "-c", BY_HAND, plan.blocks[0].id, str(folder), str(store)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert done.returncode == 2
-        return done.stderr
-
-    assert "already used" in by_hand()
-    form = json.loads((folder / "plan.json").read_text())
-    form["blocks"][0][0]["config"]["trainer"]["lr"] = 99.0
-    (folder / "plan.json").write_text(json.dumps(form))
-    assert "edited after planning" in by_hand()
-    assert {trial: result.ended for trial, result in before.items()} == {
-        trial.id: TrialResult.read(folder / "trials" / trial.id).ended  # type: ignore[union-attr]
-        for trial in plan.trials
-    }
-
-
-SPY = '''
-"""A data set that writes down what the ledger held when its records were read."""
-import json, os
-from dataclasses import dataclass
-from pathlib import Path
-from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.trainers.data.sets.embedded import EmbeddedImages
-
-@dataclass(frozen=True, kw_only=True)
-class Spy:
-    name: str
-    records: int
-    test_records: int
-    shape: tuple
-    classes: int
-    unit: str
-    inner: EmbeddedImages
-    fail: bool = False
-
-    def locate(self, folder): pass
-    def verify(self, folder): return self.inner.verify(folder)
-    def load(self, folder):
-        statement = Ledger(Ledger.locate()).statement(self.name)
-        started = [entry for entry in statement.entries if entry.kind == "start"]
-        with Path(os.environ["SPY"]).open("a") as stream:
-            stream.write(json.dumps([len(statement.charges), len(started)]) + "\\n")
-        if self.fail:
-            raise OSError("the disk is gone")
-        return self.inner.load(folder)
-'''
-
-
-@pytest.fixture
-def spy(tmp_path: Path, environment: dict[str, str]) -> tuple[str, ...]:
-    (tmp_path / "spy.py").write_text(SPY)
-    (tmp_path / "conf" / "dataset").mkdir(parents=True)
-    digits = (Path(__file__).parents[3] / "conf" / "dataset" / "digits.yaml").read_text()
-    head, _, body = digits.partition("dataset:\n")
-    inner, _, tail = body.partition("\n\n")
-    spied = "dataset:\n  _target_: spy.Spy\n  name: digits\n  records: 1797\n  test_records: 0\n  shape: [1, 8, 8]\n"
-    spied += "  classes: 10\n  unit: record\n  inner:\n" + "\n".join(f"  {line}" for line in inner.splitlines())
-    (tmp_path / "conf" / "dataset" / "spied.yaml").write_text(f"{head}{spied}\n\n{tail}")
-    environment |= {"SPY": str(tmp_path / "seen"), "PYTHONPATH": str(tmp_path)}
-    rest = [override for override in TWO if not override.startswith("dataset=")]
-    return ("dataset=spied", f"hydra.searchpath=[file://{tmp_path / 'conf'}]", *rest)
-
-
-def test_records_are_read_only_after_the_charge_and_the_start_are_committed(
-    program: Program, spy: tuple[str, ...], tmp_path: Path
-) -> None:
-    folder_of(program(*spy))
-    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
-    assert seen[0] == [1, 2], "one charge and the starts of both runs stood in the ledger at the first look"
-
-
-def test_a_failing_trial_is_a_result_stays_charged_and_is_said(
-    program: Program, spy: tuple[str, ...], ledger: Ledger
-) -> None:
-    done = program(*spy, "+dataset.fail=true")
-    assert done.returncode == 4
-    assert "2 of 2 trials failed" in done.stderr
-    folder = folder_of(done)
-    for trial, result in results(folder).items():
-        assert result.status is Status.FAILED
-        assert result.error == "OSError: the disk is gone"
-        assert "the disk is gone" in (folder / "trials" / trial / "train.log").read_text()
-    before = ledger.statement("digits").reserved
-    again = program(*spy, "+dataset.fail=true")
-    assert again.returncode == 4
-    assert ledger.statement("digits").reserved == before, "a failed trial is not paid for again unasked"
-    retried = program(*spy, "+dataset.fail=true", "hydra.sweeper.retry=failed")
-    assert retried.returncode == 3 or ledger.statement("digits").reserved[0] > before[0]
 
 
 def test_a_diverged_trial_is_the_worst_score_and_no_crash(program: Program) -> None:
