@@ -38,7 +38,7 @@ class DisjointParts:
     """
 
     share: float = 0.2
-    carry: float = 0.5
+    carry: float = 0.75
 
     def __post_init__(self) -> None:
         numbers.fraction("share", self.share)
