@@ -22,7 +22,8 @@ _HOMES = {
     "selection.composition": "Composition",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
     "non_private nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select "
-    "shared_subsample shuffled_gaussian truncated_poisson_gaussian without_replacement_gaussian worst",
+    "random_allocation shared_subsample shuffled_gaussian truncated_poisson_gaussian "
+    "without_replacement_gaussian worst",
     "selection.final_run": "Final",
     "events.dp_accounting_events": "from_dp_accounting",
     "guarantee": "Adjacency Guarantee",

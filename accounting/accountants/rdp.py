@@ -18,6 +18,7 @@ import numpy as np
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
+from dpsweep.accounting.accountants.random_allocation import random_allocation_curve
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
@@ -26,6 +27,7 @@ from dpsweep.accounting.events.types import (
     MixtureDpEvent,
     NoisyMaxDpEvent,
     PoissonSampledDpEvent,
+    RandomAllocationDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
     WorstDpEvent,
@@ -178,6 +180,12 @@ class Rdp:
         rate, noise = leaf.sample_size / leaf.source_dataset_size, inner[0].noise_multiplier / 2
         return renyi.without_replacement(rate, noise, self.orders)
 
+    def _random_allocation(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> renyi.Curve:
+        if adjacency is Adjacency.REPLACE_ONE:  # no bound is known that is better than that for fixed assignments
+            step = GaussianSteps(sample_rate=1.0, noise_multiplier=leaf.noise_multiplier, count=1)
+            return self._gaussian(step, adjacency)
+        return random_allocation_curve(leaf.steps, leaf.noise_multiplier, self.orders)
+
     def _selection(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if leaf.limit is not None:
             raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {word(leaf)}.")
@@ -195,6 +203,7 @@ _CURVES: Mapping[type[DpEvent], Callable[[Rdp, Any, Adjacency], renyi.Curve]] = 
     WorstDpEvent: Rdp._worst,
     MixtureDpEvent: Rdp._mixture,
     PoissonSampledDpEvent: Rdp._sampled,
+    RandomAllocationDpEvent: Rdp._random_allocation,
     SampledWithoutReplacementDpEvent: Rdp._without_replacement,
     SelectionDpEvent: Rdp._selection,
 }

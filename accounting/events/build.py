@@ -34,6 +34,7 @@ from dpsweep.accounting.events.types import (
     NonPrivateDpEvent,
     NoOpDpEvent,
     PoissonSampledDpEvent,
+    RandomAllocationDpEvent,
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
@@ -66,6 +67,7 @@ __all__ = [
     "output_noise",
     "output_perturbation",
     "poisson_gaussian",
+    "random_allocation",
     "random_stopping",
     "repeat",
     "same",
@@ -210,6 +212,16 @@ def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> Dp
     numbers.positive_int("steps", steps)
     _require_noise(noise_multiplier)
     return repeat(EpochDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
+
+
+def random_allocation(*, epochs: int, steps: int, noise_multiplier: float) -> DpEvent:
+    """Epochs of `steps` steps with every record in one step of each, drawn uniformly and independently for each record.
+
+    *Source*: Feldman and Shenfeld 2025 (Privacy amplification by random allocation).
+    """
+    numbers.positive_int("steps", steps)
+    _require_noise(noise_multiplier)
+    return repeat(RandomAllocationDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
 
 
 def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.events.match import EPOCHS
 from dpsweep.accounting.events.serialize import canonical, hashable
 from dpsweep.accounting.events.types import (
     ComposedDpEvent,
     DpEvent,
-    EpochDpEvent,
     NoOpDpEvent,
     SelfComposedDpEvent,
 )
@@ -90,7 +90,7 @@ def same(left: DpEvent, right: DpEvent) -> bool:
 
 def steps_of(event: DpEvent) -> int:
     """The number of steps in a run of this event: one per leaf; an epoch counts all of its steps."""
-    return sum(count * (leaf.steps if type(leaf) is EpochDpEvent else 1) for leaf, count in flatten(event))
+    return sum(count * (leaf.steps if isinstance(leaf, EPOCHS) else 1) for leaf, count in flatten(event))
 
 
 def one(event: DpEvent) -> DpEvent:

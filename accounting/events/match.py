@@ -8,10 +8,14 @@ from dpsweep.accounting.events.types import (
     GaussianDpEvent,
     NonPrivateDpEvent,
     PoissonSampledDpEvent,
+    RandomAllocationDpEvent,
     SampledWithoutReplacementDpEvent,
     StatedGaussianDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
+
+EPOCHS = (EpochDpEvent, RandomAllocationDpEvent)
+"""Events of several steps at once."""
 
 
 def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> tuple[float, float] | None:
@@ -33,7 +37,7 @@ def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REM
 
 def as_epoch(event: DpEvent) -> tuple[int, float] | None:
     """(steps, noise_multiplier) of an epoch in which every record takes part once; else None."""
-    return (event.steps, event.noise_multiplier) if type(event) is EpochDpEvent else None
+    return (event.steps, event.noise_multiplier) if isinstance(event, EPOCHS) else None
 
 
 def output_noise(event: DpEvent) -> float | None:

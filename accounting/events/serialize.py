@@ -22,6 +22,7 @@ from dpsweep.accounting.events.types import (
     NonPrivateDpEvent,
     NoOpDpEvent,
     PoissonSampledDpEvent,
+    RandomAllocationDpEvent,
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
@@ -43,6 +44,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     GaussianDpEvent: ("noise_multiplier",),
     StatedGaussianDpEvent: ("noise_multiplier", "adjacency"),
     EpochDpEvent: ("steps", "noise_multiplier"),
+    RandomAllocationDpEvent: ("steps", "noise_multiplier"),
     PoissonSampledDpEvent: ("sampling_probability", "event"),
     SampledWithoutReplacementDpEvent: ("source_dataset_size", "sample_size", "event"),
     TruncatedSubsampledGaussianDpEvent: (

@@ -115,6 +115,14 @@ class EpochDpEvent(DpEvent):
 
 
 @dataclass(frozen=True)
+class RandomAllocationDpEvent(DpEvent):
+    """An epoch of `steps` Gaussian steps; each record is in one of them, drawn uniformly and kept secret."""
+
+    steps: int
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
 class NoisyMaxDpEvent(DpEvent):
     """The index, but not the value, of the largest of several counts with Gumbel noise of this scale (in counts)."""
 

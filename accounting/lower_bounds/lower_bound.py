@@ -26,6 +26,7 @@ from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Capped, Stoppin
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import (
+    RandomAllocationDpEvent,
     RandomStoppingDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
@@ -152,8 +153,11 @@ def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[Can
     Without replacement every sample has the same size, so all other gradients may be the opposite of the canary's:
     replacing one of these records by the canary moves the sum by 2 if the canary is sampled, and by 0 otherwise. A
     truncated Poisson sample keeps the canary with the same probability as every record; one record more than stated
-    only lowers it.
+    only lowers it. In an epoch with random allocation the attacker adds up all steps, which have the canary once.
     """
+    if type(leaf) is RandomAllocationDpEvent and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        noise = leaf.noise_multiplier * math.sqrt(leaf.steps)
+        return [CanarySteps(rate=1.0, noise_multiplier=noise, count=count)]
     if type(leaf) is SampledWithoutReplacementDpEvent and adjacency is Adjacency.REPLACE_ONE:
         inner, _ = gaussian_part(leaf.event, adjacency)
         if len(inner) == 1 and inner[0].count == 1 and inner[0].sample_rate == 1:

@@ -81,6 +81,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "sampler": {
         "fixed_size": "dpsweep.trainers.declarations.batch_sampling.FixedSize",
         "poisson": "dpsweep.trainers.declarations.batch_sampling.Poisson",
+        "random_allocation": "dpsweep.trainers.declarations.batch_sampling.RandomAllocation",
         "shuffle": "dpsweep.trainers.declarations.batch_sampling.Shuffle",
     },
     "schedule": {

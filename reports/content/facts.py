@@ -163,7 +163,9 @@ def _noises(sweep: Sweep) -> tuple[float | str, ...]:
     pairs = set()
     for trial in sweep.plan.trials + sweep.plan.finals:
         leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
-        steps = [events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) for leaf in leaves]
+        steps = [
+            events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) or events.as_epoch(leaf) for leaf in leaves
+        ]
         noises = [step[-1] for step in steps if step is not None]
         pairs |= {(min(noises), max(noises))} if noises else set()
     ranges = sorted(pairs)

@@ -242,7 +242,8 @@ def noise_multiplier(trial: Trial) -> float | None:
     if events.same(trial.event.training, events.repeat(events.non_private(), steps_priced(trial))):
         noise: float = trial.config["privacy"]["noise_multiplier"]
         return noise
-    steps = [events.as_gaussian_step(leaf) for leaf, _ in events.flatten(trial.event.training)]
+    leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
+    steps = [events.as_gaussian_step(leaf) or events.as_epoch(leaf) for leaf in leaves]
     return min((step[1] for step in steps if step), default=None) if all(steps) else None
 
 

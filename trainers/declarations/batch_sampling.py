@@ -20,6 +20,7 @@ from dpsweep.accounting.events.build import (
     DpEvent,
     non_private,
     poisson_gaussian,
+    random_allocation,
     shuffled_gaussian,
     without_replacement_gaussian,
 )
@@ -189,6 +190,20 @@ class Shuffle:
         place = rng.integers(steps, size=(rows, available)) * rows + np.arange(rows)[:, None]
         order = np.argsort(place, axis=None, kind="stable")
         return order % max(1, available), np.bincount(place.ravel(), minlength=steps * rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomAllocation(Shuffle):
+    """The same batches as `Shuffle`, priced with the amplification by the secret step of each record.
+
+    *Guarantee*: each record's step of an epoch is uniform, independent of all other records, and not released. Under
+    REPLACE_ONE no amplification is known, and the price is that of `Shuffle`.
+    Source: Feldman and Shenfeld 2025; `accounting/accountants/random_allocation.py` has the bound.
+    """
+
+    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        """An epoch in which each record has a random step."""
+        return random_allocation(epochs=1, steps=self.period(records), noise_multiplier=noise_multiplier)
 
 
 def check_epochs(sampler: Sampler, records: int, **steps: int | None) -> None:

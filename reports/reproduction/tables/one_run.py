@@ -18,6 +18,7 @@ from dpsweep.accounting.accountants.rdp import Conversion, Rdp
 from dpsweep.accounting.events.build import (
     DpEvent,
     poisson_gaussian,
+    random_allocation,
     repeat,
     shuffled_gaussian,
     truncated_poisson_gaussian,
@@ -109,6 +110,7 @@ def sampler_table() -> tuple[SamplerRow, ...]:
             forced=_forced(_fixed_size, REPLACE),
             proven=False,
         ),
+        _row("random allocation", Rdp(), ADD, _allocated),
         _row("shuffling, no amplification", Pld(), ADD, _shuffled),
     )
 
@@ -173,6 +175,10 @@ def _fixed_size(noise: float) -> DpEvent:
 
 def _shuffled(noise: float) -> DpEvent:
     return shuffled_gaussian(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
+
+
+def _allocated(noise: float) -> DpEvent:
+    return random_allocation(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
 
 
 def _truncated(cap: float) -> Callable[[float], DpEvent]:

@@ -44,9 +44,10 @@ def test_neighbours_of_another_number_have_no_price(program: Program) -> None:
     assert "RDP has no bound for SampledWithoutReplacement under add_or_remove_one" in refused.stderr
 
 
-def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["shuffle", "random_allocation"])
+def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path, sampler: str) -> None:
     """The data set's own batch of 720 makes an epoch of two steps."""
-    shuffled = [word.replace("fixed_size", "shuffle").replace("steps=3", "steps=4") for word in LINE]
+    shuffled = [word.replace("fixed_size", sampler).replace("steps=3", "steps=4") for word in LINE]
     done = program(*shuffled, *LIGHT)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / Path(done.stdout.splitlines()[-1]).parents[1]

@@ -210,7 +210,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         ),
         (
             ["sampler._target_=dpsweep.trainers.methods.dpsgd.DpSgd"],
-            "sampler=dp_sgd to be one of fixed_size, poisson, shuffle",
+            "sampler=dp_sgd to be one of fixed_size, poisson, random_allocation, shuffle",
         ),
     ],
 )
@@ -251,6 +251,7 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
         "tuning=public": ["tuning.data=imagenet", "score=public"],
         "sampler=fixed_size": ["privacy.adjacency=replace_one"],
         "sampler=shuffle": ["steps=80"],
+        "sampler=random_allocation": ["steps=80"],
     }.get(choice, [])
     plan = compose_priced([*line, *light, choice, *more]).plan
     assert len(plan.trials) == 1
