@@ -6,7 +6,7 @@ noise of training, the noise of the scores. Then the whole search is priced, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +33,14 @@ AUTO = "auto"
 class SearchSpec:
     """A search to be priced.
 
-    `rule` is the configuration of its rule, None for the cheapest of those `offered` that releases the results that
-    `show` asks for. `target` is the largest allowed cost of the whole, None if nothing is open. `solve` names the value
-    that is solved for if the noise is given; with `steps_are_open` it is the steps of runs that have one step so far.
-    `looks_every` and `pruner` are the configuration's values for score curves and for runs that end early.
+    `runs_under` declares the runs as a rule runs them: with final runs if it has them. `rule` is the configuration of
+    the rule, None for the cheapest of those `offered` that releases the results that `show` asks for. `target` is the
+    largest allowed cost of the whole, None if nothing is open. `solve` names the value that is solved for if the noise
+    is given; with `steps_are_open` it is the steps of runs that have one step so far. `looks_every` and `pruner` are
+    the configuration's values for score curves and for runs that end early.
     """
 
-    runs: Sequence[DeclaredRun]
+    runs_under: Callable[[SelectionRule], Sequence[DeclaredRun]]
     search: Search
     panel: Panel
     budget: Guarantee
@@ -76,11 +77,13 @@ class PricedSearch:
 
 def price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {label: rule for label, rule in _rules(spec.offered).items() if _offered(rule, spec)}
-    rule_config, notes = _rule(spec, offers)
-    terms = _terms(spec, rule_from_config(rule_config))
+    offers = {label: rule for label, rule in _rules(spec.offered).items() if covers(rule, spec.search)}
+    own = None if spec.rule is None else rule_from_config(spec.rule)
+    runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
+    offers = {label: rule for label, rule in offers.items() if _has_its_parts(rule, runs)}
+    rule_config, notes = _rule(spec, offers, runs)
+    terms = _terms(spec, own or rule_from_config(rule_config), runs)
     _check_search(terms, spec)
-    runs, target = spec.runs, spec.target
     if spec.steps_are_open and target is not None:
         runs, target = spend(runs, terms, target), None
     runs, target = solve_for(runs, terms, target, spec.solve)
@@ -121,10 +124,9 @@ def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
     return f"The points differ in what they cost; {rule.name} charges the worst{within} at every order."
 
 
-def _offered(rule: SelectionRule, spec: SearchSpec) -> bool:
-    """Whether a rule's theorem covers the search, and the runs have the parts of the records that it pays for."""
-    in_parts = all(run.final is not None for run in spec.runs)
-    return covers(rule, spec.search) and (in_parts or not isinstance(rule, DisjointParts))
+def _has_its_parts(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
+    """Whether the runs read the parts of the records that a rule pays for."""
+    return not isinstance(rule, DisjointParts) or all(run.final is not None for run in runs)
 
 
 def covers(rule: SelectionRule, search: Search) -> bool:
@@ -140,17 +142,19 @@ def _rules(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]
     return {label: rule_from_config(config) for label, config in configs.items()}
 
 
-def _rule(spec: SearchSpec, offers: Mapping[str, SelectionRule]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def _rule(
+    spec: SearchSpec, offers: Mapping[str, SelectionRule], runs: Sequence[DeclaredRun]
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The configuration of the rule, and a remark if it was chosen here."""
     if spec.rule is not None:
         return spec.rule, ()
-    label = cheapest_rule(offers, spec.runs, _terms(spec, Composition()), spec.target, spec.show)
+    label = cheapest_rule(offers, runs, _terms(spec, Composition(), runs), spec.target, spec.show)
     name = rule_from_config(spec.offered[label]).name
     return spec.offered[label], (f"tuning={AUTO}: {name} is the cheapest rule for show={spec.show}.",)
 
 
-def _terms(spec: SearchSpec, rule: SelectionRule) -> SearchTerms:
-    noises = [run.noise_multiplier for run in spec.runs]
+def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -> SearchTerms:
+    noises = [run.noise_multiplier for run in runs]
     return SearchTerms(
         rule=rule,
         panel=spec.panel,

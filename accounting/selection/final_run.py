@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule
 
 
@@ -21,6 +23,10 @@ class Final:
     """
 
     rule: SelectionRule
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rule, DisjointParts):
+            raise BadInput("Expected final=true to be left out with tuning=disjoint, which has a final run already.")
 
     @property
     def name(self) -> str:

@@ -92,19 +92,16 @@ def _which_to_take(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
         yield f"No rule that runs has a price and shows what you asked for (show={results})."
         return
     winner = cheapest([one.offer for one in rules], "winner")
-    if results == "all":
-        yield f"To show every score, take {own.label}: every run is paid for."
-        if winner is not None and winner.label != own.label:
-            yield (
-                f"For one model without a map, tuning={winner.label} costs epsilon {epsilon_up(winner.epsilon)}: it "
-                "pays for the winner alone, and the winner alone may be shown."
-            )
-        yield (
-            "For a map and a model that has nearly all of this epsilon, tuning=disjoint: the search reads one part of "
-            "the records, the final run of its best point all others. benchmarks/RESULTS.md says where that pays."
-        )
-    else:
-        yield f"For one model, take {own.label}: it is the cheapest rule that may show its winner."
+    if results != "all":
+        yield f"For one model: {own.label}, the cheapest rule that may show its winner."
+        return
+    yield f"For every score: {own.label}, which pays for every run."
+    if winner is not None and winner.label != own.label:
+        yield f"For one model, without a map: tuning={winner.label} at epsilon {epsilon_up(winner.epsilon)}."
+    yield (
+        "For a map, and a model with nearly all of this epsilon: tuning=disjoint (benchmarks/RESULTS.md says where it "
+        "pays)."
+    )
 
 
 def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seconds: float | None, device: str) -> None:

@@ -26,7 +26,7 @@ DIGITS = 4
 """Significant digits of a carried learning rate."""
 
 
-def with_finals(points: Iterable[Point], rule: SelectionRule | None) -> Iterator[Point]:
+def with_finals(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
     """The points as the rule runs them, each with its final run if the rule has one."""
     for point in points:
         if isinstance(rule, DisjointParts):

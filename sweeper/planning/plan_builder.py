@@ -14,13 +14,12 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import digest
+from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
 from dpsweep.sweeper.planning.final_points import carried, with_finals
@@ -31,7 +30,9 @@ from dpsweep.sweeper.trial.blocks import blocks_of
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import nominal_units
 
-FINAL = "final"
+FINAL, DISJOINT = "final", "disjoint_parts"
+"""The tags of the rules that have a final run."""
+
 SOLVED = ("noise", "steps", "points")
 BUDGET_KEYS = ("budget.epsilon", "budget.delta")
 
@@ -45,8 +46,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
     distinct, notes = _distinct(_repeated(points, settings.repeats))
     require_meant(distinct)
     proposed = asked.proposed(settings.search, settings.repeats, distinct)
-    rule = _with_final(settings.tuning, settings.final) if "_target_" in settings.tuning else None
-    distinct = list(with_finals(asked.in_phases(distinct, proposed), _declared_rule(rule, settings.final)))
+    distinct = list(asked.in_phases(distinct, proposed))
     search = Search(
         proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
         pruning="pruner" in settings.search,
@@ -61,12 +61,14 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
     priced = price_search(
         SearchSpec(
-            runs=_declared(distinct, target, one_step=spending and target is not None),
+            runs_under=lambda rule: _declared(
+                with_finals(distinct, rule), target, one_step=spending and target is not None
+            ),
             search=search,
             panel=panel,
             budget=budget,
             delta=delta,
-            rule=rule,
+            rule=_with_final(settings.tuning, settings.final) if "_target_" in settings.tuning else None,
             offered=_offered(settings),
             show=settings.show,
             target=target,
@@ -142,7 +144,7 @@ def _require_no_promise(settings: PlanSettings) -> None:
         )
 
 
-def _declared(points: Sequence[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
+def _declared(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
     first_steps = [_at_one_step(point) for point in points] if one_step else points
     return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in first_steps)
@@ -195,27 +197,17 @@ def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
     """The rule, followed by one more run of the winner if `final` is true."""
     if not isinstance(final, bool):
         raise BadInput(f"Expected final={final!r} to be true or false.")
-    if final and isinstance(rule_from_config(rule), DisjointParts):
-        raise BadInput("Expected final=true to be left out with tuning=disjoint, which has a final run already.")
     return {"kind": FINAL, "rule": dict(rule)} if final else rule
 
 
 def _offered(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
     """The rules that may be compared; with final=true, those without a final run of their own, followed by one."""
-    apart = {
-        label
-        for label, rule in settings.offered.items()
-        if settings.final and isinstance(rule_from_config(rule), DisjointParts)
+    rules = settings.offered.items()
+    return {
+        label: _with_final(rule, settings.final)
+        for label, rule in rules
+        if not (settings.final and name_of(rule) == DISJOINT)
     }
-    rules = {label: rule for label, rule in settings.offered.items() if label not in apart}
-    return {label: _with_final(rule, settings.final) for label, rule in rules.items()}
-
-
-def _declared_rule(rule: Mapping[str, Any] | None, final: object) -> SelectionRule | None:
-    """The rule that the user chose; with tuning=auto, one that has a final run if the one to be chosen has it."""
-    if rule is not None:
-        return rule_from_config(rule)
-    return Final(rule=Composition()) if final else None
 
 
 def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:
