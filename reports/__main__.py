@@ -16,14 +16,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
     options = parser.parse_args(arguments)
-    from dpsweep.reports.pages.comparison import write_beside
-    from dpsweep.reports.pages.curator_page import write_report
+    from dpsweep.reports.pages.page_memory import current_report
 
     try:
         ledger = Ledger(Ledger.locate())
         for folder in options.output:
-            print(write_report(folder, ledger))
+            print(current_report(folder, ledger))
         if options.beside is not None:
+            from dpsweep.reports.pages.comparison import write_beside
+
             print(write_beside(options.output, ledger, options.beside))
     except DpsweepError as error:
         print(error, file=sys.stderr)

@@ -35,14 +35,13 @@ from dpsweep.reports.exhibits.budget_by_method import with_shares
 from dpsweep.reports.exhibits.exhibit import Exhibit, shown
 from dpsweep.reports.figures.heatmap import Picture, pictures
 from dpsweep.reports.figures.svg import fragment
+from dpsweep.reports.pages.page_memory import FILE, FOLDER
 from dpsweep.reports.pages.templates import fill, store
 from dpsweep.reports.statement.declared_public import NOBODY, statement_of
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 
 SCHEMA = 1
-FOLDER = "curator"
-FILE = "report.html"
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
 
 

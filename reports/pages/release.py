@@ -37,6 +37,7 @@ from dpsweep.reports.exhibits.exhibit import shown
 from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages import preprocessing
 from dpsweep.reports.pages.curator_page import Page
+from dpsweep.reports.pages.page_memory import FILE
 from dpsweep.reports.statement.declared_public import statement_of
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, violations
@@ -78,7 +79,7 @@ def write_release(folder: Path, ledger: Ledger) -> Path:
     _record_winner(sweep, partial, ledger)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
-    return target / pages.FILE
+    return target / FILE
 
 
 def _write_winner(sweep: Sweep, target: Path) -> None:

@@ -83,10 +83,10 @@ def verify(arguments: list[str]) -> None:
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
     from dpsweep.accounting.ledger.ledger import Ledger
-    from dpsweep.reports.pages.curator_page import write_report
+    from dpsweep.reports.pages.page_memory import current_report
 
     for folder in _folders(arguments):
-        print(write_report(folder, Ledger(Ledger.locate())))
+        print(current_report(folder, Ledger(Ledger.locate())))
 
 
 def release(arguments: list[str]) -> None:

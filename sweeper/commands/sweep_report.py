@@ -29,7 +29,7 @@ def report(
     storage: str | None,
 ) -> ExitCode:
     """Writes the results and prints what is missing; `storage` is the address of the study."""
-    from dpsweep.reports.pages.curator_page import write_report
+    from dpsweep.reports.pages.page_memory import current_report
 
     outcomes = results(work.runs, folder)
     try:
@@ -39,7 +39,7 @@ def report(
     if execution is not Execution.DRAWN_TRIES:  # the file is shared, and the drawn trials are secret
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
-    page = write_report(folder.root, ledger)
+    page = current_report(folder.root, ledger)
     for warning in warnings_of(outcomes, plan.account):
         print(warning, file=sys.stderr)
     if troubled := len(states.failed) + len(states.killed):

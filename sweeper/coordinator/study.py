@@ -43,7 +43,7 @@ def record(
         known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
         new = [result for result in results if (result.trial, result.attempt) not in known]
         study.add_trials([_frozen(result, _params(trials[result.trial]), space) for result in new])
-        if address is None:
+        if address is None and (new or not folder.study.exists()):
             journal.write(folder.study)
 
 

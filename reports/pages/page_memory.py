@@ -1,0 +1,94 @@
+"""Memory of the curator's page: a page is not drawn again while nothing that it is made from has changed.
+
+Drawing takes seconds, and a repeated command often has nothing new to show. The memory lies in the plan's private
+store, which the folder's author cannot write: a folder from somebody else is always drawn. It holds digests of the
+inputs and of the page's files. Inputs are all files of the sweep's folder but the study, all files of the private
+store, the verified length and the account's last entry of the ledger, and the program's own code and libraries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+import dpsweep
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, close_to_others
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.validation import refuse_link
+
+FOLDER = "curator"
+FILE = "report.html"
+LOCKS = ".lock"
+"""The first letters of the names of locks and of the files that name their holders, which no page shows."""
+
+MEMORY_FILE = "page.json"
+LIBRARIES = ("matplotlib", "seaborn", "pandas", "numpy", "scipy", "jinja2")
+
+
+def current_report(folder: Path, ledger: Ledger) -> Path:
+    """The path of a sweep folder's page for its curator, drawn anew unless it is as it would be drawn now.
+
+    Raises `BadInput` if the folder is not a sweep or the ledger did not charge it.
+    """
+    refuse_link(folder / FOLDER)
+    memory, now = None, None
+    with suppress(OSError, ValueError, DpsweepError):  # drawing says what is wrong
+        plan = Plan.read(folder / "plan.json")
+        store = PrivateStore.of(ledger, plan.account, plan.id).root
+        memory, now = store / MEMORY_FILE, _inputs(folder, plan.account, store, ledger)
+        if json.loads(memory.read_text()) == {"inputs": now, "files": _digests(folder / FOLDER)}:
+            close_to_others(folder / FOLDER)
+            return folder / FOLDER / FILE
+    from dpsweep.reports.pages.curator_page import write_report
+
+    page = write_report(folder, ledger)
+    if memory is not None and memory.parent.is_dir():
+        with suppress(OSError):  # a full disk costs the next command its shortcut, and this one nothing
+            write_json(memory, {"inputs": now, "files": _digests(page.parent)}, mode=PRIVATE)
+    return page
+
+
+def _inputs(folder: Path, account: str, store: Path, ledger: Ledger) -> str:
+    """The digest of everything that the page is made from."""
+    entries = ledger.verify()
+    last = ledger.statement(account).entries[-1]
+    own = _digests(folder, (FOLDER, SweepFolder(root=folder).study.name))
+    form = [_code(), str(folder.absolute()), ledger.name, entries, last.digest, own, _digests(store, (MEMORY_FILE,))]
+    return sha256(json.dumps(form).encode()).hexdigest()
+
+
+def _digests(folder: Path, without: Collection[str] = ()) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, or of a link's target, by its path.
+
+    Locks and the files and folders `without` which the folder is taken are left out.
+    """
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
+    named = {path.relative_to(folder): path for path in paths if not path.name.startswith(LOCKS)}
+    return {
+        name.as_posix(): sha256(_content(path)).hexdigest()
+        for name, path in named.items()
+        if name.parts[0] not in without
+    }
+
+
+def _content(path: Path) -> bytes:
+    return str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
+
+
+@cache
+def _code() -> str:
+    """The state of the program: its files' sizes and times, and the versions of the libraries that draw."""
+    root = Path(dpsweep.__file__).parent
+    rooms = [root, *(room.resolve() for room in sorted(root.iterdir()) if room.is_symlink())]
+    files = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in (".py", ".j2")]
+    states = [[str(path), (state := path.stat()).st_size, state.st_mtime_ns] for path in files]
+    return sha256(json.dumps([states, [version(name) for name in LIBRARIES]]).encode()).hexdigest()
