@@ -31,7 +31,13 @@ from dpsweep.sweeper.commands.progress_display import Display
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
-from dpsweep.sweeper.coordinator.admission import Retry, open_account, raised_since, require_accepted_delta
+from dpsweep.sweeper.coordinator.admission import (
+    Retry,
+    is_over,
+    open_account,
+    raised_since,
+    require_accepted_delta,
+)
 from dpsweep.sweeper.coordinator.final_run import then_final
 from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
 from dpsweep.sweeper.coordinator.runner import Runner
@@ -41,8 +47,8 @@ from dpsweep.sweeper.job.locks import held
 from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.planning.step_times import Speeds
-from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news
-from dpsweep.sweeper.preflight.training_check import check_training
+from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.trial.blocks import could_share
 
@@ -103,7 +109,12 @@ class SweepCoordinator:
     def _sweep(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> ExitCode:
         request, plan, ledger = self.request, priced.plan, self._ledger
         self._check_study(plan, folder, execution)
-        check = check_training(plan, request)
+        statement = self._statement(plan)
+        over = statement is not None and is_over(plan, folder, statement.attempts(plan.id))
+        if over and request.retry is not Retry.ALL:
+            check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(plan))
+        else:
+            check = check_training(plan, request)
         ledger.verify()
         seconds = self._show(priced, self._statement(plan), check.per_step)
         data = fingerprint_of(check.contents, ledger)

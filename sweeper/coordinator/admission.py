@@ -24,8 +24,10 @@ from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.final_run import recover_final
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 
 
@@ -82,6 +84,18 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
         event, quote = priced.repetition(beyond)
         charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again
+
+
+def is_over(plan: Plan, folder: SweepFolder, attempts: Attempts) -> bool:
+    """Whether every run of a charged plan has finished, so that nothing is run or charged unless all is repeated.
+
+    False for a plan with a secret draw: whether its search is over is for the search to say.
+    """
+    if not attempts.charges or execution_of(plan) is Execution.DRAWN_TRIES:
+        return False
+    runs = len(plan.trials) if plan.proposed is None else plan.proposed.trials
+    states = [stage for _, stage in stages(plan, folder, attempts)]
+    return len(states) == runs + bool(plan.finals) and set(states) == {AttemptState.FINISHED}
 
 
 def open_account(priced: PricedPlan, ledger: Ledger) -> None:

@@ -169,6 +169,8 @@ def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
     read, write = os.pipe()
     os.set_blocking(read, False)
     die_with_parent = killed_with(os.getpid())
+    collects = gc.isenabled()
+    gc.disable()  # the child freezes the parent's objects before anything can collect them
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of other threads: see above
@@ -180,14 +182,17 @@ def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
         raise
     finally:
         os.close(write)
+        if collects:
+            gc.enable()
     return pid, read
 
 
 def _run_child(work: ForkWork, write: int, die_with_parent: Callable[[], None], mask: Collection[int]) -> NoReturn:
-    """Runs the child from the fork to its exit."""
+    """Runs the child from the fork, where nothing is collected, to its exit."""
     try:
-        die_with_parent()
         gc.freeze()
+        gc.enable()
+        die_with_parent()
         _redirect_descriptors(write)
         _reset_handlers()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

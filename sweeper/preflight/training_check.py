@@ -22,7 +22,12 @@ class TrainingCheck:
 
     contents: tuple[Content, ...]
     threads: int
-    per_step: Mapping[str, float]
+    per_step: Mapping[str, float] | None
+
+    @classmethod
+    def of_nothing(cls, contents: tuple[Content, ...], per_step: Mapping[str, float] | None) -> TrainingCheck:
+        """The check of a plan that has nothing left to train: its files alone, and step times of earlier sweeps."""
+        return cls(contents=contents, threads=1, per_step=per_step)
 
 
 def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
