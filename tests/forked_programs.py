@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import cycle
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -25,6 +25,12 @@ from tests.waiting import HANGS
 
 _SERVER = get_context("forkserver")
 _SERVER.set_forkserver_preload(["tests.preload"])
+
+
+def start_server() -> None:
+    """Starts the process that forks the programs, unless it runs."""
+    forkserver.ensure_running()
+
 
 CLI = "dpsweep.sweeper.commands.cli"
 """The module behind the console script."""

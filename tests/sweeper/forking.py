@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_programs import start_server
+
 SOON = 120
 """Seconds within which all is over that does not hang, on a loaded machine too."""
 
@@ -34,8 +36,10 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_left() -> Iterator[None]:
+def nobody_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """No zombie and no open file after any of these tests."""
+    if "program" in request.fixturenames:
+        start_server()  # it stays for the tests after this one
     children, files = alive(), open_files()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     yield

@@ -152,6 +152,7 @@ def _is_refused(lock: Path) -> bytes:
 
 def test_an_object_of_the_parents_is_not_finalised_in_a_worker(tmp_path: Path) -> None:
     """Not even by a collection that comes with the first allocations after the fork."""
+
     class Connection:
         def __init__(self) -> None:
             self.oneself = self
