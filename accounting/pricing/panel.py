@@ -21,9 +21,10 @@ from dpsweep.accounting.notation import typed
 class Quote:
     """The price of an event: the claim, and each accountant's answer.
 
-    `bounds` maps an accountant to its upper bound, `refusals` one to its reason, `parts` a population (training,
-    validation) to its share of the claim; the claim is the larger part. `lower` is a lower bound on epsilon by an
-    explicit attack on the whole procedure (an aligned canary, the worst score); 0 if no attack is known.
+    `bounds` maps an accountant to its upper bound on the whole, `refusals` one to the reason why it has none for a
+    part, `parts` a population (training, validation) to its share of the claim, by the accountant that is tightest
+    there; the claim is the largest part. `lower` is a lower bound on epsilon by an explicit attack on the whole
+    procedure (an aligned canary, the worst score); 0 if no attack is known.
     """
 
     guarantee: Guarantee
@@ -59,26 +60,29 @@ class Panel:
     def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
         """The claim alone, without witnesses, for calibration, which evaluates it many times."""
         claims, refusals = _ask(self.claimants, event, delta, adjacency)
-        return max(claims[_tightest(claims, refusals)].values())
+        return max(bound for _, bound in _tightest(claims, refusals, event).values())
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim, with all further values that a report shows beside it."""
         claims, refusals = _ask(self.claimants, event, delta, adjacency)
-        claimed_by = _tightest(claims, refusals)
+        tightest = _tightest(claims, refusals, event)
+        claim = max(bound for _, bound in tightest.values())
         opinions, unsupported = _ask(self.witnesses, event, delta, adjacency)
-        bounds = {name: max(parts.values()) for name, parts in (opinions | claims).items()}
+        whole = {name: parts for name, parts in (opinions | claims).items() if parts.keys() == event.parts.keys()}
+        bounds = {name: max(parts.values()) for name, parts in whole.items()}
         for voice in (*self.claimants, *self.witnesses):
             if voice.name in bounds:
                 lower = max(voice.lower(part, delta, adjacency) for part in event.parts.values())
                 _refuse_contradiction(f"{voice.name} puts", lower, bounds)
         attack = max(lower_bound(part, delta, adjacency) for part in event.parts.values())
         _refuse_contradiction("An explicit attack puts", attack, bounds)
+        alone = (name for name in claims if bounds.get(name) == claim)
         return Quote(
-            guarantee=Guarantee(epsilon=bounds[claimed_by], delta=delta, adjacency=adjacency, unit=unit),
-            claimed_by=claimed_by,
+            guarantee=Guarantee(epsilon=claim, delta=delta, adjacency=adjacency, unit=unit),
+            claimed_by=next(alone, None) or " and ".join(dict.fromkeys(name for name, _ in tightest.values())),
             bounds=bounds,
             refusals=unsupported | refusals,
-            parts=claims[claimed_by],
+            parts={part: bound for part, (_, bound) in tightest.items()},
             lower=attack,
         )
 
@@ -86,23 +90,31 @@ class Panel:
 def _ask(
     accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Each accountant's bounds for each population, and the reasons of those that refuse."""
+    """Each accountant's bounds for the populations that it can bound, and the reasons of those that refuse one."""
     claims: dict[str, dict[str, float]] = {}
     refusals: dict[str, str] = {}
     for accountant in accountants:
-        try:
-            claims[accountant.name] = {
-                name: accountant.epsilon(part, delta, adjacency) for name, part in event.parts.items()
-            }
-        except UnsupportedEvent as refusal:
-            refusals[accountant.name] = str(refusal)
+        for name, part in event.parts.items():
+            try:
+                bound = accountant.epsilon(part, delta, adjacency)
+            except UnsupportedEvent as refusal:
+                refusals.setdefault(accountant.name, str(refusal))
+            else:
+                claims.setdefault(accountant.name, {})[name] = bound
     return claims, refusals
 
 
-def _tightest(claims: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str]) -> str:
-    if not claims:
-        raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
-    return min(claims, key=lambda name: max(claims[name].values()))
+def _tightest(
+    claims: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str], event: PlanEvent
+) -> dict[str, tuple[str, float]]:
+    """The tightest bound on each population, and its accountant; populations are disjoint, so each may have its own."""
+    tightest = {}
+    for part in event.parts:
+        able = [(name, bounds[part]) for name, bounds in claims.items() if part in bounds]
+        if not able:
+            raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
+        tightest[part] = min(able, key=lambda one: one[1])
+    return tightest
 
 
 def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -> None:

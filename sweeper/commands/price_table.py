@@ -203,7 +203,10 @@ def _voices(priced: PricedPlan) -> list[str]:
     bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
     bounds_by_name = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
     apart = [f"{epsilon_up(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
-    return bounds_by_name + apart + [f"{name} gives no bound" for name in priced.quote.refusals]
+    quote = priced.quote
+    together = [] if quote.claimed_by in quote.bounds else [f"{quote.claimed_by} together {epsilon_up(quote.epsilon)}"]
+    unable = [f"{name} gives no bound{' on a part' if together else ''}" for name in quote.refusals]
+    return together + bounds_by_name + apart + unable
 
 
 def _scores(priced: PricedPlan) -> str:

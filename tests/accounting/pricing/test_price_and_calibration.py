@@ -10,7 +10,15 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, gaussian, poisson_gaussian, repeat, same
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    PlanEvent,
+    gaussian,
+    poisson_gaussian,
+    random_allocation,
+    repeat,
+    same,
+)
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
@@ -30,6 +38,23 @@ def test_the_claim_is_the_tightest_and_both_are_recorded() -> None:
     assert quote.claimed_by == "PLD"
     assert quote.epsilon == quote.bounds["PLD"] < quote.bounds["RDP"]
     assert quote.guarantee == Guarantee(epsilon=quote.epsilon, delta=1e-5)
+
+
+def test_each_population_has_the_accountant_that_is_tightest_there() -> None:
+    """PLD has no bound for the epochs, and the tighter one for the scores: disjoint records, each with its own bound."""
+    epochs = random_allocation(epochs=4, steps=20, noise_multiplier=2.0)
+    scores = repeat(gaussian(noise_multiplier=8.0), 30)
+    quote = PANEL.quote(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
+    parts = {"training": Rdp().epsilon(epochs, 1e-5, ADD), "validation": Pld().epsilon(scores, 1e-5, ADD)}
+    assert quote.parts == parts
+    assert (
+        quote.epsilon == max(parts.values()) == PANEL.epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
+    )
+    assert quote.epsilon < quote.bounds["RDP"] == Rdp().epsilon(scores, 1e-5, ADD)
+    assert quote.claimed_by == "RDP and PLD"
+    assert "RandomAllocation" in quote.refusals["PLD"]
+    with pytest.raises(UnsupportedEvent, match="No accountant can bound this plan: PLD has no proven bound"):
+        Panel(claimants=(Pld(),)).epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
 
 
 def test_witnesses_are_heard_but_never_claim() -> None:

@@ -140,3 +140,10 @@ def test_a_search_over_unlike_points_charges_their_mixture_and_says_so(compose_p
     assert best.quote.epsilon < mixed.quote.epsilon < worst.quote.epsilon
     assert "charges the mean of their deltas" in mixed.plan.notes[-1]
     assert worst.plan.notes == ()
+
+
+def test_the_target_is_met_if_each_part_needs_another_accountant(compose_priced: Compose) -> None:
+    line = ["dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "sampler=random_allocation", "steps=20"]
+    priced = compose_priced([*line, "privacy.epsilon=3"])
+    assert 2.99 < priced.quote.epsilon <= 3
+    assert priced.quote.claimed_by == "RDP and PLD"
