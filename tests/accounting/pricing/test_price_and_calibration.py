@@ -41,7 +41,7 @@ def test_the_claim_is_the_tightest_and_both_are_recorded() -> None:
 
 
 def test_each_population_has_the_accountant_that_is_tightest_there() -> None:
-    """PLD has no bound for the epochs, and the tighter one for the scores: disjoint records, each with its own bound."""
+    """PLD has no bound for the epochs and the tighter one for the scores: disjoint records, each with its own bound."""
     epochs = random_allocation(epochs=4, steps=20, noise_multiplier=2.0)
     scores = repeat(gaussian(noise_multiplier=8.0), 30)
     quote = PANEL.quote(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
