@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsweep.accounting.cautions import accepts, is_large
 from dpsweep.accounting.events.build import PlanEvent, nothing
@@ -69,8 +69,10 @@ class PricedPlan:
     def repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
         """The event and the price of one more attempt at each of these trials, which may include the final run."""
         plan, finals = self.plan, {trial.id for trial in self.plan.finals}
-        events = [
-            PlanEvent(training=nothing(), final=trial.event) if trial.id in finals else trial.event for trial in trials
-        ]
-        event = self.rule.event(paid_for(events, shared=plan.shared))
+        search = [trial.event for trial in trials if trial.id not in finals]
+        first, *others = paid_for(search, shared=plan.shared) or [PlanEvent(training=nothing())]
+        for trial in trials:
+            if trial.id in finals:
+                first = replace(first, final=trial.event)
+        event = self.rule.event([first, *others])
         return event, self.panel.quote(event, plan.delta, plan.adjacency, plan.unit)

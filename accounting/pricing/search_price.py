@@ -184,6 +184,11 @@ def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
             f"Expected plan.spare_attempts={spec.spares} to be 0 with subsample=shared: what is killed is killed for "
             "all runs at once, and another attempt at one of them would have subsamples of its own."
         )
+    if spec.spares and isinstance(terms.rule, DisjointParts):
+        raise BadInput(
+            f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: an attempt that is paid for "
+            "on the search's records would not pay for a final run on the others."
+        )
     if spec.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
         raise BadInput(
             f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: a try that died is never "

@@ -34,6 +34,8 @@ def _require_declared_finals(plan: Plan, rule: SelectionRule) -> None:
     """Raises `BadInput` unless the plan has the final runs that its rule pays for, on the records that it says."""
     if len(plan.finals) != (len(plan.trials) if isinstance(rule, DisjointParts | Final) else 0):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
+    if plan.spares and isinstance(rule, DisjointParts):
+        raise BadInput(f"Expected plan {plan.id} to have no spare attempts, which {rule.name} does not pay for.")
     if any(final.final is not None for final in plan.finals):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
     for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, plan.finals)):

@@ -29,13 +29,12 @@ class Speeds:
     most: int
 
     def known(self, plan: Plan) -> dict[str, float] | None:
-        """Seconds per step of each kind of step in the plan; None unless all of these kinds ran before."""
+        """Seconds per step of each kind of step that ran before; None unless all kinds of the search did."""
         stored = self._read()
-        times = {
-            kind: stored.get(self._key(kind)) for kind in {kind_of(trial.config) for trial in plan.trials + plan.finals}
-        }
-        complete = {kind: seconds for kind, seconds in times.items() if seconds is not None}
-        return complete if len(complete) == len(times) else None
+        search, finals = ({kind_of(trial.config) for trial in trials} for trials in (plan.trials, plan.finals))
+        times = {kind: stored.get(self._key(kind)) for kind in search | finals}
+        known = {kind: seconds for kind, seconds in times.items() if seconds is not None}
+        return known if search <= known.keys() else None
 
     @contextmanager
     def asked(self, plan: Plan) -> Iterator[Callable[[], Mapping[str, float] | None]]:

@@ -46,7 +46,8 @@ def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int
         return per_step[kind_of(trial.config)] * float(trial.config["steps"])
 
     search = sum(map(seconds, trials)) * priced.expected_runs / len(trials) / max(1, workers)
-    return search + max(map(seconds, priced.plan.finals), default=0.0)
+    finals = [final for final in priced.plan.finals if kind_of(final.config) in per_step]
+    return search + max(map(seconds, finals), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

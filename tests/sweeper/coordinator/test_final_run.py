@@ -121,8 +121,9 @@ def test_a_search_in_which_nothing_finished_has_no_final_run(place: MakePlace) -
     assert work.unproposed == 1
 
 
-def test_a_killed_final_run_is_repeated_at_the_price_of_a_final_run(place: MakePlace) -> None:
-    here = place(DISJOINT)
+@pytest.mark.parametrize("line", [DISJOINT, (*DISJOINT, "subsample=shared")], ids=["independent", "shared"])
+def test_a_killed_final_run_is_repeated_at_the_price_of_a_final_run(place: MakePlace, line: Sequence[str]) -> None:
+    here = place(line)
     work = begin(here)
     search(here, work, [0.3, 0.6, 0.9, 0.5])
     run(here, work, work.more(9), None)

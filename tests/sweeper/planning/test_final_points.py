@@ -122,6 +122,16 @@ def test_two_final_runs_are_refused(compose_priced: Compose) -> None:
         compose_priced([*DISJOINT, "final=true"])
 
 
+def test_spare_attempts_pay_for_no_final_run_on_other_records(compose_priced: Compose) -> None:
+    with pytest.raises(BadInput, match=r"Expected plan\.spare_attempts=1 to be 0 under disjoint parts"):
+        compose_priced([*DISJOINT, "plan.spare_attempts=1"])
+    with pytest.raises(BadInput, match="to have no spare attempts"):
+        execution_of(replace(compose_priced(DISJOINT).plan, spares=1))
+    final = compose_priced([*GRID, "final=true", "plan.spare_attempts=1"]).plan
+    assert final.finals[0].event == final.trials[0].event
+    assert execution_of(final) is Execution.EVERY_POINT
+
+
 def test_a_learning_rate_that_would_leave_its_limits_is_refused(compose_priced: Compose) -> None:
     with pytest.raises(BadInput, match=r"Expected tuning\.carry=20"):
         compose_priced([*DISJOINT, "tuning.carry=20"])
