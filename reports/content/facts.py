@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.names.stored_classes import class_name, fields_of
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.reports.content import formatting as notation
-from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.charges import Bill, exact_sum
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
 
 LEDGER, PLAN, RESULTS = "ledger", "plan.json", "trials/*/result.json"
@@ -47,6 +48,8 @@ class Settings:
 def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
     """The page's numbers by name."""
     facts = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
+    if sweep.plan.event.final is not None:
+        facts |= dict(_by_part(bill))
     alone = alone_epsilon(sweep)
     if alone is not None:
         facts["alone_epsilon"] = Fact(value=alone, text=epsilon_up(alone), source=ALONE)
@@ -109,6 +112,14 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
         source = f"{LEDGER}: {origin}"
         yield f"{name}_epsilon", Fact(value=epsilon, text=write_epsilon(epsilon), source=source)
         yield f"{name}_delta", Fact(value=delta, text=write_delta(delta), source=source)
+
+
+def _by_part(bill: Bill) -> Iterator[tuple[str, Fact]]:
+    """The price of the search and of the final run, where they read different records."""
+    for name, final in (("search_epsilon", False), ("final_epsilon", True)):
+        own = [[cost for part, cost in one.parts.items() if part.startswith(FINAL) is final] for one in bill.charges]
+        epsilon = exact_sum(max(costs, default=0.0) for costs in own)
+        yield name, Fact(value=epsilon, text=epsilon_up(epsilon), source=f"{LEDGER}: this plan's charges, by part")
 
 
 def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:

@@ -165,7 +165,8 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     plan = sweep.plan.trials
     methods = notation.listed([method_label(name) for name in dict.fromkeys(trial.method for trial in plan)])
     models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
-    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in plan)
+    runs = plan + sweep.plan.finals
+    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in runs)
     sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
         f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}{' and a final run' if sweep.plan.finals else ''}",

@@ -47,6 +47,8 @@ DECLARED = (
     "honest_epsilon",
     "honest_delta",
     "alone_epsilon",
+    "search_epsilon",
+    "final_epsilon",
     "points",
     "sample_rate",
     "batches",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
@@ -29,11 +27,7 @@ def final_run(context: Context) -> tuple[Line, ...]:
             ),
         )
     by = "its position" if plan.adjacency is Adjacency.REPLACE_ONE else f"the {unit} itself"
-    shares = {
-        "the search": [share for name, share in _shares(context) if not name.startswith(FINAL)],
-        "the final run": [share for name, share in _shares(context) if name.startswith(FINAL)],
-    }
-    costs = " and ".join(f"{who} epsilon {epsilon_up(max(own))}" for who, own in shares.items() if own)
+    search, final = (context.facts[f"{who}_epsilon"].text for who in ("search", "final"))
     return (
         Line(
             topic="Final run",
@@ -41,8 +35,8 @@ def final_run(context: Context) -> tuple[Line, ...]:
             f"on all others. The part of a {unit} depends on {by} and a public key alone.",
             level=EvidenceLevel.CHECKED,
             evidence=(
-                f"By itself {costs}: the claim is the larger, not the sum, since no {unit} is in both parts (adaptive "
-                "parallel composition, McSherry 2009, Theorem 4).",
+                f"The search costs epsilon {search}, the final run {final}: the claim is the larger, not the sum, since no "
+                f"{unit} is in both parts (adaptive parallel composition, McSherry 2009, Theorem 4).",
                 "The final run's score is of its own held-out part: unlike the best score of the map, it is not the "
                 "best of several.",
                 f"The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the "
@@ -50,10 +44,3 @@ def final_run(context: Context) -> tuple[Line, ...]:
             ),
         ),
     )
-
-
-def _shares(context: Context) -> list[tuple[str, float]]:
-    """Each population's share of the price, by its name, summed over the charges."""
-    charges = context.bill.charges
-    names = dict.fromkeys(name for charge in charges for name in charge.parts)
-    return [(name, sum(charge.parts.get(name, 0.0) for charge in charges)) for name in names]

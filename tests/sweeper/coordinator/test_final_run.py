@@ -189,6 +189,7 @@ def test_from_command_to_release(program: Program) -> None:
     page = (folder.release / "report.html").read_text()
     assert "Final run" in page
     assert "The search read one part of the records, about 20%" in page
+    assert all(f'data-fact="{name}"' in page for name in ("search_epsilon", "final_epsilon"))
     config = (folder.release / "config.yaml").read_text()
     assert "use: final" in config
     verified = program("verify", str(folder.root), module="dpsweep.sweeper.commands.cli")
