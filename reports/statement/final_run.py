@@ -35,7 +35,7 @@ def final_run(context: Context) -> tuple[Line, ...]:
             f"on all others. The part of a {unit} depends on {by} and a public key alone.",
             level=EvidenceLevel.CHECKED,
             evidence=(
-                f"The search costs epsilon {search}, the final run {final}: the claim is the larger, not the sum, since "
+                f"The search costs epsilon {search}, the final run {final}; the claim is the larger, not the sum: "
                 f"no {unit} is in both parts (adaptive parallel composition, McSherry 2009, Theorem 4).",
                 "The final run's score is of its own held-out part: unlike the best score of the map, it is not the "
                 "best of several.",
