@@ -33,8 +33,14 @@ NODES = 0.05
 """The distance of the integral's nodes, in ln u. The integrand is analytic, at the largest order as narrow as a normal
 density of standard deviation 1/16: the trapezoidal rule has a relative error below 1e-12."""
 
-NORMALS = np.arange(-12.0, 12.0 + 1e-9, 0.04)
-"""Nodes of the standard normal number in the logarithm of Y."""
+FARTHEST = 30.0
+"""Standard deviations that the integrals over Y cover on each side. All else is bounded by `BEYOND`."""
+
+BEYOND = math.log(1e-196)
+"""The logarithm of more than the normal mass beyond `FARTHEST` on both sides, which is below 1e-196."""
+
+NORMAL_NODES = 0.04
+"""The distance of these integrals' nodes."""
 
 MARGIN = 1e-12
 """Added to every log-moment, relative to the summands: far above the errors of sums and integrals."""
@@ -59,6 +65,8 @@ def _curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np
     if steps == 1 or noise_multiplier < SMALLEST_NOISE:
         return gaussian
     near = at <= LARGEST_ORDER
+    if not near.any():
+        return gaussian
     moments = np.maximum(_removed(steps, noise_multiplier, at[near]), _added(steps, noise_multiplier, at[near]))
     bound = (moments + MARGIN * _summands(steps, noise_multiplier, at[near])) / (at[near] - 1)
     gaussian[near] = np.minimum(gaussian[near], np.maximum(bound, 0.0))
@@ -102,8 +110,8 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _added(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
-    """ln E[X^(1 - order)]; infinity where the nodes do not cover the integral."""
-    logs = np.arange(-60.0, 60.0 + math.log(steps), NODES)
+    """ln E[X^(1 - order)], from above; infinity where the nodes, or the bounds beyond them, do not decide it."""
+    logs = np.arange(-60.0, 40.0 + math.log(steps), NODES)
     decay, slope = _laplace(logs - math.log(steps), noise_multiplier)
     density = logs + (steps - 1) * decay + slope
     inner = (orders - 1)[:, None] * logs + density
@@ -113,11 +121,16 @@ def _added(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarra
 
 
 def _laplace(logs: np.ndarray, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
-    """ln E[exp(-v Y)] and ln E[Y exp(-v Y)] at v = exp(logs)."""
-    log_y = NORMALS / noise_multiplier - 1 / (2 * noise_multiplier**2)
-    weights = -(NORMALS**2) / 2 - logsumexp(-(NORMALS**2) / 2)
+    """ln E[exp(-v Y)] and ln E[Y exp(-v Y)] at v = exp(logs), from above.
+
+    Beyond the nodes exp(-v Y) is at most 1, and Y there has at most the mean `BEYOND`: its density times Y is a normal
+    density moved by 1 / s, which the nodes cover too.
+    """
+    normals = np.arange(-FARTHEST, FARTHEST + 1 / noise_multiplier + NORMAL_NODES, NORMAL_NODES)
+    log_y = normals / noise_multiplier - 1 / (2 * noise_multiplier**2)
+    weights = -(normals**2) / 2 - logsumexp(-(normals**2) / 2)
     exponent = -np.exp(np.minimum(logs[:, None] + log_y, 700.0))
     decay = logsumexp(exponent + weights, axis=1)
     small = logs < 0  # where the expectation is near 1, its distance from 1 is what counts
     decay[small] = np.log1p(np.expm1(exponent[small]) @ np.exp(weights))
-    return decay, logsumexp(exponent + log_y + weights, axis=1)
+    return np.logaddexp(decay, BEYOND), np.logaddexp(logsumexp(exponent + log_y + weights, axis=1), BEYOND)

@@ -66,6 +66,23 @@ def test_the_divergence_of_the_plain_law_from_the_shifted_one_is_exact(steps: in
     assert ours == pytest.approx(added, rel=1e-6)
 
 
+@pytest.mark.parametrize(("noise", "order"), [(1.0, 20.0), (1.0, 60.0), (0.5, 30.0), (2.0, 200.0)])
+def test_far_tails_are_bounded_not_left_out(noise: float, order: float) -> None:
+    """At high orders both numbers of an epoch of two steps count far below their mean: a sum over a wide lattice."""
+    from dpsweep.accounting.accountants import random_allocation as module
+
+    z = np.arange(-260.0, 12.0, 0.05)
+    log_y = z / noise - 1 / (2 * noise**2)
+    weights = -(z**2) / 2 + math.log(0.05 / math.sqrt(2 * math.pi))
+    log_x = np.logaddexp(log_y[:, None], log_y) - math.log(2)
+    exact = np.logaddexp.reduce(((1 - order) * log_x + weights[:, None] + weights).ravel())
+    assert module._added(2, noise, np.array([order]))[0] >= exact * (1 - 1e-9)
+
+
+def test_orders_above_the_largest_have_the_bound_of_one_gaussian() -> None:
+    assert random_allocation_curve(50, 2.0, (300.0, 512.0)) == pytest.approx([37.5, 64.0])
+
+
 def test_moments_of_a_large_epoch_are_those_of_samples() -> None:
     rng, steps, noise = np.random.default_rng(0), 50, 2.0
     x = np.exp(rng.normal(size=(100_000, steps)) / noise - 1 / (2 * noise**2)).mean(axis=1)
