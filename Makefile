@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=#       an index with another torch build, e.g. https://download.pytorch.org/whl/cpu
 DATASET ?=#           a file of conf/dataset: mnist_5k (default, no download), digits, mnist, cifar10, enron, table, ...
-TUNING ?=#            the rule: composition (default), private_selection, random_stopping, ..., auto
+TUNING ?=#            the rule: composition (default), disjoint, private_selection, random_stopping, ..., auto
 DATA ?=#              folder with the official files; without it they are downloaded once
 ARGS ?=#              Hydra overrides: ARGS="trainer=dpnsgd trainer.lr=0.1,0.2 privacy.epsilon=4"
 FIGURE ?=#            for `make reproduce`, e.g. b_fig9; without it the known ones are listed

@@ -1,8 +1,7 @@
 """Construction of events: frozen values that describe the mechanisms on private data.
 
-An event is declared before anything runs; accountants price it; the run is compared with it afterwards. Only this
-module and `accounting/events/compositions.py` construct the classes of `accounting/events/types.py`, and only this one
-defines noise multipliers:
+An event is declared before anything runs, accountants price it, and the run is compared with it. Only this module and
+`compositions.py` construct the classes of `types.py`; noise multipliers are defined here:
 
 * `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the
   clip norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.compositions import compose, flatten, one, repeat, same, steps_of
-from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, output_noise
+from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_allocation, output_noise
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
@@ -59,6 +58,7 @@ __all__ = [
     "flatten",
     "from_json",
     "gaussian",
+    "is_allocation",
     "mixture",
     "noisy_count",
     "noisy_max",

@@ -40,6 +40,11 @@ def as_epoch(event: DpEvent) -> tuple[int, float] | None:
     return (event.steps, event.noise_multiplier) if isinstance(event, EPOCHS) else None
 
 
+def is_allocation(event: DpEvent) -> bool:
+    """Whether the event is an epoch in which every record takes part in a secret, random step."""
+    return isinstance(event, RandomAllocationDpEvent)
+
+
 def output_noise(event: DpEvent) -> float | None:
     """The noise multiplier of noise on a finished model, whose sensitivity was proved for one adjacency; else None."""
     return event.noise_multiplier if isinstance(event, StatedGaussianDpEvent) and event.adjacency is not None else None

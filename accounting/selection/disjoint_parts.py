@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from random import Random
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search
 
 
 class Use(StrEnum):
@@ -22,8 +20,8 @@ class Use(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DisjointParts:
-    """Every point once on a public, fixed part of the records, then the winning point once on all other records.
+class DisjointParts(Composition):
+    """A composition on a public, fixed part of the records, then the winning point once on all other records.
 
     `share` is the share of the records that the search reads. A unit's part depends on nothing but the unit and a
     public key (`trainers/data/parts.py`), so each unit is in one of four cells: the training or the held-out records of
@@ -53,32 +51,6 @@ class DisjointParts:
         """The part of the records that the runs of this use read, as their configurations state it."""
         return {"share": self.share, "use": use.value}
 
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """Everything: each run is paid for in full."""
-        return frozenset(Disclosure)
-
-    @property
-    def execution(self) -> Execution:
-        """Every point once, or the points that a sampler proposes; then the final run."""
-        return Execution.EVERY_POINT
-
-    def check(self, search: Search) -> None:
-        """Accepts every search: proposals and the winner only read results that are paid for."""
-
-    def expected_tries(self, n_points: int) -> float:
-        """All points; the final run tries nothing new."""
-        return Composition().expected_tries(n_points)
-
-    def chance_of_best(self, n_points: int, share: float) -> float:
-        """1: every point is tried."""
-        return Composition().chance_of_best(n_points, share)
-
-    def draw(self, n_points: int, rng: Random) -> Draw:
-        """All points, in the order of the grid; no randomness is used."""
-        return Composition().draw(n_points, rng)
-
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all points on their part, and a final run of the worst point on the other part."""
-        search = Composition().event(trials)
-        return PlanEvent(training=search.training, validation=search.validation, final=events.costliest(trials).final)
+        return replace(super().event(trials), final=events.costliest(trials).final)

@@ -37,6 +37,7 @@ class Settings:
     sample_rates: tuple[float, ...]
     batches: tuple[str, ...]
     epochs: tuple[int, ...]
+    allocations: tuple[int, ...]
     noise_multipliers: tuple[float | str, ...]
     bounds: tuple[str, ...]
     steps: tuple[int, ...]
@@ -71,7 +72,7 @@ def settings(sweep: Sweep) -> Settings:
     every = sweep.plan.trials + sweep.plan.finals
     trials = () if sweep.plan.public else every  # a non-private event states no sampling or noise
     leaves = [leaf for trial in trials for leaf, _ in events.flatten(trial.event.training)]
-    epochs = [epoch for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
+    epochs = [(events.is_allocation(leaf), epoch[0]) for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
     others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and events.output_noise(leaf) is None]
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
@@ -85,7 +86,8 @@ def settings(sweep: Sweep) -> Settings:
     return Settings(
         sample_rates=tuple(sorted({rate for rate, _ in steps})),
         batches=tuple(sorted({f"{size} of {records}" for size, records, _ in fixed})),
-        epochs=tuple(sorted({size for size, _ in epochs})),
+        epochs=tuple(sorted({size for random, size in epochs if not random})),
+        allocations=tuple(sorted({size for random, size in epochs if random})),
         noise_multipliers=_noises(sweep),
         bounds=_bounds(sweep),
         steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
@@ -150,6 +152,7 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         ("sample_rate", declared.sample_rates),
         ("batches", declared.batches),
         ("epochs", declared.epochs),
+        ("allocations", declared.allocations),
         ("noise_multiplier", declared.noise_multipliers),
         ("bounds", declared.bounds),
         ("steps", declared.steps),

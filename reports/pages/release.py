@@ -53,6 +53,7 @@ DECLARED = (
     "sample_rate",
     "batches",
     "epochs",
+    "allocations",
     "noise_multiplier",
     "steps",
     "lost_steps",

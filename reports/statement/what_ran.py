@@ -99,6 +99,11 @@ def _batches(context: Context) -> str:
         batches.append(
             f"its share of the training {unit}s (each {unit} is in one of every {facts['epochs'].text} steps)"
         )
+    if "allocations" in facts:
+        batches.append(
+            f"its share of the training {unit}s (each {unit} is in a secret, random one of every "
+            f"{facts['allocations'].text} steps)"
+        )
     return " or ".join(batches)
 
 

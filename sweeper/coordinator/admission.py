@@ -190,17 +190,15 @@ def charge(
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
     accepted = {} if priced.accepted_delta is None else {"accepted_delta": priced.accepted_delta}
     final = {"final": 1} if priced.plan.finals and reason == "plan" else {}
-    return (
-        accepted
-        | final
-        | {
-            "reason": reason,
-            "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
-            "claimed_by": quote.claimed_by,
-            "bounds": dict(quote.bounds),
-            "refusals": dict(quote.refusals),
-            "parts": dict(quote.parts),
-            "attack": quote.lower,
-            "units": priced.units,
-        }
-    )
+    return {
+        **accepted,
+        **final,
+        "reason": reason,
+        "rule": dict(priced.plan.rule) | {"name": priced.rule.name},
+        "claimed_by": quote.claimed_by,
+        "bounds": dict(quote.bounds),
+        "refusals": dict(quote.refusals),
+        "parts": dict(quote.parts),
+        "attack": quote.lower,
+        "units": priced.units,
+    }

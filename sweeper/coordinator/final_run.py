@@ -50,7 +50,8 @@ class FinalRun:
         for point, run in zip(points, runs, strict=True):
             result = TrialResult.read(self.folder.trial(run.id))
             if run.id in finished and result is not None and result.score is not None:
-                scores[point] = max(float(result.score["value"]), scores.get(point, 0.0))
+                value = float(result.score["value"])
+                scores[point] = max(value, scores.get(point, value))
         return scores
 
 

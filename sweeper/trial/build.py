@@ -16,9 +16,8 @@ from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
-from dpsweep.sweeper.trial.spec import build, class_of
+from dpsweep.sweeper.trial.spec import build, class_of, part_of
 from dpsweep.trainers.data.interface import unit_column
-from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _load(request: str, folder: Path | None) -> Split:
     if (private.units is None) != (unit_column(dataset) is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     adjacency = Adjacency(config["adjacency"])
-    if "part" in config:
-        private = DataPart(**config["part"]).of(private, adjacency)
+    if (part := part_of(config)) is not None:
+        private = part.of(private, adjacency)
     split: Split = build(config["score"], "score").split(private, test, adjacency)
     return split

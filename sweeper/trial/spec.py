@@ -159,7 +159,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         checkpoints=_checkpoints(config["checkpoint"]),
         adjacency=Adjacency(privacy["adjacency"]),
         ema=config.get("ema"),
-        part=_part(config.get("part")),
+        part=part_of(config),
         **parts,
     )
     _check_engine(declaration, config["engine"])
@@ -187,7 +187,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
 def train_records(config: Mapping[str, Any]) -> int:
     """The declared nominal number of training units of a configuration, whose other parts are not checked."""
     dataset, score = (_declared(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score"))
-    return _train_records(dataset, score, _part(config.get("part")), Adjacency(config["privacy"]["adjacency"]))
+    return _train_records(dataset, score, part_of(config), Adjacency(config["privacy"]["adjacency"]))
 
 
 def _train_records(dataset: DataSet, score: Score, part: DataPart | None, adjacency: Adjacency) -> int:
@@ -218,7 +218,7 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
         )
     if unit_column(parts["dataset"]) is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
-    adjacency, part = Adjacency(config["privacy"]["adjacency"]), _part(config.get("part"))
+    adjacency, part = Adjacency(config["privacy"]["adjacency"]), part_of(config)
     return Everyone(batch_size=_units_of(parts["dataset"], part, adjacency), adjacency=adjacency)
 
 
@@ -229,11 +229,13 @@ def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
 
 
-def _part(config: Any) -> DataPart | None:
+def part_of(config: Mapping[str, Any]) -> DataPart | None:
+    """The part of the records that a configuration names; None for all of them."""
+    form = config.get("part")
     try:
-        return None if config is None else DataPart(**config)
+        return None if form is None else DataPart(**form)
     except (TypeError, ValueError) as cause:
-        raise BadInput(f"Expected part={config!r} to be a share and a use of the records: {cause}") from None
+        raise BadInput(f"Expected part={form!r} to be a share and a use of the records: {cause}") from None
 
 
 def _checkpoints(config: Any) -> Checkpoints:
