@@ -13,6 +13,9 @@ from dpsweep.sweeper.commands.experiment_scale import ROOT, scaled
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.planning.former_words import renamed
 
+MULTIRUN = "--multirun"
+"""Hydra's option for sweeps, which every command gets unless it asks for another mode."""
+
 TRAINERS = ROOT / "conf" / "trainer"
 
 _AXES = re.compile(r"grid\.axes(\.(?P<trainer>\w+))?=.*", re.DOTALL)
@@ -51,7 +54,7 @@ def options_first(words: Sequence[str]) -> list[str]:
     if not any(getattr(namespace, mode) for mode in _OTHER_MODES) and not any(
         word.startswith("hydra.mode") for word in overrides
     ):
-        options.append("--multirun")
+        options.append(MULTIRUN)
     return [*options, *overrides]
 
 

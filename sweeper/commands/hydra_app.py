@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import hydra
+from hydra._internal.hydra import Hydra
+from hydra.types import RunMode
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.commands.command_words import options_first, prepared
+from dpsweep.sweeper.commands.command_words import MULTIRUN, options_first, prepared
 from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -20,8 +23,21 @@ def main(arguments: Sequence[str]) -> None:
     words = prepared(arguments)
     _refuse_spaces(arguments)
     refuse_words(arguments)
-    sys.argv = [sys.argv[0], *options_first(words)]
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
+    words = options_first(words)
+    sys.argv = [sys.argv[0], *words]
+    with _known_mode() if MULTIRUN in words else nullcontext():
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
+
+
+@contextmanager
+def _known_mode() -> Iterator[None]:
+    """Within it Hydra takes the mode from `--multirun`; it would compose a whole configuration to read it there."""
+    asks = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = asks  # type: ignore[method-assign]
 
 
 def _refuse_spaces(arguments: Sequence[str]) -> None:

@@ -11,14 +11,14 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString, Transformer
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
@@ -60,6 +60,9 @@ UNLESS_SAID = (
     ("score", "bins", 20),
 )
 """Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
+
+DEFAULTS = "defaults"
+"""The key of Hydra's defaults list in a file."""
 
 OFFERS = "offers"
 """The configuration key under which the selection rules that were not chosen are composed."""
@@ -127,7 +130,7 @@ class Grid:
     """A request on a grid: its points, and the selection rules that it might choose instead.
 
     `master` is the configuration that Hydra composed from the fixed overrides. Hydra takes a fifth of a second for each
-    composition, so there is one for the rules and the base of all points, and one for each further choice of groups.
+    composition, so `master` is the base of all points, and there is one for each further choice of groups.
     """
 
     request: Request
@@ -136,7 +139,7 @@ class Grid:
 
     def points(self) -> Iterator[Point]:
         """All points: each method's axes from the grid, replaced by the command line's where it has them."""
-        request, base = self.request, self._base
+        request, base = self.request, self.master
         refuse_in_file(base)
         others = {key: options for key, options in request.groups.items() if key != "trainer"}
         for method in _methods(request, base):
@@ -154,22 +157,33 @@ class Grid:
 
         The rule that the command line chose includes the command line's overrides.
         """
-        rules = {_choice(self.master, "tuning"): self._base.tuning} | dict(self._base[OFFERS])
+        chosen = _choice(self.master, "tuning")
+        names = [name for name in self.loader.get_group_options("tuning") if name != chosen]
+        rules = {chosen: self.master.tuning} | self._composed(names)
         complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
         resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
         return {name: rule for name, rule in resolved.items() if "_target_" in rule}
 
-    @cached_property
-    def _base(self) -> DictConfig:
-        """The fixed overrides, with the selection rules that they did not choose under `OFFERS`."""
-        default = _choice(self.master, "tuning")
-        names = [name for name in self.loader.get_group_options("tuning") if name != default]
-        return self._compose([*self.request.fixed, *(f"+tuning@{OFFERS}.{name}={name}" for name in names)])
+    def _composed(self, names: Sequence[str]) -> dict[str, DictConfig]:
+        """These selection rules within the configuration; Hydra composes only those that use its defaults lists."""
+        files = {name: self._file(f"tuning/{name}") for name in names}
+        plain = {name: file.config for name, file in files.items() if _is_plain(file)}
+        config = copy.deepcopy(self.master)
+        with open_dict(config):
+            config[OFFERS] = plain
+        others = [f"+tuning@{OFFERS}.{name}={name}" for name in names if name not in plain]
+        composed = self._compose([*self.request.fixed, *others])[OFFERS] if others else {}
+        rules = {**config[OFFERS], **composed}
+        return {name: rules[name] for name in names}
+
+    def _file(self, path: str) -> ConfigResult:
+        """The file of a config group's option, from the first folder of Hydra's search path that has it."""
+        return next(source for source in self.loader.get_sources() if source.is_config(path)).load_config(path)
 
     def _chosen(self, method: _Method, choices: Mapping[str, str]) -> DictConfig:
         """The fixed overrides with this method and these choices of other groups; a copy, which may be updated."""
-        if not choices and method.name == _choice(self._base, "trainer"):
-            return copy.deepcopy(self._base)
+        if not choices and method.name == _choice(self.master, "trainer"):
+            return copy.deepcopy(self.master)
         groups = (f"{key}={value}" for key, value in choices.items())
         return self._compose([*self.request.fixed, *method.chosen_by, *groups])
 
@@ -178,6 +192,11 @@ class Grid:
             return self.loader.load_sweep_config(self.master, list(overrides))
         except HydraException as cause:
             raise BadInput(str(cause).splitlines()[0]) from cause
+
+
+def _is_plain(file: ConfigResult) -> bool:
+    """Whether a file has neither a defaults list nor a package of its own: its contents are the option."""
+    return file.header["package"] is None and DEFAULTS not in file.config
 
 
 def _choice(config: DictConfig, group: str) -> str:

@@ -1,4 +1,4 @@
-"""A plan is priced in one call into accounting and shown after another: no more before the ledger charges."""
+"""Before the charge: one call into accounting for the price and one for what is shown; one composition by Hydra."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 
 from dpsweep.sweeper.commands import hydra_app
@@ -46,3 +47,29 @@ def test_a_sweep_goes_down_into_accounting_at_most_three_times_before_its_charge
         [name] for name in descents
     ]
     assert len(descents) <= 3
+
+
+RULES = {
+    "": 1,  # all rules of conf/ are read, not composed
+    "_target_: dpsweep.accounting.selection.composition.Composition": 1,
+    "defaults: [private_selection, _self_]\nmean: 7": 2,
+    "# @package tuning\n_target_: dpsweep.accounting.selection.composition.Composition": 2,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_hydra_composes_once_and_once_more_for_rules_that_need_it(
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+    original = ConfigLoaderImpl.load_configuration
+    monkeypatch.setattr(
+        ConfigLoaderImpl, "load_configuration", lambda *words, **more: calls.append(1) or original(*words, **more)
+    )
+    (tmp_path / "own" / "tuning").mkdir(parents=True)
+    if rule:
+        (tmp_path / "own" / "tuning" / "mine.yaml").write_text(rule)
+    line = [*LIGHT, "accountant.witnesses=[]", "hydra.sweeper.verb=plan", "--config-dir", str(tmp_path / "own")]
+    hydra_app.main(line)
+    assert len(calls) == RULES[rule]
+    assert ("mine" in capfd.readouterr().out.split()) == bool(rule)
