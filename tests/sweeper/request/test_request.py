@@ -33,7 +33,9 @@ def read() -> Iterator[Read]:
         context: Any = SimpleNamespace(config_loader=loader)
 
         def make(*overrides: str, verb: str = "sweep", retry: str = "killed") -> SweepRequest:
-            config = loader.load_configuration("config", ["dataset=digits", *overrides], run_mode=RunMode.MULTIRUN)
+            config = loader.load_configuration(
+                "config", ["dataset=digits", *GRID, *overrides], run_mode=RunMode.MULTIRUN
+            )
             settings = SweeperSettings(verb=verb, max_batch_size=None, retry=retry, study=None)
             return SweepRequest.from_config(config, GRID, settings, context=context, task=print)
 
