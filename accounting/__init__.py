@@ -19,6 +19,7 @@ _HOMES = {
     "lower_bounds.lower_bound": "lower_bound",
     "pricing.calibration": "calibrate_noise largest_count",
     "accountants.classical": "Classical",
+    "selection.best_of_grid": "BestOfGrid",
     "selection.composition": "Composition",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
     "non_private nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select "
@@ -40,7 +41,7 @@ _HOMES = {
     "accountants.rdp": "Conversion Rdp",
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",
-    "events.bounded_counts": "Capped Fixed Stopping",
+    "events.bounded_counts": "Capped EachPoint Fixed Stopping",
     "events.trial_counts": "NegativeBinomial Poisson chance_of_best",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

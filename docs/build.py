@@ -41,6 +41,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -80,6 +81,7 @@ RULES: dict[str, SelectionRule] = {
     "private selection, eta 0": PrivateSelection(eta=0.0),
     "private selection, eta -.5": PrivateSelection(eta=-0.5),
     "private selection, Poisson": PoissonSelection(),
+    "best of the grid": BestOfGrid(),
     "subsampled (1/10), eta 1": Subsampled(rate=0.1, rule=PrivateSelection(eta=1.0)),
 }
 LAWS: dict[str, Callable[[float], Tries]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -58,6 +59,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         "postgresql": lambda: request.getfixturevalue("server").place(),
     }
     return places[request.param]()
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what lives as long as the process: imports and thousands of collected tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -28,7 +28,7 @@ from dpsweep.accounting.accountants.composed_profile import (
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Capped
+from dpsweep.accounting.events.bounded_counts import MOST_TRIES, EachPoint
 from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import Tries
 from dpsweep.accounting.events.types import (
@@ -52,6 +52,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Claimed,
     Everything,
     GaussianProfile,
+    Least,
     Mixture,
     Nothing,
     Profile,
@@ -217,9 +218,11 @@ class Pld:
         return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
     def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
-        tries = leaf.tries if leaf.limit is None else Capped(tries=leaf.tries, limit=leaf.limit)
         inner: Any = self.profile(leaf.event, adjacency)
-        return _search(inner, tries)
+        if isinstance(leaf.tries, EachPoint):
+            all_runs = self.profile(repeat(leaf.event, leaf.tries.count), adjacency)
+            return Least(inner=(_search(inner, leaf.tries), all_runs))
+        return _search(inner, leaf.made)
 
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))

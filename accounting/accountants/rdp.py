@@ -20,6 +20,7 @@ from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.accountants.random_allocation import random_allocation_curve
 from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import (
@@ -190,6 +191,8 @@ class Rdp:
         if leaf.limit is not None:
             raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {word(leaf)}.")
         curve, orders = self.curve(leaf.event, adjacency), np.array(self.orders)
+        if isinstance(leaf.tries, EachPoint):  # all runs pay; no better curve is known
+            return np.asarray(curve * leaf.tries.count)
         if not curve.any():
             return curve
         if isinstance(leaf.tries, NegativeBinomial):

@@ -98,6 +98,11 @@ class Fixed:
         return self.count
 
 
+@dataclass(frozen=True, kw_only=True)
+class EachPoint(Fixed):
+    """Each of `count` points exactly once; the points are not drawn."""
+
+
 MOST_TRIES = 20_000
 """The largest limit of a `Capped` law: its slope is a polynomial of this degree."""
 

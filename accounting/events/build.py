@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsweep.accounting import numbers
-from dpsweep.accounting.events.bounded_counts import Stopping
+from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.compositions import compose, flatten, one, repeat, same, steps_of
 from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_allocation, output_noise
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
@@ -316,8 +316,8 @@ def mixture(events: Iterable[DpEvent]) -> DpEvent:
     )
 
 
-def select(event: DpEvent, tries: NegativeBinomial | Poisson, limit: int | None = None) -> SelectionDpEvent:
-    """The best of a secret number of independent runs of `event`; `limit` ends the search early."""
+def select(event: DpEvent, tries: NegativeBinomial | Poisson | EachPoint, limit: int | None = None) -> SelectionDpEvent:
+    """The best of this number of independent runs of `event`; `limit` ends the search early."""
     if limit is not None:
         numbers.positive_int("limit", limit)
     return SelectionDpEvent(event=one(event), tries=tries, limit=limit)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.bounded_counts import Stopping
+from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -65,6 +65,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     NegativeBinomial: ("eta", "gamma"),
     Poisson: ("mean",),
     Stopping: ("gamma", "limit"),
+    EachPoint: ("count",),
 }
 _TYPES = {kind.__name__: kind for kind in _FIELDS}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsweep.accounting.events.bounded_counts import Stopping
+from dpsweep.accounting.events.bounded_counts import Capped, EachPoint, Stopping
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 
@@ -160,14 +160,22 @@ class MixtureDpEvent(DpEvent):
 
 @dataclass(frozen=True)
 class SelectionDpEvent(DpEvent):
-    """The best of a secret random number of independent runs of one mechanism; only this best run is released.
+    """The best of several independent runs of one mechanism; only this best run is released.
 
-    `limit` ends the search after this number of tries; None sets no limit.
+    Their number is secret and random, or that of the points, of which each has a run. `limit` ends the search after
+    this number of tries; None sets no limit.
     """
 
     event: DpEvent
-    tries: NegativeBinomial | Poisson
+    tries: NegativeBinomial | Poisson | EachPoint
     limit: int | None = None
+
+    @property
+    def made(self) -> NegativeBinomial | Poisson | EachPoint | Capped:
+        """The law of the number of tries that are made, with the limit."""
+        if self.limit is None or isinstance(self.tries, EachPoint):
+            return self.tries
+        return Capped(tries=self.tries, limit=self.limit)
 
 
 @dataclass(frozen=True)

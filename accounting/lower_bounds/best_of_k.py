@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsweep.accounting.events.bounded_counts import Capped, Fixed, Stopping
+from dpsweep.accounting.events.bounded_counts import Capped, EachPoint, Fixed, Stopping
 from dpsweep.accounting.events.trial_counts import SERIES, NegativeBinomial, Poisson, Tries
 
 
@@ -55,6 +55,7 @@ _RISES: Mapping[type, Callable[[Any, np.ndarray, np.ndarray], np.ndarray]] = {
     NegativeBinomial: _negative_binomial,
     Poisson: _poisson,
     Fixed: _fixed,
+    EachPoint: _fixed,  # equal points are independent tries
     Capped: _capped,
     Stopping: _capped,
 }

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import special
 
 from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
-from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Capped, Stopping
+from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Stopping
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import (
@@ -94,10 +94,8 @@ def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarra
 
 
 def _selection(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float:
-    if leaf.limit is None:
-        return two_cuts(cells, leaf.tries, delta)
-    if leaf.limit <= MOST_TRIES:
-        return two_cuts(cells, Capped(tries=leaf.tries, limit=leaf.limit), delta)
+    if leaf.limit is None or leaf.limit <= MOST_TRIES:
+        return two_cuts(cells, leaf.made, delta)
     return two_cuts(cells, leaf.tries, delta, leaf.tries.beyond(leaf.limit))
 
 

@@ -29,6 +29,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "renyi_filter": "dpsweep.accounting.ledger.composition_policy.RenyiFilter",
     },
     "rule": {
+        "best_of_grid": "dpsweep.accounting.selection.best_of_grid.BestOfGrid",
         "composition": "dpsweep.accounting.selection.composition.Composition",
         "disjoint_parts": "dpsweep.accounting.selection.disjoint_parts.DisjointParts",
         "final": "dpsweep.accounting.selection.final_run.Final",

@@ -115,7 +115,8 @@ def price_search(spec: SearchSpec) -> PricedSearch:
 
 def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
     """How points that differ in what they cost are charged."""
-    if spec.proposed is None and rule.execution is Execution.DRAWN_TRIES:
+    drawn = rule.execution is Execution.DRAWN_TRIES and Disclosure.NUMBER_OF_TRIES not in rule.discloses
+    if spec.proposed is None and drawn:
         return (
             f"The points differ in what they cost; {rule.name} charges the mean of their deltas at each epsilon, since "
             "every try draws its point at random and names it."

@@ -133,6 +133,21 @@ class Sampled:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Least:
+    """The pointwise minimum of several profiles of one mechanism."""
+
+    inner: tuple[Profile, ...]
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The smallest delta."""
+        return np.asarray(np.min([profile.delta(epsilons) for profile in self.inner], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon."""
+        return min(profile.epsilon(delta) for profile in self.inner)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Worst:
     """The pointwise maximum of several profiles."""
 

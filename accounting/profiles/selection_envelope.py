@@ -7,7 +7,8 @@ T(u) = sup {Q(S): Q'(S) <= u} = inf over e of (exp(e) u + delta_Q(e)). For every
     delta(e) <= sum_i D_i delta_Q(e + ln x_i),
 
 where h(x) = sup over u of (x f'(T(u)) - f'(u))_+ = sum_i D_i (x - x_i)_+ is convex and piecewise linear, with D_i >= 0.
-Each direction has its own curve; the larger of both results counts. The proof is in docs/accounting.md, and
+Each direction has its own curve; the larger of both results counts. Where every point is tried once (`BestOfEach`), the
+points are unlike, and T is replaced by a curve above it. The proofs are in docs/accounting.md, and
 `tests/accounting/accountants/test_oracles.py` searches for counterexamples.
 
 Rounding is upwards. f'(T) is taken at the upper end of a cell of u, and f'(u) at its lower end; any finite grid of e
@@ -24,7 +25,8 @@ from functools import cached_property
 import numpy as np
 
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Tries
+from dpsweep.accounting.events.bounded_counts import EachPoint
+from dpsweep.accounting.events.trial_counts import Tries
 from dpsweep.accounting.notation import delta_down
 from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Nothing, Profile, invert
 
@@ -34,6 +36,9 @@ CELLS = 300_000
 LOGITS = (-75.0, 45.0)
 STEP = 2e-4
 """The growth of ln f'(T(u)) + ln f'(u) within a cell: the relative loss of an x_i, so about the loss of epsilon."""
+
+NO_SLOPE = 1e-40
+"""Smaller slopes are one cell: they add less than this to a divergence."""
 
 LINES = 6000
 """Points of the grid of e >= 0 for T; the grid of negative e mirrors it."""
@@ -49,6 +54,12 @@ ARGUMENT = 1e-14
 """Relative margin for the rounding of arguments of f'; its own rounding is below `VALUE`."""
 
 VALUE = 1e-10
+
+FEW = 0.99
+"""Points of a hull are left out all at once, unless more than this share of them stay."""
+
+LOG = 1e-11
+"""Margin for the rounding of the logarithm of a curve."""
 
 FARTHEST = 5000.0
 """Divergences at larger epsilons are bounded by the one here."""
@@ -93,18 +104,23 @@ class BestOf:
         bounds = np.max([self._one_way(*terms, points) for terms in self._terms], axis=0)
         return np.asarray(np.minimum(1.0, bounds * (1 + VALUE)))
 
-    def _one_way(self, curve: Curve, weights: np.ndarray, shifts: np.ndarray, points: np.ndarray) -> np.ndarray:
+    def _one_way(
+        self, curve: Curve, weights: np.ndarray, shifts: np.ndarray, left_out: float, points: np.ndarray
+    ) -> np.ndarray:
         rows = max(1, _CHUNK // len(weights))
-        bounds = np.zeros(len(points))
+        bounds = np.full(len(points), left_out)
         for first in range(0, len(points), rows):
             part = points[first : first + rows]
-            bounds[first : first + rows] = curve((part[:, None] + shifts).ravel()).reshape(len(part), -1) @ weights
+            bounds[first : first + rows] += curve((part[:, None] + shifts).ravel()).reshape(len(part), -1) @ weights
         return bounds
 
     @cached_property
-    def _terms(self) -> list[tuple[Curve, np.ndarray, np.ndarray]]:
-        """For each direction its curve, the weights D_i and the shifts ln x_i, rounded such that the sum only grows."""
-        return [(curve, *self._weights_and_shifts(curve)) for curve in curves_of(self.inner)]
+    def _terms(self) -> list[tuple[Curve, np.ndarray, np.ndarray, float]]:
+        """For each direction its curve, the weights D_i and the shifts ln x_i, rounded such that the sum only grows.
+
+        The last is the divergence that the sum leaves out.
+        """
+        return [(curve, *self._weights_and_shifts(curve), self._left_out(curve)) for curve in curves_of(self.inner)]
 
     def _weights_and_shifts(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         slopes, offsets = self._lines(curve)
@@ -119,21 +135,53 @@ class BestOf:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
         logits = np.linspace(*LOGITS, CELLS)
         ends = np.append(1 / (1 + np.exp(-logits[:-1])), 1.0)
-        tops = np.minimum(1.0, trade_off(curve, ends) * (1 + ARGUMENT))
-        slopes = np.maximum.accumulate(self.tries.slope(tops)) * (1 + VALUE)
+        slopes = np.maximum.accumulate(self.tries.slope(self._tops(curve, ends))) * (1 + VALUE)
         offsets = self.tries.slope(ends * (1 - ARGUMENT)) * (1 - VALUE)
-        growth = np.log(np.maximum(slopes, _LEAST)) + np.log(np.maximum(offsets, _LEAST))
+        growth = np.log(np.maximum(slopes, NO_SLOPE)) + np.log(np.maximum(offsets, NO_SLOPE))
         steps = np.floor((growth - growth[0]) / STEP)
         kept = np.append(np.flatnonzero(np.diff(steps) > 0), CELLS - 1)
         lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
         return np.append(0.0, slopes[kept]), np.concatenate([[0.0], lowest, offsets[kept[:-1]]])
 
+    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+        """Upper bounds on T at ascending `ends`."""
+        return np.minimum(1.0, trade_off(curve, ends) * (1 + ARGUMENT))
+
+    def _left_out(self, curve: Curve) -> float:
+        """The divergence that the sum leaves out: none."""
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class BestOfEach(BestOf):
+    """The profile of the best of runs of unlike points, one run of each, of which `inner` bounds every one.
+
+    A run outranks all others, whose ranks u differ. In ln u, the product of their T(u) is at most that of one
+    log-concave curve above T at the mean rank. Ranks below the first cell are left out of the curve, which would
+    otherwise be 1 everywhere; a run has such a rank with probability T there.
+    """
+
+    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+        """The smallest log-concave curve above a step function above T."""
+        tops = super()._tops(curve, ends)
+        with np.errstate(divide="ignore"):
+            places, heights = np.log(ends), np.log(np.maximum(tops, _LEAST))
+        x, y = np.append(places[:-1], 0.0), np.append(heights[1:], 0.0)  # a cell's height, at its lower end
+        hull = lower_hull(x, -y)
+        return np.append(np.minimum(1.0, np.exp(np.interp(places, x[hull], y[hull]) + LOG)[:-1]), 1.0)
+
+    def _left_out(self, curve: Curve) -> float:
+        """The probability that some run has a rank below the first cell."""
+        first = np.array([1 / (1 + math.exp(-LOGITS[0]))])
+        return float(self.tries.mean * super()._tops(curve, first)[0])
+
 
 def best_of(profile: Profile, tries: Tries) -> Profile:
-    """The privacy profile of a search that releases the best of a secret number of tries.
+    """The privacy profile of a search that releases the best of several tries.
 
     *Guarantee*: an upper bound at every epsilon >= 0, for both directions, if `profile` bounds one try, its score
-    included, and the tries are independent. benchmarks/RESULTS.md compares it with the strongest known attack.
+    included, the tries are independent, and their number is secret. With `EachPoint` the number is public, and the
+    tries may be unlike. benchmarks/RESULTS.md compares it with the strongest known attack.
     *Source*: docs/accounting.md, "The envelope bound".
 
     >>> from dpsweep.accounting import Adjacency, NegativeBinomial, Pld, poisson_gaussian, repeat
@@ -142,8 +190,9 @@ def best_of(profile: Profile, tries: Tries) -> Profile:
     >>> round(best_of(profile, NegativeBinomial.with_mean(eta=1, mean=35)).epsilon(1e-5), 2)
     5.56
     """
-    once = isinstance(tries, NegativeBinomial) and tries.gamma == 1
-    return profile if once or isinstance(profile, Nothing) else BestOf(inner=profile, tries=tries)
+    if (tries.mean == 1 and tries.beyond(1) == 0) or isinstance(profile, Nothing):
+        return profile
+    return (BestOfEach if isinstance(tries, EachPoint) else BestOf)(inner=profile, tries=tries)
 
 
 def curves_of(profile: Profile) -> list[Curve]:
@@ -196,6 +245,19 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     while True:
         width, height = np.diff(x[hull]), np.diff(y[hull])
         convex = np.concatenate([[True], height[:-1] * width[1:] < height[1:] * width[:-1], [True]])
-        if convex.all():
-            return hull
+        if convex.mean() > FEW:
+            return hull if convex.all() else _one_by_one(x, y, hull[convex])
         hull = hull[convex]
+
+
+def _one_by_one(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The same by Andrew's monotone chain, which needs one pass where those above would need thousands."""
+    xs, ys, hull = x[points].tolist(), y[points].tolist(), [0]
+    for new in range(1, len(points)):
+        while len(hull) > 1:
+            last, before = hull[-1], hull[-2]
+            if (ys[last] - ys[before]) * (xs[new] - xs[last]) < (ys[new] - ys[last]) * (xs[last] - xs[before]):
+                break
+            hull.pop()
+        hull.append(new)
+    return points[hull]

@@ -58,6 +58,7 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
         ("have a threshold if its event has one", (draw.threshold is not None) == first_good),
         (f"try points of {points}", all(point in points for point in draw.tries)),
         (f"make at most {limit} tries", limit is None or len(draw.tries) <= limit),
+        ("try each point once", search is None or search.drawn or sorted(draw.tries) == list(points)),
     ):
         if not holds:
             raise BadInput(f"Expected the draw of {rule} to {condition}: another one is not what the plan pays for.")

@@ -15,7 +15,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, SearchEvent
-from dpsweep.accounting.selection.interface import THE_WINNER, Execution, SelectionRule
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Execution, SelectionRule
 
 
 def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
@@ -34,13 +34,15 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
             apart = isinstance(rule, DisjointParts) == (event.final is not None)
             return apart and same_parts(event, _of_every_point(rule).event(points))
         case Execution.DRAWN_TRIES:
-            return rule.discloses <= THE_WINNER and search_paid_by(event, points) is not None
+            search = search_paid_by(event, points)
+            shown = THE_WINNER if search is None or search.drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+            return search is not None and rule.discloses <= shown
         case _:
             return False
 
 
 def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
-    """The search, by one law for all records, over tries that draw one of the points; None if the event is none.
+    """The search, by one law for all records, over these points; None if the event is none.
 
     Earlier versions charged every try like the worst point, which pays too.
     """
@@ -76,8 +78,11 @@ def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
     if len(leaves) != 1 or leaves[0][1] != 1 or not isinstance(leaves[0][0], SearchEvent):
         return None
     leaf = leaves[0][0]
-    pays = any(events.same(leaf.event, each) for each in (events.mixture(runs), events.worst(runs)))
-    return HiddenSearch(event=replace(leaf, event=events.nothing())) if pays else None
+    search = HiddenSearch(event=replace(leaf, event=events.nothing()))
+    if not search.drawn and search.law.mean != len(runs):
+        return None
+    prices = [events.worst(runs), *([events.mixture(runs)] if search.drawn else [])]
+    return search if any(events.same(leaf.event, price) for price in prices) else None
 
 
 def _of_every_point(rule: SelectionRule) -> SelectionRule:

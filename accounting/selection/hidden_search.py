@@ -3,9 +3,10 @@
 Each of these rules is one theorem: it makes one `HiddenSearch` over a number of points, whose event names the law of
 the number of tries. This module derives the draw, the disclosures, the execution and the price from that event:
 
-* Tries are uniform, independent and with replacement, as every theorem about hidden losers requires.
-* The event wraps the mixture of the points, for the training records and for the held-out ones: a try draws its point
-  and outputs it with the model and the score.
+* Drawn tries are uniform, independent and with replacement, as their theorems require. The event wraps the mixture of
+  the points, for the training records and for the held-out ones: a try draws its point and outputs it with the model
+  and the score.
+* Where each point runs once, nothing is drawn, and the event wraps the dearest point.
 * Points come from a list made beforehand, and no run depends on another one's score.
 """
 
@@ -16,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from dpsweep.accounting.events.bounded_counts import Stopping
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture
+from dpsweep.accounting import numbers
+from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, chance_of_best
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.interface import (
@@ -45,10 +47,15 @@ class HiddenSearch:
     threshold: float | None = None
 
     @property
-    def law(self) -> NegativeBinomial | Poisson | Stopping:
-        """The law of the drawn number of tries."""
-        law: NegativeBinomial | Poisson | Stopping = self.event.tries
+    def law(self) -> NegativeBinomial | Poisson | Stopping | EachPoint:
+        """The law of the number of tries."""
+        law: NegativeBinomial | Poisson | Stopping | EachPoint = self.event.tries
         return law
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the tries are drawn from the points, and not each point once."""
+        return not isinstance(self.law, EachPoint)
 
     @property
     def limit(self) -> int | None:
@@ -57,26 +64,31 @@ class HiddenSearch:
         return limit
 
     def chance_of_best(self, n_points: int, share: float) -> float:
-        """By the law of the number of tries, less the chance that `limit` ends the search."""
+        """By the law of the number of tries, less the chance that `limit` ends the search; 1 for all points."""
+        if not self.drawn:
+            numbers.share("share", share)
+            return 1.0
         chance = chance_of_best(self.law, best_points(n_points, share) / n_points)
         return chance if self.limit is None else max(0.0, chance - self.law.beyond(self.limit))
 
     def draw(self, n_points: int, rng: Random) -> Draw:
-        """Uniform tries; their number follows the law, up to `limit`."""
+        """Uniform tries, whose number follows the law, up to `limit`; or all points, in the order of the grid."""
+        if not self.drawn:
+            return Draw(tries=tuple(range(n_points)))
         count = self.law.sample(rng)
         count = count if self.limit is None else min(count, self.limit)
         return Draw(tries=tuple(rng.randrange(n_points) for _ in range(count)), threshold=self.threshold)
 
     def over(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search over tries that draw one of these points, for each part of the records."""
+        """The search over these points, for each part of the records."""
         scored = [trial.validation for trial in trials if trial.validation is not None]
         return PlanEvent(
-            training=self._over(mixture(trial.training for trial in trials)),
-            validation=self._over(mixture(scored)) if scored else None,
+            training=self._over([trial.training for trial in trials]),
+            validation=self._over(scored) if scored else None,
         )
 
-    def _over(self, run: DpEvent) -> DpEvent:
-        return replace(self.event, event=run)
+    def _over(self, runs: Sequence[DpEvent]) -> DpEvent:
+        return replace(self.event, event=mixture(runs) if self.drawn else worst(runs))
 
 
 class HiddenSearchRule(ABC):
@@ -118,7 +130,7 @@ class HiddenSearchRule(ABC):
         return self._search(n_points).draw(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The search over tries that draw one of these points."""
+        """The search over these points."""
         return self._search(len(trials)).over(trials)
 
     def _search(self, n_points: int) -> HiddenSearch:

@@ -17,8 +17,8 @@ from dpsweep.reports.content.formatting import axis_label, count, method_label, 
 from dpsweep.reports.content.sweep_table import FINAL, State, Sweep, noise_multiplier
 
 SECRET = (
-    "These are the tries of a secret draw. The price does not cover their number, their points, their scores or their "
-    "times: do not pass them on. Only the contents of release/ may be passed on."
+    "These are the tries of a search that shows its winner alone. The price covers nothing else about them, such as "
+    "scores, times or numbers: do not pass them on. Only the contents of release/ may be passed on."
 )
 NOTHING = "The search has no winner. The reason is not shown: the price does not cover it."
 

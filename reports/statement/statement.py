@@ -16,6 +16,7 @@ from dpsweep.accounting.names.stored_classes import class_name, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
@@ -206,14 +207,19 @@ def _covered(context: Context) -> Line:
         evidence=(
             "Runs that failed, diverged or were killed are charged like the others.",
             "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
-            *(
-                ("The number of tries, their points, and the scores of all but the winner are secret.",)
-                if context.drawn
-                else ()
-            ),
+            *_secret(context),
             *_proposed(context),
         ),
     )
+
+
+def _secret(context: Context) -> tuple[str, ...]:
+    """The results of a hidden search that are secret."""
+    if not context.drawn:
+        return ()
+    if Disclosure.NUMBER_OF_TRIES in context.sweep.rule.discloses:
+        return ("Every point is tried once; the scores of all but the winner are secret.",)
+    return ("The number of tries, their points, and the scores of all but the winner are secret.",)
 
 
 def _proposed(context: Context) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ random, half nearly extremal: randomised response, leaks, small masses that are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,6 +154,22 @@ def _best(masses: np.ndarray, chances: np.ndarray) -> np.ndarray:
         power, last = power * above + last * masses, last * below
         won += chance * power
     return np.concatenate([won, np.full((len(masses), 1), chances[0])], axis=1)
+
+
+def best_of_each(points: Sequence[Pairs], seed: int) -> Pairs:
+    """The best of one run of each point: which point, and its outcome. One random order ranks all of these."""
+    ranks = np.random.Generator(np.random.Philox(seed)).permutation(len(points) * OUTCOMES).reshape(len(points), -1)
+    return Pairs(*(_best_of_each(masses, ranks) for masses in ([one.p for one in points], [one.q for one in points])))
+
+
+def _best_of_each(points: Sequence[np.ndarray], ranks: np.ndarray) -> np.ndarray:
+    won = []
+    for point, masses in enumerate(points):
+        others = [(each, ranks[other]) for other, each in enumerate(points) if other != point]
+        for outcome in range(OUTCOMES):
+            below = [each @ (rank < ranks[point, outcome]) for each, rank in others]
+            won.append(masses[:, outcome] * np.prod(below, axis=0))
+    return np.stack(won, axis=1)
 
 
 def first_good(pairs: Pairs, law: Stopping, good: int) -> Pairs:

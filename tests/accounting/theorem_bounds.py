@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,13 @@ from scipy import special
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.approximate_dp import Theorem
+from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import Sampled
-from dpsweep.accounting.profiles.selection_envelope import BestOf
-from tests.accounting.finite import OUTCOMES, SLACK, Cube, Pairs, best, broken, probabilities
+from dpsweep.accounting.profiles.privacy_profiles import Sampled, Worst
+from dpsweep.accounting.profiles.selection_envelope import BestOf, BestOfEach
+from tests.accounting.finite import OUTCOMES, SLACK, Cube, Pairs, best, best_of_each, broken, probabilities
 
 ORDERS = np.array([1.05, 1.3, 2.0, 3.0, 4.5, 8.0, 16.0, 40.0, 100.0])
 EPSILONS = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 1.7, 2.5, 4.0, 6.0])
@@ -46,7 +47,7 @@ class OneWay:
     pair: Pairs
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        weights = np.exp(epsilons)[:, None]
+        weights = np.exp(np.minimum(epsilons, 700.0))[:, None]
         return np.asarray(np.maximum(self.pair.p - weights * self.pair.q, 0).sum(axis=1))
 
 
@@ -70,6 +71,18 @@ class Exact:
         return self.epsilon(delta)
 
 
+@dataclass(frozen=True)
+class Dearest:
+    """The larger of several cases' profiles, in each direction."""
+
+    cases: tuple[Exact, ...]
+
+    @property
+    def directions(self) -> tuple[Worst, Worst]:
+        ahead, behind = zip(*(case.directions for case in self.cases), strict=True)
+        return Worst(inner=ahead), Worst(inner=behind)
+
+
 def in_all_orders(pairs: Pairs) -> Iterator[Pairs]:
     """The same mechanisms, their outcomes scored in each of the possible orders."""
     for order in itertools.permutations(range(OUTCOMES)):
@@ -81,6 +94,13 @@ def above_the_envelope(pairs: Pairs, law: Tries, bound: type[BestOf] = BestOf) -
     bounds = np.array([bound(inner=Exact(one), tries=law).delta(EPSILONS) for one in pairs])
     chances = probabilities(law)
     return sum(broken(best(ordered, chances).delta(EPSILONS), bounds) for ordered in in_all_orders(pairs))
+
+
+def above_best_of_each(points: Sequence[Pairs], bound: type[BestOfEach] = BestOfEach, orderings: int = 100) -> int:
+    """How many deltas of searches among these points, one run of each, are above their bounds."""
+    profiles = [Dearest(tuple(map(Exact, one))) for one in zip(*points, strict=True)]
+    bounds = np.array([bound(inner=each, tries=EachPoint(count=len(points))).delta(EPSILONS) for each in profiles])
+    return sum(broken(best_of_each(points, order).delta(EPSILONS), bounds) for order in range(orderings))
 
 
 def claimed(theorem: Theorem, leaf: DpEvent, pairs: Pairs) -> np.ndarray:

@@ -38,6 +38,7 @@ GRID = (
 SELECTION = (*GRID, "tuning=private_selection", "tuning.mean=3")
 POISSON = (*GRID, "tuning=poisson_selection", "tuning.mean=2")
 THRESHOLD = (*GRID, "tuning=threshold", "tuning.threshold=0.8")
+GRID_WINNER = (*GRID, "tuning=best_of_grid")
 STOPPING = (*GRID, "tuning=random_stopping", "tuning.gamma=0.5")
 
 ONCE = ("charge", "start", "settle", "launch")

@@ -46,6 +46,7 @@ from tests.accounting.theorem_bounds import (
     ORDERS,
     POISSONS,
     Exact,
+    above_best_of_each,
     above_the_envelope,
     broken_claims,
     claimed,
@@ -125,6 +126,16 @@ def test_papernot_and_steinkes_curve_for_poisson(law: Poisson, times: int) -> No
 def test_the_envelope_of_every_law_in_all_orders_of_the_outcomes(law: Tries, times: int) -> None:
     """64 mechanisms in 120 orders under 16 laws are 122,880 searches."""
     assert above_the_envelope(cases(64 * times, 4), law) == 0
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("times", SIZES)
+@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize("alike", [True, False])
+def test_the_envelope_of_one_run_of_each_point(count: int, alike: bool, times: int) -> None:
+    """Alike points are scored unlike each other all the same."""
+    points = [cases(40 * times, 30 + (0 if alike else point)) for point in range(count)]
+    assert above_best_of_each(points) == 0
 
 
 @pytest.mark.parametrize("times", SIZES)

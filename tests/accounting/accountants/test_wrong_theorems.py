@@ -11,11 +11,12 @@ import pytest
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.approximate_dp import Theorem
+from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import above_threshold, random_stopping
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
-from dpsweep.accounting.profiles.selection_envelope import BestOf, Curve
+from dpsweep.accounting.profiles.selection_envelope import BestOf, BestOfEach, Curve
 from dpsweep.accounting.selection.subsampled import TrainOn
 from tests.accounting.finite import (
     OUTCOMES,
@@ -35,8 +36,10 @@ from tests.accounting.theorem_bounds import (
     EPSILONS,
     LAWS,
     ORDERS,
+    Dearest,
     Exact,
     OneWay,
+    above_best_of_each,
     above_the_envelope,
     broken_claims,
     claimed,
@@ -103,6 +106,27 @@ class _Unordered(BestOf):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(envelope, "trade_off", lambda _, at: np.interp(at, ends, tops))
             return super()._lines(curve)
+
+
+class _OneTryLess(BestOfEach):
+    """With one try less than there are points."""
+
+    def __init__(self, *, inner: Dearest, tries: EachPoint) -> None:
+        super().__init__(inner=inner, tries=EachPoint(count=tries.count - 1))  # type: ignore[arg-type]
+
+
+class _FirstPoint(BestOfEach):
+    """With the profile of the first point in place of the dearest one's."""
+
+    def __init__(self, *, inner: Dearest, tries: EachPoint) -> None:
+        super().__init__(inner=inner.cases[0], tries=tries)
+
+
+def _each_with(bound: type[BestOfEach], *seeds: int) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(envelope, "CELLS", 3000)
+        patch.setattr(envelope, "LINES", 300)
+        return above_best_of_each([cases(40, seed) for seed in seeds], bound)
 
 
 def _envelope_with(bound: type[BestOf], law: Tries, cells: int = 300) -> int:
@@ -175,6 +199,8 @@ def _rest_as_sampled_alone() -> int:
         pytest.param(lambda: _envelope_with(_Generating, LAWS[5]), id="f for its derivative"),
         pytest.param(lambda: _envelope_with(_RoundedDown, LAWS[5], cells=12), id="cells rounded the wrong way"),
         pytest.param(lambda: _envelope_with(_Unordered, LAWS[5]), id="a trade-off curve that is not concave"),
+        pytest.param(lambda: _each_with(_OneTryLess, 31, 31), id="one try less than points"),
+        pytest.param(lambda: _each_with(_FirstPoint, 31, 32, 33), id="the first point for all"),
         pytest.param(
             lambda: _stopping_with(lambda leaf, delta, at: 3 * at(leaf.event, delta), 0.5, 1e-6), id="delta1 = delta"
         ),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Guarantee
@@ -23,6 +24,7 @@ from dpsweep.accounting.names import tags
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.stored_draw import StoredDraw, check_draw, read_draw, tries_of
+from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.execution import pays_as, pays_for_execution, same_parts
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, Search
@@ -31,6 +33,7 @@ from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
 SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
+GRID_WINNER = {"_target_": "dpsweep.accounting.selection.best_of_grid.BestOfGrid"}
 THRESHOLD = {"_target_": "dpsweep.accounting.selection.threshold.Threshold", "threshold": 0.9, "delta": 1e-5}
 
 
@@ -174,6 +177,25 @@ def test_a_rule_that_declares_every_point_runs_no_search(claimed: dict[str, Any]
         execution_of(plan_of({**claimed, "execution": Execution.EVERY_POINT}, searched(trials, trials), trials))
 
 
+def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point() -> None:
+    events_of = [trial.event for trial in points()]
+    rule = BestOfGrid()
+    runs = [event.training for event in events_of]
+
+    def paid(run: DpEvent, law: Any) -> bool:
+        search = PlanEvent(training=events.select(run, law), validation=rule.event(events_of).validation)
+        return pays_for_execution(rule, search, events_of)
+
+    assert paid(events.worst(runs), EachPoint(count=3))
+    assert not paid(events.mixture(runs), EachPoint(count=3)), "no point is drawn"
+    assert not paid(events.worst(runs), EachPoint(count=2))
+    assert not paid(events.worst(runs), THREE), "another search than that of the held-out records"
+    drawn = PlanEvent(
+        training=events.select(events.worst(runs), THREE), validation=searched(points(), points()).validation
+    )
+    assert not pays_for_execution(rule, drawn, events_of), "its number of tries is secret, and the rule shows it"
+
+
 @pytest.mark.parametrize("scored", [True, False])
 def test_a_noisy_maximum_runs_where_no_score_needs_its_noise(scored: bool) -> None:
     trials, rule = points(scored), NoisyMax(noise_scale=9.0)
@@ -190,6 +212,8 @@ def test_a_noisy_maximum_runs_where_no_score_needs_its_noise(scored: bool) -> No
         (SELECTION, Draw(tries=(0,), threshold=0.5), "a threshold if"),
         (THRESHOLD, Draw(tries=(0,)), "a threshold if"),
         ({**SELECTION, "limit": 2}, Draw(tries=(0, 0, 0)), "at most 2"),
+        (GRID_WINNER, Draw(tries=(0, 1, 1)), "each point once"),
+        (GRID_WINNER, Draw(tries=(0, 1)), "each point once"),
         ({**THRESHOLD, "limit": 2}, Draw(tries=(0, 0, 0), threshold=0.9), "at most 2"),
     ],
 )

@@ -30,6 +30,7 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.execution import search_paid_by
@@ -67,7 +68,9 @@ HIDING: list[HiddenSearchRule] = [
     PrivateSelection(eta=-0.5, gamma=0.2, limit=6),
     PoissonSelection(),
     PoissonSelection(mean=0.5, limit=3),
+    BestOfGrid(),
 ]
+DRAWN = HIDING[:-1]
 PAYING: list[SelectionRule] = [Composition(), NoisyMax(noise_scale=2.0), Public(data="fashion_mnist")]
 NESTED: list[SelectionRule] = [
     Subsampled(rate=0.1, rule=PrivateSelection()),
@@ -149,7 +152,8 @@ def test_rules_that_hide_treat_both_populations_alike(rule: SelectionRule) -> No
 
 @pytest.mark.parametrize("rule", HIDING, ids=str)
 def test_rules_that_hide_show_the_winner_alone(rule: SelectionRule) -> None:
-    assert rule.discloses == {Disclosure.WINNER, Disclosure.WINNER_SCORE}
+    public_number = {Disclosure.NUMBER_OF_TRIES} if isinstance(rule, BestOfGrid) else set()
+    assert rule.discloses == {Disclosure.WINNER, Disclosure.WINNER_SCORE} | public_number
 
 
 def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() -> None:
@@ -181,7 +185,20 @@ def test_what_is_paid_for_may_be_searched_in_any_way(rule: SelectionRule) -> Non
     rule.check(Search(proposals=Proposals.ADAPTIVE, pruning=True))
 
 
-@pytest.mark.parametrize("rule", HIDING, ids=str)
+def test_the_best_of_the_grid_tries_each_point_once_and_pays_for_no_more_than_all() -> None:
+    rule = BestOfGrid()
+    assert rule.draw(5, Random(5)) == Draw(tries=(0, 1, 2, 3, 4))
+    assert (rule.expected_tries(5), rule.chance_of_best(5, 0.2)) == (5.0, 1.0)
+    for n_points in (1, 2, 10, 35):
+        trials = [trial()] * n_points
+        hidden, shown = (Pld().epsilon(each.event(trials).training, DELTA, ADD) for each in (rule, Composition()))
+        assert hidden <= shown * (1 + 1e-9)
+        assert (hidden < 0.95 * shown) == (n_points >= 10)
+    unlike, alike = ([trial(2.0), trial(other)] for other in (3.0, 2.0))
+    assert paid(rule, unlike) == pytest.approx(paid(rule, alike)), "each is charged as the dearest"
+
+
+@pytest.mark.parametrize("rule", DRAWN, ids=str)
 def test_drawn_tries_are_uniform_and_as_many_as_expected(rule: SelectionRule) -> None:
     rng, points, draws = Random(5), 5, 4000
     drawn = [rule.draw(points, rng).tries for _ in range(draws)]

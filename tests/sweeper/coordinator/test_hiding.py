@@ -33,6 +33,7 @@ from dpsweep.sweeper.trial.build import initial_identity
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
+    GRID_WINNER,
     ONCE,
     POISSON,
     SELECTION,
@@ -49,6 +50,8 @@ from tests.sweeper.searches import (
 from tests.waiting import strike_when
 
 pytestmark = SEARCHES
+
+HIDING = [SELECTION, POISSON, GRID_WINNER, STOPPING, THRESHOLD]
 
 
 def test_a_search_from_command_to_release_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     }
     assert f"{100 * (winner.score or 0):.1f} %" in html
     assert not any(one.trial.id in html for one in tries)
-    assert "the tries of a secret draw" in (folder.root / "curator" / "report.html").read_text()
+    assert "the tries of a search that shows its winner alone" in (folder.root / "curator" / "report.html").read_text()
 
     before, results = ledger.statement("digits").entries, sorted(folder.trials.glob("*/result.json"))
     stamps = [path.stat().st_mtime_ns for path in results]
@@ -99,7 +102,9 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     assert "never repeated" in refused.stderr
 
 
-@pytest.mark.parametrize("line", [SELECTION, POISSON, STOPPING, THRESHOLD], ids=lambda line: line[len(GRID)])
+@pytest.mark.parametrize(
+    "line", [SELECTION, POISSON, GRID_WINNER, STOPPING, THRESHOLD], ids=lambda line: line[len(GRID)]
+)
 def test_every_rule_that_hides_losers_runs_what_its_event_says(
     place: Callable[..., Place], line: Sequence[str]
 ) -> None:
@@ -250,7 +255,7 @@ def test_such_a_refusal_costs_nothing(program: Program, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", [GRID, SELECTION, POISSON, STOPPING, THRESHOLD], ids=lambda line: line[-1])
+@pytest.mark.parametrize("line", [GRID, *HIDING], ids=lambda line: line[-1])
 def test_a_rule_is_known_to_run_before_there_is_a_plan(compose_priced: Compose, line: Sequence[str]) -> None:
     priced = compose_priced(line)
     assert pays_for_execution(priced.rule, priced.plan.event, priced.plan.paid)

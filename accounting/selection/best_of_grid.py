@@ -1,0 +1,35 @@
+"""Tuning by the best of all points: each runs once, and only the winner is released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.bounded_counts import EachPoint
+from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfGrid(HiddenSearchRule):
+    """The best of all points, each of which runs exactly once; their order and number are public.
+
+    *Guarantee*: the smaller of two prices, the composition of all runs and the envelope bound of the dearest point's
+    privacy profile, which is lower for more than a few points. The losers stay secret: the winner and its score may be
+    released.
+    *Source*: docs/accounting.md, "The envelope bound".
+    """
+
+    @property
+    def name(self) -> str:
+        """The rule's name in commands and reports."""
+        return "best_of_grid"
+
+    @property
+    def discloses(self) -> frozenset[Disclosure]:
+        """The winner and its score, and the number of runs, which is that of the points."""
+        return THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+
+    def search(self, n_points: int) -> HiddenSearch:
+        """The best of all points."""
+        return HiddenSearch(event=events.select(events.nothing(), EachPoint(count=n_points)))
