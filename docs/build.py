@@ -29,6 +29,7 @@ from dpsweep.accounting.events.build import (
     gaussian,
     noisy_max,
     poisson_gaussian,
+    random_allocation,
     random_stopping,
     repeat,
     select,
@@ -81,7 +82,7 @@ RULES: dict[str, SelectionRule] = {
     "private selection, eta 0": PrivateSelection(eta=0.0),
     "private selection, eta -.5": PrivateSelection(eta=-0.5),
     "private selection, Poisson": PoissonSelection(),
-    "best of the grid": BestOfGrid(),
+    "best of grid": BestOfGrid(),
     "subsampled (1/10), eta 1": Subsampled(rate=0.1, rule=PrivateSelection(eta=1.0)),
 }
 LAWS: dict[str, Callable[[float], Tries]] = {
@@ -100,6 +101,7 @@ EVENTS: dict[str, DpEvent] = {
     "fixed size without replacement": without_replacement_gaussian(
         records=50_000, batch_size=1000, noise_multiplier=2.0
     ),
+    "random allocation": random_allocation(epochs=1, steps=50, noise_multiplier=2.0),
     "noisy maximum": noisy_max(noise_scale=2.0),
     "a claim, for neighbours of that kind": black_box(epsilon=1.0, delta=0.0, adjacency=ADD),
     "private selection, negative binomial": select(gaussian(noise_multiplier=2.0), NegativeBinomial(eta=1, gamma=0.1)),

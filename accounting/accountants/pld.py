@@ -36,6 +36,7 @@ from dpsweep.accounting.events.types import (
     MixtureDpEvent,
     NoisyMaxDpEvent,
     PoissonSampledDpEvent,
+    RandomAllocationDpEvent,
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
     TruncatedSubsampledGaussianDpEvent,
@@ -49,6 +50,7 @@ from dpsweep.accounting.profiles.privacy_loss import (
 )
 from dpsweep.accounting.profiles.privacy_profiles import (
     SMALLEST_DELTA,
+    Allocated,
     Claimed,
     Everything,
     GaussianProfile,
@@ -224,6 +226,15 @@ class Pld:
             return Least(inner=(_search(inner, leaf.tries), all_runs))
         return _search(inner, leaf.made)
 
+    def _random_allocation(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> Profile:
+        if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
+            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
+        step = poisson_gaussian(sample_rate=1 / leaf.steps, noise_multiplier=leaf.noise_multiplier)
+        sampled = self.profile(repeat(step, leaf.steps), adjacency)
+        if leaf.steps == 1 or isinstance(sampled, Everything):
+            return sampled
+        return Allocated(sampled=sampled, share=-math.expm1(leaf.steps * math.log1p(-1 / leaf.steps)))
+
     def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
 
@@ -253,6 +264,7 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
     MixtureDpEvent: Pld._mixture,
     PoissonSampledDpEvent: Pld._sampled,
     SampledWithoutReplacementDpEvent: Pld._without_replacement,
+    RandomAllocationDpEvent: Pld._random_allocation,
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.random_allocation import random_allocation_curve
 from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
@@ -26,6 +27,9 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
+from dpsweep.accounting.profiles.privacy_profiles import Allocated
+from tests.accounting.finite import Pairs, broken, cases
+from tests.accounting.theorem_bounds import EPSILONS, Exact
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 SOME_ORDERS = (1.3, 2.0, 2.5, 4.0, 9.0)
@@ -99,13 +103,36 @@ def test_the_second_moment_has_a_closed_form() -> None:
         assert closed <= bound < closed * (1 + 1e-3)
 
 
-@pytest.mark.parametrize(("noise", "rdp"), [(3.6, 1.696), (2.0, 3.429), (1.2, 7.111)])
-def test_known_prices(noise: float, rdp: float) -> None:
-    """The package random-allocation 1.0.5: at noise 2 the same by its direct method; 1.855, 3.971, 8.404 by its RDP."""
+PACKAGE = {
+    (50, 2.0, 100, 1e-5): 3.42820,
+    (50, 3.6, 100, 1e-5): 1.69594,
+    (50, 1.2, 100, 1e-5): 7.11048,
+    (10, 1.0, 1, 1e-6): 3.03605,
+    (10, 4.0, 20, 1e-5): 1.50255,
+    (100, 1.0, 1, 1e-6): 1.45386,
+    (1000, 0.8, 1, 1e-6): 1.50576,
+    (5, 3.0, 5, 1e-4): 1.22724,
+    (500, 1.5, 50, 1e-5): 0.99042,
+    (1000, 2.0, 10, 1e-8): 0.36445,
+}
+"""Epsilon by steps, noise multiplier, epochs and delta: the direct method of the package random-allocation 1.0.5, with
+the orders 2 to 60, which are too few for the last two."""
+
+
+@pytest.mark.parametrize(("setting", "package"), PACKAGE.items(), ids=str)
+def test_prices_are_those_of_the_package_or_lower(setting: tuple[int, float, int, float], package: float) -> None:
+    steps, noise, epochs, delta = setting
+    event = random_allocation(epochs=epochs, steps=steps, noise_multiplier=noise)
+    price = Rdp().epsilon(event, delta, ADD)
+    assert price < package + 1e-5
+    assert price == pytest.approx(package, rel=0.1 if steps >= 500 and epochs > 1 else 1e-5)
+    assert lower_bound(event, delta, ADD) < price
+
+
+@pytest.mark.parametrize("noise", [3.6, 2.0, 1.2])
+def test_prices_beside_those_of_other_samplers(noise: float) -> None:
     epochs = random_allocation(epochs=100, steps=50, noise_multiplier=noise)
     price = Rdp().epsilon(epochs, 1e-5, ADD)
-    assert price == pytest.approx(rdp, abs=1.5e-3)
-    assert lower_bound(epochs, 1e-5, ADD) < price
     poisson = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=noise), 5000)
     assert price < Rdp().epsilon(poisson, 1e-5, ADD) * 1.1
     assert price < Pld().epsilon(shuffled_gaussian(epochs=100, steps=50, noise_multiplier=noise), 1e-5, ADD) / 4
@@ -132,9 +159,56 @@ def test_a_replaced_record_has_the_price_of_a_fixed_assignment() -> None:
     assert Rdp().epsilon(allocated, 1e-5, REPLACE) == Rdp().epsilon(plain, 1e-5, REPLACE)
 
 
-def test_other_accountants_give_no_bound() -> None:
+def test_others_give_no_bound() -> None:
+    event = random_allocation(epochs=3, steps=20, noise_multiplier=4.0)
+    with pytest.raises(UnsupportedEvent, match="no bound for RandomAllocation"):
+        Pld().epsilon(event, 1e-5, REPLACE)
     with pytest.raises(UnsupportedEvent, match="no proven bound for RandomAllocation"):
-        Pld().epsilon(random_allocation(epochs=3, steps=20, noise_multiplier=4.0), 1e-5, ADD)
+        Prv().epsilon(event, 1e-5, ADD)
+
+
+@pytest.mark.parametrize(("steps", "noise", "package"), [(10, 1.0, 3.99714), (100, 1.0, 1.31789), (1000, 0.8, 0.71805)])
+def test_by_losses_an_epoch_has_the_packages_price_by_decomposition(steps: int, noise: float, package: float) -> None:
+    epoch = random_allocation(epochs=1, steps=steps, noise_multiplier=noise)
+    assert Pld().epsilon(epoch, 1e-6, ADD) == pytest.approx(package, abs=1e-3)
+    assert Pld().epsilon(random_allocation(epochs=1, steps=1, noise_multiplier=noise), 1e-6, ADD) == pytest.approx(
+        Pld().epsilon(gaussian(noise_multiplier=noise), 1e-6, ADD)
+    )
+
+
+@pytest.mark.parametrize(("steps", "noise", "epochs"), [(1000, 0.8, 5), (50, 2.0, 100), (20, 4.0, 3)])
+def test_by_losses_epochs_cost_at_least_what_an_attack_forces(steps: int, noise: float, epochs: int) -> None:
+    event = random_allocation(epochs=epochs, steps=steps, noise_multiplier=noise)
+    price, one = (Pld().epsilon(each, 1e-6, ADD) for each in (event, repeat(event, 2)))
+    assert lower_bound(event, 1e-6, ADD) < price < one
+    assert math.isfinite(one)
+
+
+def _small_epochs(steps: int, n: int) -> tuple[Pairs, Pairs]:
+    """Mechanisms in every step of an epoch: a record in one step of all, and in a Poisson sample of each."""
+    one = cases(n, 50)
+    rest, allocated = np.ones((len(one.p), 1)), np.zeros((len(one.p), 1))
+    sampled, mixed = rest, one.p / steps + one.q * (1 - 1 / steps)
+    for _ in range(steps):
+        allocated = _product(allocated, one.q) + _product(rest, one.p) / steps
+        rest, sampled = _product(rest, one.q), _product(sampled, mixed)
+    return Pairs(allocated, rest), Pairs(sampled, rest)
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return (left[:, :, None] * right[:, None]).reshape(len(left), -1)
+
+
+def _by_losses(sampled: Pairs, share: float) -> np.ndarray:
+    return np.array([Allocated(sampled=Exact(one), share=share).delta(EPSILONS) for one in sampled])
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_a_small_epoch_costs_no_more_than_its_decomposition(steps: int) -> None:
+    allocated, sampled = _small_epochs(steps, 400)
+    share = 1 - (1 - 1 / steps) ** steps
+    assert broken(allocated.delta(EPSILONS), _by_losses(sampled, share)) == 0
+    assert broken(allocated.delta(EPSILONS), _by_losses(sampled, min(1.0, 1.3 * share))) > 0, "a mistake is found"
 
 
 def test_the_event_counts_its_steps_and_keeps_its_form() -> None:
