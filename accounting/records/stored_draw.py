@@ -133,9 +133,7 @@ class DrawnTrial:
     @property
     def score(self) -> float | None:
         """The score for the comparison; None, which is worse than any score, unless the try finished."""
-        if self.result is None or self.result.status is not Status.FINISHED or self.result.score is None:
-            return None
-        return float(self.result.score["value"])
+        return self.result.value if self.result is not None and self.result.status is Status.FINISHED else None
 
 
 def is_try(trial: Trial) -> bool:

@@ -84,6 +84,11 @@ class TrialResult:
         if self.score is not None:
             _check_score(self.score)
 
+    @property
+    def value(self) -> float | None:
+        """The score without its interval; None if the attempt has no score."""
+        return None if self.score is None else float(self.score["value"])
+
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
         write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self), mode=PRIVATE)

@@ -72,7 +72,7 @@ class Proposer:
 
     def _score(self, run: Trial) -> float | None:
         result = TrialResult.read(self.folder.trial(run.id))
-        return None if result is None or result.score is None else result.score["value"]
+        return None if result is None else result.value
 
 
 def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:

@@ -49,9 +49,8 @@ class FinalRun:
         points = read_proposals(self.plan, self.folder.proposals) if proposed else range(len(runs))
         for point, run in zip(points, runs, strict=True):
             result = TrialResult.read(self.folder.trial(run.id))
-            if run.id in finished and result is not None and result.score is not None:
-                value = float(result.score["value"])
-                scores[point] = max(value, scores.get(point, value))
+            if run.id in finished and result is not None and result.value is not None:
+                scores[point] = max(result.value, scores.get(point, result.value))
         return scores
 
 

@@ -97,10 +97,10 @@ def _frozen(
 ) -> optuna.trial.FrozenTrial:
     import optuna
 
-    failed = result.status is Status.FAILED or result.score is None
+    failed = result.status is Status.FAILED or result.value is None
     trial = optuna.trial.create_trial(
         state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
-        value=None if failed or result.score is None else result.score["value"],
+        value=None if failed else result.value,
         params=dict(params),
         distributions={key: optuna.distributions.CategoricalDistribution(space[key]) for key in params},
         user_attrs={"trial": result.trial, "attempt": result.attempt, "status": result.status.value},

@@ -41,8 +41,8 @@ def test_the_claim_is_the_tightest_and_both_are_recorded() -> None:
 
 
 def test_each_population_has_the_accountant_that_is_tightest_there() -> None:
-    """PLD has no bound for the epochs and the tighter one for the scores: disjoint records, each with its own bound."""
-    epochs = random_allocation(epochs=4, steps=20, noise_multiplier=2.0)
+    """RDP has the tighter bound for the epochs, PLD for the scores: disjoint records, each with its own bound."""
+    epochs = random_allocation(epochs=20, steps=20, noise_multiplier=2.0)
     scores = repeat(gaussian(noise_multiplier=8.0), 30)
     quote = PANEL.quote(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
     parts = {"training": Rdp().epsilon(epochs, 1e-5, ADD), "validation": Pld().epsilon(scores, 1e-5, ADD)}
@@ -51,10 +51,10 @@ def test_each_population_has_the_accountant_that_is_tightest_there() -> None:
         quote.epsilon == max(parts.values()) == PANEL.epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
     )
     assert quote.epsilon < quote.bounds["RDP"] == Rdp().epsilon(scores, 1e-5, ADD)
+    assert quote.epsilon < quote.bounds["PLD"] == Pld().epsilon(epochs, 1e-5, ADD)
     assert quote.claimed_by == "RDP and PLD"
-    assert "RandomAllocation" in quote.refusals["PLD"]
-    with pytest.raises(UnsupportedEvent, match="No accountant can bound this plan: PLD has no proven bound"):
-        Panel(claimants=(Pld(),)).epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
+    with pytest.raises(UnsupportedEvent, match="No accountant can bound this plan: PRV has no proven bound"):
+        Panel(claimants=(Prv(),)).epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
 
 
 def test_witnesses_are_heard_but_never_claim() -> None:
