@@ -223,6 +223,11 @@ class Numbers:
         """The price of the whole grid at noise multiplier 2."""
         return _two(_composed(GRID, 2.0))
 
+    def grid_winner(self) -> str:
+        """The price of the best of the whole grid at noise multiplier 2, and what an attack forces."""
+        search = BestOfGrid().event([_run(2.0)] * GRID).training
+        return f"{_two(_price(BestOfGrid(), GRID, 2.0))}, and the attack forces {_two(lower_bound(search, DELTA, ADD))}"
+
     def ceiling(self) -> str:
         """The limit of this probability at eta -.5 for many expected tries."""
         return _two(math.sqrt(BEST))

@@ -135,6 +135,11 @@ def _accountants(context: Context) -> Line:
         evidence=(
             "All are upper bounds, so the smallest one is valid. RDP tracks moments of the privacy loss, and its "
             "conversion to epsilon is not tight; PLD and PRV track the whole distribution of the privacy loss.",
+            *(
+                ("RDP bounds all runs together; PLD also bounds the winner alone, which costs less.",)
+                if context.drawn and _tries_each_point(context)
+                else ()
+            ),
             *lower_bound,
             *dict.fromkeys(refusals),
         ),
@@ -213,11 +218,16 @@ def _covered(context: Context) -> Line:
     )
 
 
+def _tries_each_point(context: Context) -> bool:
+    """Whether the number of tries is public: that of the points."""
+    return Disclosure.NUMBER_OF_TRIES in context.sweep.rule.discloses
+
+
 def _secret(context: Context) -> tuple[str, ...]:
     """The results of a hidden search that are secret."""
     if not context.drawn:
         return ()
-    if Disclosure.NUMBER_OF_TRIES in context.sweep.rule.discloses:
+    if _tries_each_point(context):
         return ("Every point is tried once; the scores of all but the winner are secret.",)
     return ("The number of tries, their points, and the scores of all but the winner are secret.",)
 

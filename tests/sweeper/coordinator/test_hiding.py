@@ -102,9 +102,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     assert "never repeated" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    "line", [SELECTION, POISSON, GRID_WINNER, STOPPING, THRESHOLD], ids=lambda line: line[len(GRID)]
-)
+@pytest.mark.parametrize("line", HIDING, ids=lambda line: line[len(GRID)])
 def test_every_rule_that_hides_losers_runs_what_its_event_says(
     place: Callable[..., Place], line: Sequence[str]
 ) -> None:
@@ -114,6 +112,18 @@ def test_every_rule_that_hides_losers_runs_what_its_event_says(
     work(log, dict.fromkeys(range(len(log.stored.draw.tries)), 0.7))
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == ["open", *ONCE]
     assert released(here)
+
+
+def test_the_winner_of_the_grid_is_released_as_that_of_as_many_tries_as_points(place: Callable[..., Place]) -> None:
+    here = place(GRID_WINNER)
+    log = here.admit()
+    assert log.stored.draw.tries == (0, 1, 2, 3)
+    work(log, {0: 0.3, 1: 0.8, 2: None, 3: 0.4})
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
+    page = released(here)["report.html"].decode()
+    assert "Every point is tried once; the scores of all but the winner are secret." in page
+    assert "The number of tries" not in page
+    assert "30.0 %" not in page
 
 
 def test_a_try_that_died_failed_or_diverged_is_never_made_again(place: Callable[..., Place]) -> None:
