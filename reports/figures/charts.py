@@ -225,7 +225,7 @@ def _plain_steps(axis: Axis, low: float, high: float) -> None:
 
 def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """Sets title, labels and grid lines in the style of all charts."""
-    axes.set_title(title, fontsize=9.5, loc="left", color=marks.INK, fontweight="bold")
+    axes.set_title(title, y=1.0, fontsize=9.5, loc="left", color=marks.INK, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=8, color=marks.INK)
     axes.set_ylabel(y_label, fontsize=8, color=marks.INK)
     axes.tick_params(labelsize=7.5, colors=marks.INK)
