@@ -221,7 +221,7 @@ class Numbers:
 
     def composed(self) -> str:
         """The price of the whole grid at noise multiplier 2."""
-        return _two(_composed(GRID, 2.0))
+        return _two(_price(Composition(), GRID, 2.0))
 
     def grid_winner(self) -> str:
         """The price of the best of the whole grid at noise multiplier 2, and what an attack forces."""
@@ -330,6 +330,7 @@ def _run(noise: float) -> PlanEvent:
     return PlanEvent(training=repeat(step, one_run.STEPS))
 
 
+@lru_cache
 def _price(rule: SelectionRule, points: int, noise: float) -> float:
     return PANEL.epsilon(rule.event([_run(noise)] * points), DELTA, ADD)
 
@@ -344,17 +345,12 @@ def _crossing(rule: SelectionRule, noise: float) -> int:
     """The largest number of points at which composition costs no more; from there on its price grows faster."""
 
     def composes(points: int) -> bool:
-        return _composed(points, noise) <= _price(rule, points, noise) + ROUNDING
+        return _price(Composition(), points, noise) <= _price(rule, points, noise) + ROUNDING
 
     points = 1
     while composes(2 * points):
         points *= 2
     return next(count for count in range(2 * points - 1, points - 1, -1) if composes(count) or count == 1)
-
-
-@lru_cache
-def _composed(points: int, noise: float) -> float:
-    return _price(Composition(), points, noise)
 
 
 def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e12) -> float | None:

@@ -133,6 +133,10 @@ class Sampled:
 
 
 FAR = 40.0
+"""Divergences of `Allocated` at larger epsilons are bounded by the one here."""
+
+ARGUMENT = 4e-15
+"""More than the rounding, relative and absolute, of the epsilons at which `Allocated` asks for a divergence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +163,10 @@ class Allocated:
         """The larger of both directions."""
         ahead, *_, behind = getattr(self.sampled, "directions", (self.sampled,) * 2)
         shrunk = np.log(self.share + (1 - self.share) * np.exp(-np.asarray(epsilons, dtype=float)))
-        with_record = ahead.delta(np.maximum(0.0, epsilons + shrunk)) / self.share
-        near = np.minimum(epsilons, FAR)  # beyond, where rounding would tell, the divergence is at most the one here
+        with_record = ahead.delta(np.maximum(0.0, (epsilons + shrunk) * (1 - ARGUMENT) - ARGUMENT)) / self.share
+        near = np.minimum(epsilons, FAR)
         kept = self.share / (self.share + np.exp(near) * (1 - self.share))
-        without = behind.delta(-np.log1p(self.share * np.expm1(-near))) / kept
+        without = behind.delta(np.maximum(0.0, -np.log1p(self.share * np.expm1(-near)) - ARGUMENT)) / kept
         return np.asarray(np.minimum(1.0, np.maximum(with_record, without) * (1 + 1e-9)))
 
     def epsilon(self, delta: float) -> float:
