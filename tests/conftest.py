@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 import subprocess
 import sys
 import zlib
@@ -89,11 +90,33 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def program(tmp_path: Path, environment: dict[str, str]) -> Program:
-    """Does what `python -m MODULE ARGUMENTS...` does in the test's folder, in a fork that has all imports already."""
+def pages() -> None:
+    """Asked for by tests that look at a sweep's page; drawing it is a third of a small sweep's time."""
+
+
+@pytest.fixture(scope="session")
+def known_times(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The step times that earlier plans of this session measured."""
+    return tmp_path_factory.mktemp("times") / "speeds.json"
+
+
+@pytest.fixture
+def program(tmp_path: Path, environment: dict[str, str], known_times: Path, request: pytest.FixtureRequest) -> Program:
+    """Does what `python -m MODULE ARGUMENTS...` does in the test's folder, in a fork that has all imports already.
+
+    A sweep ends without its page, unless the test asks for `pages`, and a plan times no step that was timed before.
+    """
 
     def run(*arguments: str, module: str = "sweeper", timeout: float = HANGS) -> subprocess.CompletedProcess[str]:
-        done = Run(arguments, tmp_path, environment, module=module).wait(timeout)
+        sweeps = (module == "sweeper" and arguments[:1] != ("plan",)) or arguments[:1] == ("sweep",)
+        drawn = "pages" in request.fixturenames
+        words = arguments if drawn or not sweeps else (*arguments, "page=false")
+        times = tmp_path / "speeds.json"
+        if arguments[:1] == ("plan",) and known_times.exists() and not times.exists():
+            shutil.copy(known_times, times)
+        done = Run(words, tmp_path, environment, module=module).wait(timeout)
+        if arguments[:1] == ("plan",) and times.exists():
+            shutil.copy(times, known_times)
         return subprocess.CompletedProcess([module, *arguments], done.code, done.out, done.err)
 
     return run

@@ -74,7 +74,7 @@ class SweepCoordinator:
     def plan(self) -> ExitCode:
         """Prints the price of the sweep, under this rule and the others, and its estimated time.
 
-        Nothing is charged; only `plan.json` is written.
+        Nothing is charged. It writes `plan.json` and, beside the ledger, the time that a step took.
         """
         request, priced = self.request, compose_plan(self.request.points, self.request.plan)
         self._refuse_large_delta(priced)
@@ -147,6 +147,7 @@ class SweepCoordinator:
             execution=execution,
             speeds=self._speeds,
             storage=request.study,
+            page=request.page,
         )
 
     def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, threads: int, seconds: float | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -27,10 +28,12 @@ def report(
     execution: Execution,
     speeds: Speeds,
     storage: str | None,
+    page: bool,
 ) -> ExitCode:
-    """Writes the results and prints what is missing; `storage` is the address of the study."""
-    from dpsweep.reports.pages.page_memory import current_report
+    """Writes the results and prints what is missing; `storage` is the address of the study.
 
+    The last printed line is the path of the page, or of the folder if no page was asked for.
+    """
     outcomes = results(work.runs, folder)
     try:
         study.record(plan, folder, work.runs, outcomes, storage)
@@ -39,7 +42,7 @@ def report(
     if execution is not Execution.DRAWN_TRIES:  # the file is shared, and the drawn trials are secret
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
-    page = current_report(folder.root, ledger)
+    result = _page(folder, ledger) if page else folder.root
     for warning in warnings_of(outcomes, plan.account):
         print(warning, file=sys.stderr)
     if troubled := len(states.failed) + len(states.killed):
@@ -47,8 +50,15 @@ def report(
         print(f"{troubled} of {work.total} {losses}", file=sys.stderr)
     if open_runs(states, work):
         print(f"The sweep is left with {rest(states, work)}; the same command goes on with them.", file=sys.stderr)
-    print(page)
+    print(result)
     return ExitCode.DONE_WITH_FAILURES if troubled or open_runs(states, work) else ExitCode.DONE
+
+
+def _page(folder: SweepFolder, ledger: Ledger) -> Path:
+    """The path of the curator's page, drawn unless it is there already."""
+    from dpsweep.reports.pages.page_memory import current_report
+
+    return current_report(folder.root, ledger)
 
 
 def open_runs(states: AttemptStates, work: RunQueue) -> int:

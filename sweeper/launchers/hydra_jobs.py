@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
@@ -22,13 +23,35 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.sweeper.launchers.joblib_pool import tame
 
-JOB = "job"
-"""The configuration that jobs are composed from; it holds nothing but what the runner tells them."""
-
-ENVIRONMENT = "hydra.job.env_"
-"""What of Hydra's own overrides jobs are told too: variables of their environment."""
+JOB: Mapping[str, Any] = {
+    "block": None,  # the block to train, and which of its parts
+    "part": 0,
+    "parts": 1,
+    "trusted": [],  # the classes that are not ours and that the command line named; no other one in a plan is imported
+    "data": None,
+    "store": None,  # the plan's private store, where receipts are claimed and steps are marked
+    "compute": {"device": "auto", "threads": None, "chunk": None, "together": None},
+}
+"""The configuration of a job: nothing but what the runner tells it. All else stands in the plan."""
 
 Value = str | int | list[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfigs:
+    """The loader that launchers ask for a job's configuration: `JOB`, the job's values, and the sweep's `hydra`.
+
+    Hydra's own loader composes the configuration of every job anew, from all files.
+    """
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
+        """A job's configuration, by overrides that are all plain values; a key that no job has is refused."""
+        config = OmegaConf.create({**JOB, "hydra": master_config.hydra})
+        OmegaConf.set_struct(config, True)
+        OmegaConf.set_readonly(config.hydra, False)
+        for override in OverridesParser.create().parse_overrides(list(sweep_overrides)):
+            OmegaConf.update(config, override.key_or_group, override.value())
+        return config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +100,13 @@ class HydraJobs:
         """The launcher that was configured, with its own settings and the configuration that its jobs start from."""
         config = copy.deepcopy(self.config)
         config.hydra.sweep.dir = str(root)
-        config.hydra.job.config_name = JOB
-        config.hydra.overrides.hydra = [one for one in config.hydra.overrides.hydra if one.startswith(ENVIRONMENT)]
         launcher = self._instantiate(config)
         tame(launcher)
         return JobLauncher(launcher=launcher)
 
     def _instantiate(self, config: DictConfig) -> Any:
-        return Plugins.instance().instantiate_launcher(
-            hydra_context=self.context, task_function=self.task, config=config
-        )
+        context: Any = HydraContext(config_loader=JobConfigs(), callbacks=self.context.callbacks)  # type: ignore[arg-type]
+        return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=self.task, config=config)
 
 
 def overrides(values: Mapping[str, Value]) -> list[str]:

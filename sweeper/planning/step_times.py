@@ -1,4 +1,4 @@
-"""Step times of past sweeps on this machine, so that a plan need not time a step again. For the curator only."""
+"""Step times of past plans and sweeps on this machine, so that no plan times a step again. For the curator only."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Speeds:
 
     @contextmanager
     def asked(self, plan: Plan) -> Iterator[Callable[[], Mapping[str, float] | None]]:
-        """Seconds per step of each kind: from past sweeps, or else timed in a separate process in the background.
+        """Seconds per step of each kind: known ones, or else timed in a separate process in the background.
 
-        Yields a function that waits for the times and returns them, or None if there are none.
+        Yields a function that waits for the times, stores and returns them, or None if there are none.
         """
         known = self.known(plan)
         if known is not None:
@@ -48,7 +48,9 @@ class Speeds:
             return
         shapes = estimate.shapes_of(plan)
         with estimate.asked(list(shapes.values()), self.device, self.threads, self.most) as answer:
-            yield lambda: None if (seconds := answer()) is None else dict(zip(shapes, seconds, strict=True))
+            yield (
+                lambda: None if (seconds := answer()) is None else self._timed(dict(zip(shapes, seconds, strict=True)))
+            )
 
     def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
         """Stores the median seconds per step of these trials' results, by kind of step."""
@@ -57,8 +59,17 @@ class Speeds:
         for result in results:
             if result.steps:
                 times.setdefault(self._key(kinds[result.trial]), []).append(result.seconds / result.steps)
+        self._store({key: median(seconds) for key, seconds in times.items()})
+
+    def _timed(self, seconds: Mapping[str, float]) -> Mapping[str, float]:
+        """Stores measured times where a ledger's folder exists already: a plan makes no folder there."""
+        if self.path.parent.is_dir():
+            self._store({self._key(kind): value for kind, value in seconds.items()})
+        return seconds
+
+    def _store(self, times: Mapping[str, float]) -> None:
         with suppress(OSError):  # a full disk must not cost a sweep its report
-            write_json(self.path, {**self._read(), **{key: median(seconds) for key, seconds in times.items()}})
+            write_json(self.path, {**self._read(), **times})
 
     def _read(self) -> Mapping[str, float]:
         try:

@@ -47,9 +47,9 @@ class SweepRequest:
     """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
     `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
-    again, `study` the database for results, None for a file in the sweep's folder. `data` is the folder with the
-    official files. At most `max_batch_size` jobs are handed to the launcher at once; it runs them on `workers`,
-    `forked` from this process or not.
+    again, `study` the database for results, None for a file in the sweep's folder. `page` says whether the sweep ends
+    with its page. `data` is the folder with the official files. At most `max_batch_size` jobs are handed to the
+    launcher at once; it runs them on `workers`, `forked` from this process or not.
     """
 
     verb: Verb
@@ -59,6 +59,7 @@ class SweepRequest:
     fit: bool
     retry: Retry
     study: str | None
+    page: bool
     compute: Compute
     data: Path | None
     max_batch_size: int | None
@@ -89,9 +90,10 @@ class SweepRequest:
             points=tuple(grid.points()),
             plan=plan,
             show=plan.show,
-            fit=bool(config.fit),
+            fit=_flag("fit", config.fit),
             retry=_choice(Retry, "retry", settings.retry),
             study=settings.study,
+            page=_flag("page", config.page),
             compute=Compute.of(config.compute),
             data=data_folder(config.data),
             max_batch_size=settings.max_batch_size,
@@ -110,6 +112,12 @@ class SweepRequest:
         """The device and the number of workers, as text."""
         device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)
         return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"Expected {name}={value} to be true or false.")
+    return value
 
 
 def _choice(choices: type[Choice], name: str, value: str) -> Choice:

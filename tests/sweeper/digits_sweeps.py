@@ -20,12 +20,14 @@ FOUR = (*SMALL, "trainer.lr=2,8")
 
 
 def folder_of(done: subprocess.CompletedProcess[str]) -> Path:
-    """The sweep's folder, by the last line printed: the page to open."""
+    """The sweep's folder, by the last line printed: the page to open, or the folder where none was drawn."""
     assert done.returncode in (0, 4), done.stderr
-    page = Path(done.stdout.strip().splitlines()[-1])
-    assert page.is_file()
-    assert page.parts[-2:] == ("curator", "report.html")
-    return page.parent.parent
+    path = Path(done.stdout.strip().splitlines()[-1])
+    if path.is_dir():
+        return path
+    assert path.is_file()
+    assert path.parts[-2:] == ("curator", "report.html")
+    return path.parent.parent
 
 
 def results(folder: Path) -> dict[str, TrialResult]:

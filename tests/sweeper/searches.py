@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -20,6 +19,7 @@ from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
+from tests.sweeper import digits_sweeps
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -128,4 +128,4 @@ def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
 
 def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:
     assert done.returncode == 0, done.stderr
-    return SweepFolder(root=Path(done.stdout.strip().splitlines()[-1]).parent.parent)
+    return SweepFolder(root=digits_sweeps.folder_of(done))

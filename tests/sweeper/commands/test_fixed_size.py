@@ -21,6 +21,7 @@ LINE = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_nor
 LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "compute.threads=1", "compute.device=cpu")
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("engine", ["auto", pytest.param("opacus", marks=pytest.mark.long)])
 def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: str) -> None:
     done = program(*LINE, *LIGHT, "privacy.adjacency=replace_one", f"engine={engine}")
@@ -44,6 +45,7 @@ def test_neighbours_of_another_number_have_no_price(program: Program) -> None:
     assert "RDP has no bound for SampledWithoutReplacement under add_or_remove_one" in refused.stderr
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("sampler", ["shuffle", "random_allocation"])
 def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path, sampler: str) -> None:
     """The data set's own batch of 720 makes an epoch of two steps."""

@@ -18,6 +18,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.trainers.data.own.table import Table
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 
 pytestmark = TRAINS
@@ -67,10 +68,11 @@ def line(folder: Path, name: str) -> tuple[str, ...]:
     return (*TABLE, *PATIENTS, "privacy.unit=patient", "compute.threads=1", *given)
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = program(*line(folder, "Net"))
     assert done.returncode == 0, done.stderr
-    sweep = Path(done.stdout.strip().splitlines()[-1]).parents[1]
+    sweep = folder_of(done)
     exported = program("export", str(sweep), module="dpsweep.sweeper.commands.cli")
     assert exported.returncode == 0, exported.stderr
     card = Path(exported.stdout.strip().splitlines()[-1])

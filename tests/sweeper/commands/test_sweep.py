@@ -27,6 +27,7 @@ from tests.waiting import HANGS, strike_when, wait
 pytestmark = TRAINS
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: Ledger, tmp_path: Path) -> None:
     done = program(*FOUR)
     folder = folder_of(done)
@@ -127,6 +128,20 @@ def test_a_diverged_trial_is_the_worst_score_and_no_crash(program: Program) -> N
     assert diverged.steps < 8
 
 
+def test_a_page_that_was_not_asked_for_is_drawn_later(program: Program, tmp_path: Path) -> None:
+    done = program(*TWO)
+    folder = folder_of(done)
+    assert done.stdout.splitlines()[-1] == str(folder)
+    assert not (folder / "curator").exists()
+    drawn = program("report", str(folder), module="dpsweep.sweeper.commands.cli")
+    assert Path(drawn.stdout.strip()) == folder / "curator" / "report.html"
+    for typo in ("page=later", "fit=maybe"):
+        refused = program("plan", *TWO, typo, module="dpsweep.sweeper.commands.cli")
+        assert refused.returncode == 2
+        assert f"Expected {typo} to be true or false." in refused.stderr
+
+
+@pytest.mark.usefixtures("pages")
 def test_reproducible_sweeps_repeat_and_are_no_release(program: Program, tmp_path: Path) -> None:
     scores = []
     for place in ("a", "b"):

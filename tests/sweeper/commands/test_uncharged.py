@@ -66,6 +66,7 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
     assert ledger.statement("digits").charges == ()
 
 
+NO_SUCH = "Cannot find primary config 'job'. Check that it's in your config search path."
 OUTSIDE = (
     "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
     "hydra/sweeper)."
@@ -80,8 +81,8 @@ BYPASSES = {
     "-m hydra/sweeper=basic": OUTSIDE,
     "hydra/sweeper=basic hydra/launcher=fork trainer.lr=1,2": OUTSIDE,
     f"hydra.sweeper._target_={BASIC}": OUTSIDE,
-    "--config-name=job hydra.mode=RUN": OUTSIDE,
-    "--config-name=job -m": OUTSIDE,
+    "--config-name=job hydra.mode=RUN": NO_SUCH,
+    "--config-name=job -m": NO_SUCH,
     "--config-name=job -m ++block=abc": "Expected ++block=abc to be left out: the sweeper fills it in.",
     "block=abc": "Expected block=abc to be left out: the sweeper fills it in.",
     "parts=2": "Expected parts=2 to be left out: the sweeper fills it in.",
@@ -109,17 +110,13 @@ def test_ways_round_the_sweeper_train_nothing_and_say_so_in_one_sentence(
 
 BY_HAND = """
 import sys
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from dpsweep.sweeper.commands.hydra_app import CONF
+from pathlib import Path
 from dpsweep.sweeper.commands.one_sentence import one_sentence
 from dpsweep.sweeper.job.block_job import run_block
+from tests.jobs import job_config
 block, folder, store = sys.argv[1:]
-with one_sentence(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-    words = [f"block='{block}'", f"hydra.sweep.dir={folder}", f"store={store}", "hydra.runtime.cwd=."]
-    config = compose("job", words, return_hydra_config=True)
-    HydraConfig.instance().set_config(config)
-    run_block(config)
+with one_sentence():
+    run_block(job_config([f"block='{block}'", f"hydra.sweep.dir={folder}", f"store={store}"], Path()))
 """
 """A job as our sweeper starts it."""
 

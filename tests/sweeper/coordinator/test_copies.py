@@ -377,6 +377,7 @@ def test_a_search_that_version_0_1_0_began_goes_on(place: Places) -> None:
     assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=2)
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("words", [(), ("tuning=private_selection", "tuning.mean=2")], ids=["points", "search"])
 def test_folders_are_closed_to_others_and_so_are_files_with_scores(program: Program, words: Sequence[str]) -> None:
     folder = folder_of(program(*GRID, *words))

@@ -20,6 +20,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import charge, require_accepted_delta
 from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
 
 pytestmark = TRAINS
 
@@ -51,12 +52,13 @@ def test_it_is_refused_in_a_sentence_before_anything_is_charged(program: Program
     assert ledger.accounts() == ()
 
 
+@pytest.mark.usefixtures("pages")
 def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
     program: Program, ledger: Ledger, tmp_path: Path
 ) -> None:
     done = program(*LINE, ACCEPTED)
     assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     (entry,) = ledger.statement("digits").charges
     assert (entry.body["accepted_delta"], entry.body["units"]) == (0.05, 1797)
     for verb in ("release", "export"):

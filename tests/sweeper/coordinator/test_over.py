@@ -61,6 +61,7 @@ def test_a_secret_search_says_itself_whether_it_is_over(place: Callable[..., Pla
 
 
 @TRAINS
+@pytest.mark.usefixtures("pages")
 def test_a_command_with_nothing_left_to_do_prepares_no_training(
     program: Program, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -29,6 +29,7 @@ PUBLIC = ("dataset=digits", "dataset.public=true", "score=training", "steps=3")
 NOBODY = "protects nobody"
 
 
+@pytest.mark.usefixtures("pages")
 def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_path: Path) -> None:
     done = program(*PUBLIC, "trainer=sgd", "trainer.lr=1,2", "score.every=2")
     assert done.returncode == 0, done.stderr

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from hydra._internal.callbacks import Callbacks
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import RunMode
+from hydra.types import HydraContext
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -27,14 +27,14 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.work import every_point
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.job.machine import Compute
-from dpsweep.sweeper.launchers.hydra_jobs import JOB, HydraJobs, overrides
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides
 from dpsweep.sweeper.trial.blocks import part_of
+from tests.jobs import job_config
 from tests.sweeper.searches import GRID, Compose, result_of
 
 Launch = Callable[[list[str]], list[JobReturn]]
@@ -110,10 +110,10 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     folder = SweepFolder(root=tmp_path / "sweep", store=PrivateStore(root=tmp_path / "private"))
     config = OmegaConf.create(
         {
-            "hydra": {"sweep": {"dir": "."}, "job": {"config_name": "config"}, "overrides": {"hydra": []}},
+            "hydra": {"sweep": {"dir": "."}},
         }
     )
-    context: Any = None
+    context = HydraContext(config_loader=Any, callbacks=Callbacks())
     task: Any = None
 
     def start(*launches: Launch, batch: int = 4, retry: Retry = Retry.NONE) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -253,12 +253,12 @@ def test_jobs_that_outlive_their_launcher_are_waited_for(sweep: Sweep) -> None:
     assert Status.FINISHED.value in result.read_text()
 
 
-def test_a_job_composes_from_what_it_is_told(tmp_path: Path) -> None:
-    """Overrides of Hydra's own keys are left out, since the job's configuration need not have them."""
+def test_a_job_has_the_values_that_it_is_told_and_those_of_the_sweeps_hydra(tmp_path: Path) -> None:
     told = {"block": "00000001", "hydra.sweep.dir": str(tmp_path), "data": None, "compute.device": "cpu"}
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        config = loader.load_configuration(JOB, overrides(told | {"compute.threads": 3}), run_mode=RunMode.RUN)
+    config = job_config(overrides(told | {"compute.threads": 3, "trusted": ["my.Net"]}), tmp_path)
     assert (config.block, config.compute.threads, config.hydra.sweep.dir) == ("00000001", 3, str(tmp_path))
-    assert config.hydra.output_subdir is None
+    assert (list(config.trusted), config.parts, config.store) == (["my.Net"], 1, None)
+    assert (config.hydra.output_subdir, config.hydra.runtime.cwd) == (None, str(tmp_path))
+    assert "dataset" not in config
+    with pytest.raises(ConfigAttributeError, match="tyop"):
+        job_config(["tyop=1"], tmp_path)

@@ -82,11 +82,13 @@ def test_the_noise_that_a_rule_needs_fits(
     assert float(alone) == pytest.approx(priced.single_run.parts["training"], abs=1e-3)  # type: ignore[attr-defined]
 
 
-def test_nothing_is_written_but_the_plan(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+def test_nothing_is_written_but_the_plan_and_the_time_of_a_step(
+    planned: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
     _, folder = planned
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert [path.name for path in files] == ["plan.json"]
-    assert Plan.read(files[0]).id == json.loads(files[0].read_text())["id"]
+    files = {path.name: path for path in folder.rglob("*") if path.is_file()}
+    assert files.keys() == {"plan.json", "speeds.json"}
+    assert Plan.read(files["plan.json"]).id == json.loads(files["plan.json"].read_text())["id"]
 
 
 def test_a_search_that_cannot_be_run_as_priced_is_not_run(program: Program, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from tests.randomized import SEARCHES, TRAINS
 from tests.studies import study_in
+from tests.sweeper.digits_sweeps import folder_of
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 
 pytestmark = TRAINS
@@ -95,11 +96,12 @@ def test_a_metric_that_the_data_do_not_have_costs_nothing(program: Program, ledg
     assert ledger.accounts() == ()
 
 
+@pytest.mark.usefixtures("pages")
 def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger: Ledger) -> None:
     done = program(*DIGITS, "score.metric=balanced_accuracy")
     assert done.returncode == 0, done.stderr
     assert "balanced accuracy, noisy counts on held-out private records" in " ".join(done.stdout.split())
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     assert "2 of 2 results" in verify_folder(folder, ledger)
     scores = {
         trial.id: json.loads((folder / "trials" / trial.id / "result.json").read_text())["score"]
@@ -145,7 +147,7 @@ def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
     write_visits(tmp_path)
     done = program(*TABLE, "score.metric=f1", "score.noise_std=2", "privacy.epsilon=5")
     assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     assert "2 of 2 results" in verify_folder(folder, ledger)
     exported = program("export", str(folder), module="dpsweep.sweeper.commands.cli")
     assert exported.returncode == 0, exported.stderr
@@ -167,7 +169,7 @@ def test_a_search_that_hides_its_losers_by_patients_names_its_positive_class(
     score = ("score.metric=auroc", "score.noise_std=3", "score.bins=5")
     done = program(*TABLE, *PATIENTS, *search, *score, "budget.epsilon=60")
     assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     assert "paid" in verify_folder(folder, ledger)
     page = (folder / "curator" / "report.html").read_text()
     assert "AUROC of 'yes'" in page.replace("&#39;", "'")

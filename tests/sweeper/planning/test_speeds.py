@@ -28,6 +28,20 @@ def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Comp
     assert speeds.known(compose_priced([*GRID, "model=one_hidden"]).plan) is None
 
 
+def test_what_a_plan_has_timed_no_plan_times_again(compose_priced: Compose, tmp_path: Path) -> None:
+    plan = compose_priced(GRID).plan
+    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
+    elsewhere = replace(speeds, path=tmp_path / "none" / "speeds.json")
+    with elsewhere.asked(plan) as answer:
+        assert answer() is not None
+    assert not elsewhere.path.parent.exists(), "a plan makes no folder for a ledger"
+    with speeds.asked(plan) as answer:
+        timed = answer()
+    assert timed is not None and timed == speeds.known(plan)
+    with speeds.asked(plan) as answer:
+        assert answer() == timed
+
+
 def test_a_file_that_cannot_be_written_costs_nothing(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
     (tmp_path / "file").write_text("not a folder")

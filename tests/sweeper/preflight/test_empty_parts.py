@@ -10,6 +10,7 @@ import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
 
 pytestmark = TRAINS
 
@@ -30,6 +31,7 @@ def write(folder: Path, rows: int) -> None:
     (folder / "visits.csv").write_text("\n".join(["who,age,weight,ill", *lines]) + "\n")
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("units", [(), PATIENTS], ids=["records", "patients"])
 def test_who_trains_on_no_records_is_warned_after_the_charge(
     program: Program, ledger: Ledger, tmp_path: Path, units: tuple[str, ...]
@@ -50,6 +52,7 @@ def test_all_records_may_be_held_out(program: Program, tmp_path: Path) -> None:
     assert "is held out, so every score" not in done.stderr
 
 
+@pytest.mark.usefixtures("pages")
 def test_where_none_is_held_out_the_curator_is_warned(program: Program, tmp_path: Path) -> None:
     write(tmp_path, 2)
     done = program(*TABLE, "score.fraction=0.0001")
@@ -61,7 +64,7 @@ def test_where_none_is_held_out_the_curator_is_warned(program: Program, tmp_path
 
 def says_nothing(program: Program, done: subprocess.CompletedProcess[str]) -> None:
     """No released file and no page of the sweep tells that there were no records."""
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     assert program("release", str(folder), module="dpsweep.sweeper.commands.cli").returncode == 0
     pages = [path for place in ("release", "curator") for path in (folder / place).glob("report.*")]
     assert len(pages) >= 3

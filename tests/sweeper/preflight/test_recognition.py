@@ -20,6 +20,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.trainers.data.files.checksums import verify_contents
 from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
 
 pytestmark = TRAINS
 
@@ -89,7 +90,7 @@ def test_a_new_name_is_refused_and_opens_nothing(program: Program, ledger: Ledge
     assert "not those that were charged before" in appended.stderr
     assert ledger.accounts() == ("visits",)
     assert len(ledger.statement("visits").charges) == 2
-    plan = json.loads((Path(appended.stdout.strip().splitlines()[-1]).parents[1] / "plan.json").read_text())
+    plan = json.loads((folder_of(appended) / "plan.json").read_text())
     assert any("not those that were charged before" in note for note in plan["notes"])
 
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose as compose_config
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from dpsweep.accounting.errors import ContractBroken
@@ -21,11 +18,11 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.trial.charge_checks import check_company
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
+from tests.jobs import job_config
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
 
@@ -208,18 +205,9 @@ def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFold
     plan.write(folder.plan)
 
     def run(part: int, parts: int) -> None:
-        GlobalHydra.instance().clear()
         words = [f"block='{plan.blocks[0].id}'", f"part={part}", f"parts={parts}"]
-        words += [
-            f"hydra.sweep.dir={folder.root}",
-            f"hydra.runtime.cwd={tmp_path}",
-            "compute.device=cpu",
-            f"store={folder.private.root}",
-        ]
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            config = compose_config("job", words, return_hydra_config=True)
-        HydraConfig.instance().set_config(config)
-        run_block(config)
+        words += [f"hydra.sweep.dir={folder.root}", "compute.device=cpu", f"store={folder.private.root}"]
+        run_block(job_config(words, tmp_path))
 
     yield folder, plan, run
     HydraConfig.instance().cfg = None

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose as compose_config
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
@@ -35,13 +32,13 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.trial.build import make_model, make_streams
 from dpsweep.sweeper.trial.charge_checks import check_realised, check_scored
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
+from tests.jobs import job_config
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
 from tests.waiting import wait
@@ -339,11 +336,8 @@ def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, 
     folder = SweepFolder(root=tmp_path / "sweep", store=launched(tmp_path / "private"))
     plan.write(folder.plan)
     replace(receipt_for(trial), plan=plan.id, launch=NONCE).write(folder.trial(trial.id))
-    GlobalHydra.instance().clear()
-    overrides = [f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}", f"store={folder.private.root}"]
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose_config("job", [*overrides, f"hydra.runtime.cwd={tmp_path}"], return_hydra_config=True)
-    HydraConfig.instance().set_config(config)
+    words = [f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}", f"store={folder.private.root}"]
+    config = job_config(words, tmp_path)
     yield folder, trial, lambda: run_block(config)
     HydraConfig.instance().cfg = None
 

@@ -24,6 +24,7 @@ from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import both
 from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
 
 pytestmark = TRAINS
 
@@ -119,13 +120,14 @@ def test_what_the_user_has_not_said_is_named(compose_priced: Compose, missing: s
         compose_priced([override for override in TABLE if not override.startswith(f"{missing}=")])
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_sweep_by_patients_from_the_file_to_the_ledger(
     program: Callable[..., subprocess.CompletedProcess[str]], ledger: Ledger, tmp_path: Path
 ) -> None:
     write_visits(tmp_path)
     done = program(*TABLE, *PATIENTS)
     assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     assert "2 of 2 results" in verify_folder(folder, ledger)
     statement = ledger.statement("visits")
     assert statement.budget.unit == "patient"
