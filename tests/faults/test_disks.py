@@ -22,7 +22,12 @@ MET = (ExitCode.BAD_INPUT, ExitCode.LEDGER_DAMAGED, ExitCode.DISK_FAILED)
 
 
 @pytest.mark.parametrize(
-    "name", ["os.mkdir books$", "os.fsync .*/steps-1", pytest.param(r"open .*/\.report\.html", marks=pytest.mark.long)]
+    "name",
+    [
+        "os.fsync .*/steps-1",
+        pytest.param("os.mkdir books$", marks=pytest.mark.long),
+        pytest.param(r"open .*/\.report\.html", marks=pytest.mark.long),
+    ],
 )
 def test_a_disk_that_is_full_from_here_on(sandbox: Make, undisturbed: Sandbox, name: str) -> None:
     box = sandbox((*SWEEP, *CHECKPOINTS))

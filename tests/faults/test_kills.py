@@ -90,11 +90,12 @@ def test_random_kills_lose_no_charge_and_change_no_report(
     agree(box, reference((*SWEEP, *(CHECKPOINTS if words else ()))))
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.long)])
 def test_random_kills_of_a_hiding_search_replace_no_try_and_let_out_the_winner_alone(
-    sandbox: Make, chance: Random
+    sandbox: Make, chance: Random, kills: int
 ) -> None:
     box = sandbox((*SWEEP, *CHECKPOINTS, *HIDING))
-    kill_at_random(box, 6, chance)
+    kill_at_random(box, kills, chance)
     finish_search(box)
 
 

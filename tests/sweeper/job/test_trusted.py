@@ -53,7 +53,9 @@ def test_a_stored_plan_keeps_the_users_paths(tmp_path: Path) -> None:
     assert Plan.read(tmp_path / "plan.json").foreign_names == {"my_model.Net", "their_heads.Head"}
 
 
-@pytest.mark.parametrize("launcher", ["basic", "fork", pytest.param("joblib", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "launcher", ["fork", *(pytest.param(name, marks=pytest.mark.long) for name in ("basic", "joblib"))]
+)
 def test_a_model_of_the_users_trains_under_every_launcher(
     launcher: str, fresh_program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:

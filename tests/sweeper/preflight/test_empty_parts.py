@@ -32,7 +32,10 @@ def write(folder: Path, rows: int) -> None:
 
 
 @pytest.mark.usefixtures("pages")
-@pytest.mark.parametrize("units", [(), PATIENTS], ids=["records", "patients"])
+@pytest.mark.parametrize(
+    "units",
+    [pytest.param((), id="records", marks=pytest.mark.long), pytest.param(PATIENTS, id="patients")],
+)
 def test_who_trains_on_no_records_is_warned_after_the_charge(
     program: Program, ledger: Ledger, tmp_path: Path, units: tuple[str, ...]
 ) -> None:

@@ -111,7 +111,9 @@ Of 20000 simulated intervals of each metric in the test below, 94.7 % or more di
     bound="a binomial quantile at a coverage of 94 %, which simulation finds to be more",
     false_alarm=FALSE_ALARM,
 )
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in ("auroc", "f1"))) for name in NAMES]
+)
 def test_intervals_cover_with_secret_noise(name: str) -> None:
     """A share below this quantile says that noise is larger than declared, or that the interval forgets a part."""
     score = PrivateHoldout(fraction=0.2, noise_std=6, metric=name)

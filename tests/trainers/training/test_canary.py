@@ -156,7 +156,7 @@ attacked = pytest.mark.randomized(
 
 
 @attacked
-@each_method
+@pytest.mark.parametrize("trainer", [METHODS[0], pytest.param(METHODS[1], marks=pytest.mark.long), METHODS[2]], ids=str)
 @pytest.mark.parametrize(
     ("batch_size", "times"),
     [(RECORDS, TIMES), pytest.param(RECORDS // 2, 2 * TIMES, marks=pytest.mark.long)],
@@ -243,7 +243,7 @@ UNBOUNDED = Mistake(share=1e4)
 @pytest.mark.parametrize(
     ("planted", "trainer", "mistake", "threshold", "times"),
     [
-        (noise_halved, METHODS[0], Mistake(noise=1 / 2), 1.3, TIMES),
+        pytest.param(noise_halved, METHODS[0], Mistake(noise=1 / 2), 1.3, TIMES, marks=pytest.mark.long),
         (noise_halved, METHODS[2], Mistake(noise=1 / 2), 1.3, TIMES),
         (noise_not_scaled_by_the_bound, METHODS[0], Mistake(noise=1 / 4), 0.75, 2000),
         (noise_divided_twice, METHODS[0], Mistake(noise=1 / RECORDS), 0.5, 2000),
