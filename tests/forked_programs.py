@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import cycle
@@ -23,13 +23,20 @@ from pathlib import Path
 from tests.faults.syscalls import Fault, arm
 from tests.waiting import HANGS
 
+PRELOAD = "tests.preload"
+ROOT = Path(__file__).resolve().parents[1]
+
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.preload"])
+_SERVER.set_forkserver_preload([PRELOAD])
 
 
 def start_server() -> None:
-    """Starts the process that forks the programs, unless it runs."""
-    forkserver.ensure_running()
+    """Starts the process that forks the programs, unless it runs.
+
+    It finds the module that it preloads in its working folder, and says nothing if that is elsewhere.
+    """
+    with chdir(ROOT):
+        forkserver.ensure_running()
 
 
 CLI = "dpsweep.sweeper.commands.cli"
@@ -66,6 +73,7 @@ class Run:
         fault: Fault | None = None,
         module: str = CLI,
     ) -> None:
+        start_server()
         pipes = [_SERVER.Pipe(duplex=False) for _ in range(2)]
         ends = [end for _, end in pipes]
         self._reads = [read for read, _ in pipes]
@@ -148,6 +156,7 @@ def _run(
     ends: Sequence[Connection],
 ) -> None:
     """What `python -m MODULE WORDS...` does in this folder."""
+    assert PRELOAD in sys.modules, "every run would import all of it anew"
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
