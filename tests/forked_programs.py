@@ -12,32 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import chdir, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import cycle
-from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tests.faults.syscalls import Fault, arm
+from tests.fork_server import PRELOAD, SERVER, start_server
 from tests.waiting import HANGS
-
-PRELOAD = "tests.preload"
-ROOT = Path(__file__).resolve().parents[1]
-
-_SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([PRELOAD])
-
-
-def start_server() -> None:
-    """Starts the process that forks the programs, unless it runs.
-
-    It finds the module that it preloads in its working folder, and says nothing if that is elsewhere.
-    """
-    with chdir(ROOT):
-        forkserver.ensure_running()
-
 
 CLI = "dpsweep.sweeper.commands.cli"
 """The module behind the console script."""
@@ -74,12 +58,10 @@ class Run:
         module: str = CLI,
     ) -> None:
         start_server()
-        pipes = [_SERVER.Pipe(duplex=False) for _ in range(2)]
+        pipes = [SERVER.Pipe(duplex=False) for _ in range(2)]
         ends = [end for _, end in pipes]
         self._reads = [read for read, _ in pipes]
-        self._process = _SERVER.Process(
-            target=_run, args=(tuple(words), folder, dict(environment), fault, module, ends)
-        )
+        self._process = SERVER.Process(target=_run, args=(tuple(words), folder, dict(environment), fault, module, ends))
         self._process.start()
         for end in ends:
             end.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -10,12 +9,10 @@ from typing import Any
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.fork_server import SERVER, start_server
 
 BUDGET = Guarantee(epsilon=1e6, delta=0.5)
 ONE = Guarantee(epsilon=1.0, delta=1e-9)
-
-ALONE = multiprocessing.get_context("forkserver")
-ALONE.set_forkserver_preload(["dpsweep.accounting.ledger.ledger", "sqlalchemy.dialects.postgresql.psycopg"])
 
 
 def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE, record: dict[str, Any] | None = None) -> int:
@@ -29,10 +26,11 @@ def charged(ledger: Ledger) -> set[int]:
 @contextmanager
 def processes(target: Any, arguments: list[tuple[Any, ...]]) -> Iterator[list[Connection]]:
     """One process for each, begun at once; what each says comes out of its pipe."""
+    start_server()
     pipes, running = [], []
     for own in arguments:
-        ours, theirs = ALONE.Pipe()
-        running.append(ALONE.Process(target=target, args=(theirs, *own)))
+        ours, theirs = SERVER.Pipe()
+        running.append(SERVER.Process(target=target, args=(theirs, *own)))
         running[-1].start()
         theirs.close()
         pipes.append(ours)

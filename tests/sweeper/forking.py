@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_programs import start_server
+from tests.fork_server import start_server
 
 SOON = 120
 """Seconds within which all is over that does not hang, on a loaded machine too."""
