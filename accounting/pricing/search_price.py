@@ -25,6 +25,7 @@ from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure, Execution, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.subsampled import Subsampled
 
 AUTO = "auto"
 
@@ -127,7 +128,7 @@ def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
 
 def _has_its_parts(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
     """Whether the runs read the parts of the records that a rule pays for."""
-    return not isinstance(rule, DisjointParts) or all(run.final is not None for run in runs)
+    return not isinstance(rule, DisjointParts | Subsampled) or all(run.final is not None for run in runs)
 
 
 def covers(rule: SelectionRule, search: Search) -> bool:
@@ -185,7 +186,7 @@ def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
             f"Expected plan.spare_attempts={spec.spares} to be 0 with subsample=shared: what is killed is killed for "
             "all runs at once, and another attempt at one of them would have subsamples of its own."
         )
-    if spec.spares and isinstance(terms.rule, DisjointParts):
+    if spec.spares and isinstance(terms.rule, DisjointParts | Subsampled):
         raise BadInput(
             f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: an attempt that is paid for "
             "on the search's records would not pay for a final run on the others."

@@ -11,6 +11,7 @@ from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import Execution, Proposals, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.subsampled import Subsampled
 
 
 def execution_of(plan: Plan) -> Execution:
@@ -25,7 +26,7 @@ def execution_of(plan: Plan) -> Execution:
         raise BadInput(
             f"A sweep under {rule.name} can be planned and priced, but not run: `sweep` runs every point once, or "
             "the tries of a draw that shows the winner alone. Choose tuning=composition, tuning=disjoint or "
-            "tuning=private_selection, and final=true with tuning=composition alone."
+            "tuning=private_selection."
         )
     return execution
 
@@ -34,12 +35,12 @@ def _require_declared_finals(plan: Plan, rule: SelectionRule) -> None:
     """Raises `BadInput` unless the plan has the final runs that its rule pays for, on the records that it says."""
     if len(plan.finals) != (len(plan.trials) if isinstance(rule, DisjointParts | Final) else 0):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
-    if plan.spares and isinstance(rule, DisjointParts):
+    if plan.spares and isinstance(rule, DisjointParts | Subsampled):
         raise BadInput(f"Expected plan {plan.id} to have no spare attempts, which {rule.name} does not pay for.")
     if any(final.final is not None for final in plan.finals):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
     for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, plan.finals)):
-        part = rule.part(use) if isinstance(rule, DisjointParts) else None
+        part = rule.part(use) if isinstance(rule, DisjointParts | Final) else None
         for trial in trials:
             if trial.config.get("part") != part or trial.config.get(FINAL, False) is not (use is Use.FINAL):
                 raise BadInput(f"Expected trial {trial.id} to be a run of the {use} as {rule.name} pays for it.")

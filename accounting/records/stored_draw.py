@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,9 +25,9 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.execution import search_paid_by
+from dpsweep.accounting.selection.execution import hidden_search_of
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.validation import DAMAGE, in_short, text
+from dpsweep.accounting.validation import DAMAGE, as_written, in_short, text
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
@@ -48,8 +48,8 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 
 def check_draw(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
-    search = search_paid_by(plan.event, [trial.event for trial in plan.trials])
-    rule, points = rule_from_config(plan.rule).name, range(len(plan.trials))
+    rule, points = rule_from_config(plan.rule), range(len(plan.trials))
+    search = hidden_search_of(rule, plan.event, [trial.paid for trial in plan.trials])
     limit = None if search is None else search.limit
     first_good = search is not None and isinstance(search.event, ThresholdDpEvent)
     for condition, holds in (
@@ -61,7 +61,9 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
         ("try each point once", search is None or search.drawn or sorted(draw.tries) == list(points)),
     ):
         if not holds:
-            raise BadInput(f"Expected the draw of {rule} to {condition}: another one is not what the plan pays for.")
+            raise BadInput(
+                f"Expected the draw of {rule.name} to {condition}: another one is not what the plan pays for."
+            )
     return draw
 
 
@@ -69,20 +71,23 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
 class StoredDraw:
     """A rule's draw in the sweep's folder, with the plan and the attempt at its search that the draw is for.
 
-    `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_winner.py`).
+    `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_winner.py`). `coins`
+    has 256 random bits, from which each record's coin is made if the search reads a secret part; empty otherwise.
     """
 
     plan: str
     attempt: int
     draw: Draw
     salt: str = ""
+    coins: str = field(default="", repr=False)
 
     def write(self, path: Path) -> None:
         """Stores the draw for its owner alone; a stored draw is never replaced."""
         if path.exists():
             raise BadInput(f"Expected {path} to be absent: a draw is never made again.")
         about = {"plan": self.plan, "attempt": self.attempt, "salt": self.salt}
-        write_json(path, about | self.draw.to_json(), mode=PRIVATE)
+        coins = {"coins": self.coins} if self.coins else {}
+        write_json(path, about | coins | self.draw.to_json(), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> StoredDraw | None:
@@ -94,6 +99,7 @@ class StoredDraw:
                 attempt=whole("attempt", form["attempt"]),
                 draw=Draw.from_json(form),
                 salt=text("salt", form.get("salt", "")),
+                coins=text("coins", form.get("coins", "")),
             ),
         )
 
@@ -141,6 +147,12 @@ def is_try(trial: Trial) -> bool:
     return DRAW in trial.config
 
 
+def has_secret_part(trial: Trial) -> bool:
+    """Whether a trial reads a part of the records that secret coins decide."""
+    part = trial.config.get("part")
+    return isinstance(part, Mapping) and part.get("secret") is True
+
+
 def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
     """A trial for each try: the trial of its point, with the place in the draw."""
     points = plan.trials
@@ -152,22 +164,27 @@ def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
 
 def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, ...]:
     """The state of every try in a sweep's folder; a try marked as ended counts as begun even if its folder is lost."""
-    tries = []
-    for trial in tries_of(plan, stored.draw):
-        place = root / "trials" / trial.id
-        result = TrialResult.read(place)
-        marked = end_mark(root, trial, stored.attempt).exists()
-        begun = Receipt.claimed(place, stored.attempt) or marked
-        own = begun and result is not None and result.attempt == stored.attempt
-        tries.append(
-            DrawnTrial(
-                trial=trial,
-                begun=begun,
-                ended=marked or own,
-                result=result if own else None,
-            )
-        )
-    return tuple(tries)
+    return tuple(_read_try(trial, stored, root) for trial in tries_of(plan, stored.draw))
+
+
+def read_final_try(plan: Plan, stored: StoredDraw, root: Path) -> DrawnTrial | None:
+    """The state of the final run of a search's winner; None before the search is over, without a winner, or if the rule
+    has no final run.
+    """
+    outcome = SearchOutcome.read(root / OUTCOME_FILE)
+    if not plan.finals or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
+        return None
+    with as_written(f"the winner in {root}"):
+        return _read_try(plan.finals[stored.draw.tries[outcome.winner]], stored, root)
+
+
+def _read_try(trial: Trial, stored: StoredDraw, root: Path) -> DrawnTrial:
+    place = root / "trials" / trial.id
+    result = TrialResult.read(place)
+    marked = end_mark(root, trial, stored.attempt).exists()
+    begun = Receipt.claimed(place, stored.attempt) or marked
+    own = begun and result is not None and result.attempt == stored.attempt
+    return DrawnTrial(trial=trial, begun=begun, ended=marked or own, result=result if own else None)
 
 
 def end_mark(root: Path, trial: Trial, attempt: int) -> Path:

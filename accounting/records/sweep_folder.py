@@ -19,6 +19,7 @@ from dpsweep.accounting.records.stored_draw import (
     DrawnTrial,
     StoredDraw,
     read_draw,
+    read_final_try,
     read_tries,
     tries_of,
 )
@@ -116,10 +117,22 @@ class SweepFolder:
         """The states of the stored draw's tries."""
         return read_tries(plan, stored, self.root)
 
+    def final_try(self, plan: Plan, stored: StoredDraw) -> DrawnTrial | None:
+        """The state of the final run of the stored draw's winner; None if there is none, or not yet."""
+        return read_final_try(plan, stored, self.root)
+
     def runs(self, plan: Plan) -> tuple[Trial, ...]:
         """The trials that may run now: those of the search, and the final run once it is chosen."""
-        final = read_final(plan, self.final)
+        final = self.final_run(plan)
         return self.search_runs(plan) + (() if final is None else (final,))
+
+    def final_run(self, plan: Plan) -> Trial | None:
+        """The final run of the search's winner; None if the rule has none, or if its point is not chosen yet."""
+        if not plan.finals or execution_of(plan) is not Execution.DRAWN_TRIES:
+            return read_final(plan, self.final)
+        stored = read_draw(plan, self.draw)
+        final = None if stored is None else self.final_try(plan, stored)
+        return None if final is None else final.trial
 
     def search_runs(self, plan: Plan) -> tuple[Trial, ...]:
         """The trials of the search: the plan's points, the proposed runs, or the tries of the stored draw."""

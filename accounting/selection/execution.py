@@ -29,16 +29,27 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
     >>> [pays_for_execution(rule, rule.event(points), points) for rule in rules]
     [True, True, False]
     """
+    if isinstance(rule, Final):
+        runs = rule.execution is not None and same_parts(event, rule.event(points))
+        return runs and pays_for_execution(rule.rule, rule.rule.event(points), points)
     match rule.execution:
         case Execution.EVERY_POINT:
-            apart = isinstance(rule, DisjointParts) == (event.final is not None)
-            return apart and same_parts(event, _of_every_point(rule).event(points))
+            apart = isinstance(rule, DisjointParts)
+            paying = rule if apart else Composition()
+            return apart == (event.final is not None) and same_parts(event, paying.event(points))
         case Execution.DRAWN_TRIES:
             search = search_paid_by(event, points)
             shown = THE_WINNER if search is None or search.drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
             return search is not None and rule.discloses <= shown
         case _:
             return False
+
+
+def hidden_search_of(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
+    """The search over these points that a plan's event pays for under this rule, before the final run if it has one."""
+    if not isinstance(rule, Final):
+        return search_paid_by(event, points)
+    return search_paid_by(rule.rule.event(points), points) if same_parts(event, rule.event(points)) else None
 
 
 def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
@@ -83,8 +94,3 @@ def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
         return None
     prices = [events.worst(runs), *([events.mixture(runs)] if search.drawn else [])]
     return search if any(events.same(leaf.event, price) for price in prices) else None
-
-
-def _of_every_point(rule: SelectionRule) -> SelectionRule:
-    """The rule that pays for every point, and for the final run if there is one: a composition, if no other does."""
-    return rule if isinstance(rule, DisjointParts | Final) else Composition()

@@ -1,4 +1,4 @@
-"""Any rule, followed by one more run of the winning point on the same records, which is paid for."""
+"""Any rule, followed by one more run of the winning point, which is paid for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from random import Random
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule
 
 
@@ -19,14 +18,18 @@ class Final:
     """A search by `rule`, then a final run of the winning point; its model is the one to hand over.
 
     *Guarantee*: the search composed with the pointwise worst final run, which is a point's `final`: the winner is not
-    known beforehand. The final run has a score of its own, which is not biased by the choice of the best.
+    known beforehand. The final run has a score of its own, which is not biased by the choice of the best. Under a rule
+    that hides losers, the winner is what the search releases, so the final run is post-processing of that and one more
+    access to the records.
     """
 
     rule: SelectionRule
 
     def __post_init__(self) -> None:
-        if isinstance(self.rule, DisjointParts):
-            raise BadInput("Expected final=true to be left out with tuning=disjoint, which has a final run already.")
+        if not callable(getattr(self.rule, "event", None)):
+            raise TypeError(f"Expected rule={self.rule!r} to be a selection rule.")
+        if isinstance(self.rule, DisjointParts | Final):
+            raise BadInput(f"Expected final=true to be left out: {self.rule.name} has a final run already.")
 
     @property
     def name(self) -> str:
@@ -40,8 +43,12 @@ class Final:
 
     @property
     def execution(self) -> Execution | None:
-        """The search's own, if it is a composition; None otherwise: a lone winner needs no final run."""
-        return self.rule.execution if isinstance(self.rule, Composition) else None
+        """The search's own; the final run follows it."""
+        return self.rule.execution
+
+    def part(self, use: Use) -> dict[str, float | str | bool] | None:
+        """The part of the records that the runs of this use read; None for all of them."""
+        return None
 
     def check(self, search: Search) -> None:
         """Applies the search's own conditions."""

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from random import Random
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.selection.interface import (
-    Disclosure,
-    Draw,
-    Search,
-    SelectionRule,
-    require_points,
-)
+from dpsweep.accounting.selection.disjoint_parts import Use
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.interface import Execution, require_points
 
 
 class TrainOn(StrEnum):
@@ -27,13 +22,16 @@ class TrainOn(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subsampled:
-    """A rule on a part that each record joins with probability `rate`, then the winner's run on all or the rest.
+class Subsampled(Final):
+    """A search by a rule that hides losers, on a secret random part of the records, then the winner's run on others.
 
-    *Guarantee*: the composition of the sampled search and one full run. A point's event describes its run on all
-    records; with the same noise, steps and sample rate on the part's records it is the event of that run too. Held-out
-    records join the part by the same coins, and the final score reads all of them. The part is secret; the final model
-    and the results that `rule` releases, of the runs on the part, may be released.
+    Each record (each unit) joins the part with probability `rate`, by a coin of its own; the final run reads all
+    records, or the rest (`train_on`). `carry` is the exponent by which the final run's learning rate grows with the
+    ratio of the noise per example, as under disjoint parts.
+
+    *Guarantee*: the composition of the sampled search and one final run. Held-out records join the part by the same
+    coins. The part is secret; the final model and the results that `rule` releases, of the runs on the part, may be
+    released. Without declared final runs, a point's own event is that of its final run.
 
     The rest costs no more than all. Let r_A be the likelihood ratio of the search with the record in the part, r_B that
     of the final run given the search's outcome. On the rest the ratio is X = (1 - q) r_B + q r_A, on all it is
@@ -43,14 +41,14 @@ class Subsampled:
     """
 
     rate: float
-    rule: SelectionRule
     train_on: TrainOn = TrainOn.REST
+    carry: float = 0.75
 
     def __post_init__(self) -> None:
-        numbers.share("rate", self.rate)
+        super().__post_init__()
+        numbers.fraction("rate", self.rate)
+        numbers.non_negative("carry", self.carry)
         object.__setattr__(self, "train_on", TrainOn(self.train_on))
-        if not callable(getattr(self.rule, "event", None)):
-            raise TypeError(f"Expected rule={self.rule!r} to be a selection rule.")
 
     @property
     def name(self) -> str:
@@ -58,40 +56,26 @@ class Subsampled:
         return f"subsampled {self.rule.name}"
 
     @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """The disclosures of the rule on the part."""
-        return self.rule.discloses
+    def execution(self) -> Execution | None:
+        """The tries of the rule's secret draw; None for a rule that shows every point: disjoint parts cost less."""
+        return self.rule.execution if self.rule.execution is Execution.DRAWN_TRIES else None
 
-    @property
-    def execution(self) -> None:
-        """None: the search on a part is priced only."""
-        return None
-
-    def check(self, search: Search) -> None:
-        """Refuses every search that the rule on the part refuses."""
-        self.rule.check(search)
-
-    def expected_tries(self, n_points: int) -> float:
-        """The tries on the part; the final run is not counted."""
-        return self.rule.expected_tries(n_points)
-
-    def chance_of_best(self, n_points: int, share: float) -> float:
-        """The chance of the rule on the part; best means best on the part."""
-        return self.rule.chance_of_best(n_points, share)
-
-    def draw(self, n_points: int, rng: Random) -> Draw:
-        """The tries on the part."""
-        return self.rule.draw(n_points, rng)
+    def part(self, use: Use) -> dict[str, float | str | bool] | None:
+        """The part of the records that the runs of this use read; None for all of them."""
+        if use is Use.FINAL and self.train_on is TrainOn.ALL:
+            return None
+        return {"share": self.rate, "use": use.value, "secret": True}
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The sampled search composed with one run of the worst point on all records."""
+        """The sampled search composed with one final run of the worst point, for each population."""
         require_points(len(trials))
-        search = self.rule.event(trials)
-        scored = [trial.validation for trial in trials if trial.validation is not None]
+        search, worst = self.rule.event(trials), events.costliest(trials)
+        final = worst.final or worst
         return PlanEvent(
-            training=self._then(search.training, [trial.training for trial in trials]),
-            validation=self._then(search.validation, scored) if search.validation is not None else None,
+            training=self._then(search.training, final.training),
+            validation=None if search.validation is None else self._then(search.validation, final.validation),
         )
 
-    def _then(self, search: DpEvent, runs: Sequence[DpEvent]) -> DpEvent:
-        return events.compose([events.sampled_part(search, sample_rate=self.rate), events.worst(runs)])
+    def _then(self, search: DpEvent, final: DpEvent | None) -> DpEvent:
+        sampled = events.sampled_part(search, sample_rate=self.rate)
+        return sampled if final is None else events.compose([sampled, final])

@@ -12,7 +12,14 @@ from dpsweep.accounting.records.final_run import FINAL_FILE, read_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import PROPOSALS_FILE, read_proposals, runs_of
-from dpsweep.accounting.records.stored_draw import DRAW_FILE, OUTCOME_FILE, SearchOutcome, read_draw, read_tries
+from dpsweep.accounting.records.stored_draw import (
+    DRAW_FILE,
+    OUTCOME_FILE,
+    SearchOutcome,
+    read_draw,
+    read_final_try,
+    read_tries,
+)
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.selection.interface import Execution
 
@@ -35,8 +42,8 @@ class Runs:
     """All runs in order. `untried` are the points that no proposed run has.
 
     For a secret draw `winner` is the recorded winner of the tries, None if there is none, and `over` says whether the
-    search has ended. Otherwise the scores determine the winner, and `final` is its final run, if the rule has one and
-    its point is chosen.
+    search has ended. Otherwise the scores determine the winner. `final` is its final run, if the rule has one and its
+    point is chosen.
     """
 
     rows: tuple[RunRecord, ...]
@@ -70,7 +77,7 @@ class Runs:
 def read_runs(folder: Path, plan: Plan, account: Statement) -> Runs:
     """The runs of a plan that was charged to this account; raises `BadInput` if the folder is inconsistent."""
     runs = _READERS[execution_of(plan)](folder, plan, account)
-    if not plan.finals:
+    if runs.drawn or not plan.finals:
         return runs
     chosen = read_final(plan, folder / FINAL_FILE)
     if chosen is None:
@@ -120,7 +127,12 @@ def _tries(folder: Path, plan: Plan, account: Statement) -> Runs:
     if outcome.winner is not None and tries[outcome.winner].score is None:
         raise BadInput(f"Expected {folder} to hold the result of the winning try.")
     winner = None if outcome.winner is None else rows[outcome.winner].trial.id
-    return Runs(rows=rows, execution=Execution.DRAWN_TRIES, winner=winner)
+    runs = Runs(rows=rows, execution=Execution.DRAWN_TRIES, winner=winner)
+    last = read_final_try(plan, draw, folder)
+    if last is None:
+        return runs
+    final = RunRecord(trial=last.trial, result=last.result, charged=charged, started=int(last.begun))
+    return replace(runs, final=final, over=last.ended)
 
 
 _READERS: Mapping[Execution, Callable[[Path, Plan, Statement], Runs]] = {

@@ -70,7 +70,7 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
             score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
             interval=_interval(row) if with_score else "",
             also=tuple(_also(sweep, str(row["trial"]))) if with_score else (),
-            final=bool(sweep.plan.finals) and row["trial"] == sweep.winner,
+            final=row["trial"] in set(sweep.final["trial"]),
         )
         for row in rows
     )

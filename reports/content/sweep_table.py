@@ -126,13 +126,16 @@ class Sweep:
         """The run whose model is handed over; None if there is none, or if it has not finished.
 
         That is the point with the best score, the first among equals; for a secret draw, the recorded winner of the
-        finished search; under a rule with a final run, the final run.
+        finished search; under a rule with a final run, the final run. The winner of a secret draw stays if its final
+        run was killed, which is never repeated.
         """
+        finished = self.final.loc[self.final["state"] == State.FINISHED, "trial"]
+        if not finished.empty:
+            return str(finished.iloc[0])
         if self.runs.drawn:
             return self.runs.winner
         if self.plan.finals:
-            finished = self.final.loc[self.final["state"] == State.FINISHED, "trial"]
-            return None if finished.empty else str(finished.iloc[0])
+            return None
         best = self.best_of(self.table)
         return None if best is None else str(self.table.loc[best, "trial"])
 

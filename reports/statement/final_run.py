@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 
@@ -17,6 +18,8 @@ def final_run(context: Context) -> tuple[Line, ...]:
     plan, rule, unit = context.sweep.plan, context.sweep.rule, context.sweep.plan.unit
     if not plan.finals:
         return ()
+    if isinstance(rule, Subsampled):
+        return (_subsampled(rule, unit),)
     if not isinstance(rule, DisjointParts):
         return (
             Line(
@@ -42,5 +45,23 @@ def final_run(context: Context) -> tuple[Line, ...]:
                 f"The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the "
                 f"power {rule.carry:g}, as the plan declares.",
             ),
+        ),
+    )
+
+
+def _subsampled(rule: Subsampled, unit: str) -> Line:
+    last = f"all {unit}s" if rule.train_on is TrainOn.ALL else f"all other {unit}s"
+    return Line(
+        topic="Final run",
+        text=f"The search read a secret random part of the {unit}s: each {unit} joined it with probability "
+        f"{rule.rate:g}, by a coin of its own. The winner then ran once more, on {last}.",
+        level=EvidenceLevel.CHECKED,
+        evidence=(
+            "The claim is the composition of the search, amplified by the sampling of its part, and of the final run "
+            "(Balle, Barthe, Gaboardi 2018, Theorem 8; Koskela and Kulkarni 2023).",
+            "The coins come from 256 secret random bits, which are drawn once, before the first run, and stay with the "
+            "curator.",
+            f"The learning rate of the final run is the winner's times (the ratio of noise per {unit}) to the power "
+            f"{rule.carry:g}, as the plan declares.",
         ),
     )

@@ -19,6 +19,7 @@ from dpsweep.accounting.pricing.rule_prices import cheapest
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
 
@@ -174,6 +175,9 @@ def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, st
         yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
 
 
+_TRAINED_ON = {TrainOn.ALL: "all records", TrainOn.REST: "all records that the search does not read"}
+
+
 def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """The final run: its records, its noise and its own cost."""
     finals, rule = priced.plan.finals, priced.rule
@@ -183,6 +187,8 @@ def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     if isinstance(rule, DisjointParts):
         cost = max(share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
         on = f"on the {1 - rule.share:.0%} of the records that the search does not read, epsilon {epsilon_up(cost)}"
+    elif isinstance(rule, Subsampled):
+        on = f"on {_TRAINED_ON[rule.train_on]}, included in the price"
     else:
         on = "on the same records, included in the price"
     yield "final run", f"the best point again, {on}; noise multiplier {noises}"

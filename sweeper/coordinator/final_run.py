@@ -56,7 +56,7 @@ class FinalRun:
 
 def then_final(search: RunQueue, plan: Plan, folder: SweepFolder, retry: Retry) -> RunQueue:
     """The queue of a search, followed by the final run if the plan has one."""
-    if not plan.finals:
-        return search
+    if not plan.finals or execution_of(plan) is Execution.DRAWN_TRIES:
+        return search  # a search with hidden trials runs its final run itself
     final = FinalRun(plan=plan, folder=folder, search=search, retry=retry)
     return replace(search, total=search.total + 1, more=final.more)

@@ -11,6 +11,10 @@ coordinator, but never a drawn trial. The order is
 and a coordinator that dies at any of these steps continues from there, with the stored draw. A trial that began is
 never restarted: a replacement for a trial that died would depend on how the first attempt went. If the draw is lost,
 the search is lost; another search is another charge. If the store is lost or contradicts the folder, nothing trains.
+
+Under a rule with a final run, the winner of the outcome runs once more, on the same charge and start: the time of a
+separate start would reveal the number of trials too. A killed final run is not repeated; the winner of the search
+stays.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
+from secrets import token_hex
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput
@@ -35,6 +40,7 @@ from dpsweep.accounting.records.stored_draw import (
     StoredDraw,
     check_draw,
     end_mark,
+    has_secret_part,
     read_draw,
     scores_of,
 )
@@ -43,6 +49,9 @@ from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 from dpsweep.sweeper.coordinator.launches import adopt, attempts_of, launch
 from dpsweep.sweeper.coordinator.work import RunQueue
+
+COIN_BYTES = 32
+"""The random bytes that the coins of a secret part are made from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +74,16 @@ class HiddenSearchLog:
         able = {trial.id for trial in where.fresh + where.interrupted}
         return tuple(self._receipt(trial) for trial in trials if trial.id in able)
 
+    def next_final(self, many: int) -> tuple[Trial, ...]:
+        """The final run, if the search is over and it has not begun; none otherwise."""
+        final = self.final()
+        if final is None or final.begun or not self.receipt.launch or self.folder.stop.exists():
+            return ()
+        return (final.trial,)
+
     def settle(self) -> None:
-        """Marks ended trials as over and, after the last one, stores the winner; the ledger records nothing."""
-        for one in self.tries():
+        """Marks ended trials as over and, after the last try, stores the winner; the ledger records nothing."""
+        for one in self.trials():
             if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
                 self.record.end(one.trial.id, self.folder.trial(one.trial.id))
                 mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
@@ -86,17 +102,27 @@ class HiddenSearchLog:
 
     def states(self) -> AttemptStates:
         """States from the store's marks and the results; trials that did not begin and cannot win are left out."""
-        tries = self.tries()
+        tries, final = self.tries(), self.final()
         over = self.stored.draw.over(scores_of(tries))
-        return AttemptStates.of((one.trial, self._stage(one)) for one in tries if one.begun or not over)
+        able = [one for one in tries if one.begun or not over] + ([] if final is None else [final])
+        return AttemptStates.of((one.trial, self._stage(one)) for one in able)
 
     def runs(self) -> tuple[Trial, ...]:
-        """The trials of the whole draw."""
-        return tuple(one.trial for one in self.tries())
+        """The trials of the whole draw, and the final run once the winner is known."""
+        return tuple(one.trial for one in self.trials())
 
     def tries(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw in their current state."""
         return self.folder.tries(self.plan, self.stored)
+
+    def final(self) -> DrawnTrial | None:
+        """The final run of the winner in its current state; None if there is none, or not yet."""
+        return self.folder.final_try(self.plan, self.stored)
+
+    def trials(self) -> tuple[DrawnTrial, ...]:
+        """All trials of the draw and the final run."""
+        final = self.final()
+        return self.tries() + (() if final is None else (final,))
 
     def _stage(self, one: DrawnTrial) -> AttemptState:
         """The state of a drawn trial; a trial marked as over without a result was killed, whatever its folder holds."""
@@ -114,11 +140,15 @@ class HiddenSearchLog:
 def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
     """The admitted work of a plan that runs the trials of a secret draw."""
     log = admit_search(priced, ledger, folder, retry)
+    if log.receipt.launch:
+        log.settle()  # the last try may have ended without a coordinator to see it
     where = log.states()
     return RunQueue(
-        total=len(log.tries()),
+        total=len(log.tries()) + bool(priced.plan.finals),
         due=where.fresh + where.interrupted if log.receipt.launch else (),
         log=log,
+        more=log.next_final,
+        all_known=True,
         notice=f"{priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it takes and "
         f"all of {folder.root} but release/ are for the curator only.",
         idle="This search is over; nothing more is run or charged.",
@@ -157,21 +187,21 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     end = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
     ledger.settle(plan.account, plan=plan.id, ended=[end])
     log = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
-    if _is_over(folder, stored, record):
+    if _is_over(plan, folder, stored, record):
         return log
     _require_agreement(plan, ledger, folder, stored, record)
     return replace(log, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
 
 
-def _is_over(folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
-    """Whether the folder holds the outcome of the search, and the store, if it exists, agrees.
+def _is_over(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
+    """Whether the folder holds the outcome of the search and its final run ended, and the store, if it exists, agrees.
 
     A search of no trials is not over before its first launch; otherwise the missing launch would reveal it.
     """
-    outcome = SearchOutcome.read(folder.outcome)
-    return (
-        outcome is not None and outcome.attempt == stored.attempt and (not record.exists or record.outcome == outcome)
-    )
+    outcome, final = SearchOutcome.read(folder.outcome), folder.final_try(plan, stored)
+    if outcome is None or outcome.attempt != stored.attempt or (record.exists and record.outcome != outcome):
+        return False
+    return final is None or final.ended
 
 
 def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> None:
@@ -197,7 +227,8 @@ def _require_agreement(
             f"Expected the private store {store.root} to know how far the search in {folder.root} went: it is lost, or "
             f"an older copy of it, so nothing trains. {ending}"
         )
-    tries = folder.tries(plan, stored)
+    final = folder.final_try(plan, stored)
+    tries = folder.tries(plan, stored) + (() if final is None else (final,))
     places = {one.trial.id: folder.trial(one.trial.id) for one in tries}
     if difference := record.contradiction(folder.draw, folder.outcome, places, tries):
         raise BadInput(
@@ -214,7 +245,8 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
     if any(folder.trials.glob(f"*/claim-{attempt}")):
         raise _stranger(folder, statement)
     draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
-    stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce())
+    coins = token_hex(COIN_BYTES) if any(has_secret_part(trial) for trial in plan.trials) else ""
+    stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
     if attempt > statement.covered(plan.id, plan.id):
         if attempt > 1 and retry is Retry.NONE:
             raise BadInput(

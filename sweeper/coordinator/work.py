@@ -52,7 +52,7 @@ class RunQueue:
 
     `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
     printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `in_turn`
-    says that the next runs depend on the results.
+    says that the next runs depend on the results, `all_known` that no further ones are certain to come.
     """
 
     total: int
@@ -62,6 +62,7 @@ class RunQueue:
     idle: str
     losses: str
     in_turn: bool = False
+    all_known: bool = False
     more: Callable[[int], tuple[Trial, ...]] = nothing_more
 
     @property
@@ -72,7 +73,7 @@ class RunQueue:
     @property
     def unproposed(self) -> int:
         """The number of runs that are not proposed yet."""
-        return self.total - len(self.runs)
+        return 0 if self.all_known else self.total - len(self.runs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """The final run of each point, declared before the search: its records, its batch size and its learning rate.
 
-Under `tuning=disjoint` the search and the final run read different parts of the records, both at the sample rate that
-the configuration declares for all records: a part's batch size is that of all records times the part's share. The
-noise per example of the final run is much smaller than that of the search, so its learning rate is carried over by the
-rule's exponent (`DisjointParts.carry`).
+Under `tuning=disjoint` and `tuning=subsampled` the search and the final run read different records, both at the sample
+rate that the configuration declares for all records: a part's batch size is that of all records times the part's share.
+The noise per example of the final run is much smaller than that of the search, so its learning rate is carried over by
+the rule's exponent (`carry`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.sweeper.planning.limits import LIMITS
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.trial.spec import declare, train_records
@@ -29,18 +30,16 @@ DIGITS = 4
 def with_finals(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
     """The points as the rule runs them, each with its final run if the rule has one."""
     for point in points:
-        if isinstance(rule, DisjointParts):
-            final = _final(_in_part(point, rule, Use.FINAL))
-            yield replace(_in_part(point, rule, Use.SEARCH), final=final)
-        elif isinstance(rule, Final):
-            yield replace(point, final=_final(point))
+        if isinstance(rule, DisjointParts | Final):
+            search, final = (_in_part(point, rule.part(use)) for use in (Use.SEARCH, Use.FINAL))
+            yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
         else:
             yield point
 
 
 def carried(trial: Trial, rule: SelectionRule) -> Trial:
     """The trial with the learning rate of its final run carried over from its own noise per example."""
-    if trial.final is None or not isinstance(rule, DisjointParts) or "lr" not in trial.config["trainer"]:
+    if trial.final is None or not isinstance(rule, DisjointParts | Subsampled) or "lr" not in trial.config["trainer"]:
         return trial
     own, final = (_noise_per_example(one.config) for one in (trial, trial.final))
     if not own or not final:
@@ -53,13 +52,11 @@ def carried(trial: Trial, rule: SelectionRule) -> Trial:
     return replace(trial, final=replace(trial.final, axes=axes, config=config))
 
 
-def _final(point: Point) -> Point:
-    return replace(point, config={**point.config, FINAL: True})
-
-
-def _in_part(point: Point, rule: DisjointParts, use: Use) -> Point:
+def _in_part(point: Point, part: Mapping[str, Any] | None) -> Point:
     """The point on a part of the records, with the sample rate that it has on all of them."""
-    config = {**point.config, "part": rule.part(use)}
+    if part is None:
+        return point
+    config = {**point.config, "part": part}
     if isinstance(batch_size := config["sampler"].get("batch_size"), int):
         share = train_records(config) / train_records(point.config)
         config["sampler"] = {**config["sampler"], "batch_size": max(1, round(batch_size * share))}

@@ -67,15 +67,18 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     return model
 
 
-def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None) -> Split:
-    """The records of a trial, split as its score requires; cached for the next trial with the same data and score."""
+def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None, coins: str = "") -> Split:
+    """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
+
+    `coins` is `Session.coins`.
+    """
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
     request |= {"part": config["part"]} if "part" in config else {}
-    return _load(json.dumps(request, sort_keys=True), folder)
+    return _load(json.dumps(request, sort_keys=True), folder, coins)
 
 
 @lru_cache(maxsize=1)
-def _load(request: str, folder: Path | None) -> Split:
+def _load(request: str, folder: Path | None, coins: str) -> Split:
     config = json.loads(request)
     dataset = build(config["dataset"], "dataset")
     private, test = dataset.load(folder)
@@ -83,6 +86,6 @@ def _load(request: str, folder: Path | None) -> Split:
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     adjacency = Adjacency(config["adjacency"])
     if (part := part_of(config)) is not None:
-        private = part.of(private, adjacency)
+        private = part.of(private, adjacency, bytes.fromhex(coins))
     split: Split = build(config["score"], "score").split(private, test, adjacency)
     return split

@@ -95,7 +95,8 @@ def run_sessions(
         return
     for group in groups:
         try:
-            data = load(group[0].session.trial.config, group[0].session.declaration.adjacency, machine.data)
+            first = group[0].session
+            data = load(first.trial.config, first.declaration.adjacency, machine.data, first.coins)
             _log_no_records(group, data)
             outcomes = _train(group, data, machine, should_stop, shared=shared)
         except Exception as error:  # noqa: BLE001 - any error ends these trials and is written to their results

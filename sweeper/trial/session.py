@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.stored_draw import DRAW_FILE, StoredDraw, has_secret_part
 from dpsweep.sweeper.trial.spec import Declaration, declare
 
 log = logging.getLogger("dpsweep")
@@ -49,6 +50,20 @@ class Session:
     def declaration(self) -> Declaration:
         """The trial's declaration."""
         return declare(self.trial.config)
+
+    @property
+    def coins(self) -> str:
+        """The random bits, in hexadecimal, of the coins of a secret part; empty if the trial reads none.
+
+        They lie with the draw of the search, whose digest the coordinator compares with the private store.
+        """
+        if not has_secret_part(self.trial):
+            return ""
+        stored = StoredDraw.read(self.place.files.parents[1] / DRAW_FILE)
+        if stored is None or stored.plan != self.receipt.plan:
+            place = self.place.files.parents[1]
+            raise ContractBroken(f"Expected the draw of plan {self.receipt.plan} to lie in {place}.")
+        return stored.coins
 
     @property
     def log(self) -> logging.Logger:

@@ -24,7 +24,7 @@ from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
 from dpsweep.trainers.data.parts import DataPart
-from dpsweep.trainers.declarations.batch_sampling import check_epochs, step_events
+from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
 from dpsweep.trainers.methods.interface import check_run, is_noiseless
@@ -95,6 +95,11 @@ class Declaration:
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with "
                 f"clip_schedule.noise={self.bounds.noise}: the price of repeated steps would depend on which steps "
                 "were lost."
+            )
+        if self.part is not None and self.part.secret and not isinstance(self.sampler, Poisson):
+            raise BadInput(
+                "Expected sampler=poisson with a secret part of the records: nobody knows how many records are in it, "
+                "and the other samplers need their number."
             )
         if is_noiseless(self.trainer) and not self.public:
             raise BadInput(

@@ -69,6 +69,19 @@ def part_mask(records: Records, fraction: float, adjacency: Adjacency, key: byte
     return _mask(_positions(len(records)) if replacing else records.contents(), fraction, key)
 
 
+def coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np.bool_]:
+    """The mask [n] of the records whose secret coin, one for each record or unit, says yes; about this share of them.
+
+    `coins` is the secret key of the pseudo-random coins, at most 64 bytes; a coin depends on nothing else than this and
+    the record's position, so that equal records have independent coins.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"Expected share={share} in (0, 1).")
+    if records.units is not None:
+        return _mask(_positions(len(records.units.names)), share, coins)[records.units.of]
+    return _mask(_positions(len(records)), share, coins)
+
+
 @lru_cache(maxsize=64)
 def left_by_position(records: int, fraction: float, key: bytes = _KEY) -> int:
     """The number of records outside the mask when positions decide; public, as `records` is."""

@@ -14,6 +14,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from tests.accounting.finite import Pairs, cases
 
@@ -85,12 +86,16 @@ def test_it_pays_for_its_own_execution_and_for_no_other() -> None:
     assert not pays_for_execution(rule, rule.event(bare), bare)
 
 
-def test_a_final_run_on_the_same_records_follows_a_composition_only() -> None:
+def test_a_final_run_on_the_same_records_follows_a_search_that_runs() -> None:
     final = Final(rule=Composition())
     assert pays_for_execution(final, final.event(POINTS), POINTS)
     assert not pays_for_execution(final, Composition().event(POINTS), POINTS)
     hidden = Final(rule=PrivateSelection())
-    assert not pays_for_execution(hidden, hidden.event(POINTS), POINTS)
+    assert pays_for_execution(hidden, hidden.event(POINTS), POINTS)
+    for other in (hidden.rule, final, Final(rule=PrivateSelection(eta=0.0))):
+        assert not pays_for_execution(hidden, other.event(POINTS), POINTS)
+    unpaid = Final(rule=NoisyMax(noise_scale=2.0))
+    assert not pays_for_execution(unpaid, unpaid.event(POINTS), POINTS)
 
 
 def test_shares_and_exponents_are_checked() -> None:

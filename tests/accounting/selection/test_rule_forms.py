@@ -46,7 +46,7 @@ TRIAL = PlanEvent(
         (PoissonSelection, {"mean": 0.0}, "mean=0.0 in"),
         (PoissonSelection, {"mean": float("inf")}, "mean=inf in"),
         (NoisyMax, {"noise_scale": 0.0}, "noise_scale=0.0 in"),
-        (Subsampled, {"rate": 0.0, "rule": Composition()}, "rate=0.0 in"),
+        (Subsampled, {"rate": 0.0, "rule": Composition()}, "rate=0.0 < 1"),
         (Subsampled, {"rate": 0.5, "rule": "composition"}, "to be a selection rule"),
         (Subsampled, {"rate": 0.5, "rule": Composition(), "train_on": "some"}, "some"),
         (Public, {"data": " "}, "to name the public data set"),

@@ -163,11 +163,13 @@ def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() 
     assert NESTED[1].discloses == frozenset(Disclosure)
 
 
-def test_rules_that_hide_draw_their_tries_and_rules_of_two_phases_are_only_priced() -> None:
+def test_rules_that_hide_draw_their_tries_and_a_final_run_follows_any_search() -> None:
     assert {rule.execution for rule in HIDING} == {Execution.DRAWN_TRIES}
     for rule in (Composition(), DisjointParts(), Final(rule=Composition())):
         assert rule.execution is Execution.EVERY_POINT
-    for rule in (*NESTED, Final(rule=PrivateSelection()), Public(data="mnist")):
+    for rule in (NESTED[0], Final(rule=PrivateSelection())):
+        assert rule.execution is Execution.DRAWN_TRIES
+    for rule in (NESTED[1], Final(rule=Public(data="mnist")), Public(data="mnist")):
         assert rule.execution is None
 
 

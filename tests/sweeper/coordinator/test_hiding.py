@@ -246,9 +246,8 @@ def test_a_threshold_that_no_try_reaches_has_no_winner(place: Callable[..., Plac
     "rule",
     [
         ("tuning=noisy_max",),
-        ("tuning=subsampled",),
+        ("tuning=noisy_max", "final=true"),
         ("tuning=public", "tuning.data=digits"),
-        ("tuning=private_selection", "final=true"),
     ],
     ids=" ".join,
 )

@@ -118,7 +118,7 @@ def test_only_its_own_rule_prices_a_plan_with_parts_and_no_plan_without_them_has
 
 
 def test_two_final_runs_are_refused(compose_priced: Compose) -> None:
-    with pytest.raises(BadInput, match="Expected final=true to be left out with tuning=disjoint"):
+    with pytest.raises(BadInput, match="Expected final=true to be left out: disjoint parts has"):
         compose_priced([*DISJOINT, "final=true"])
 
 
@@ -161,3 +161,27 @@ def test_a_plan_whose_runs_read_other_records_than_its_rule_says_does_not_run(co
         execution_of(with_trials(whole, [replace(trial, final=None) for trial in plan.trials]))
     with pytest.raises(BadInput, match="final run"):
         execution_of(with_trials(whole, plan.trials))
+
+
+def test_a_secret_part_has_the_sample_rate_of_all_records_and_poisson_batches(compose_priced: Compose) -> None:
+    line = (*GRID, "tuning=subsampled", "tuning.rate=0.2")
+    whole = declare(compose_priced(GRID).plan.trials[0].config)
+    plan = compose_priced(line).plan
+    for trial, share in ((plan.trials[0], 0.2), (plan.finals[0], 0.8)):
+        own = declare(trial.config)
+        assert own.train_records == pytest.approx(share * whole.train_records, abs=1)
+        rates = (one.sampler.batch_size / one.train_records for one in (own, whole))
+        assert next(rates) == pytest.approx(next(rates), rel=0.02)
+    kept, carried = (compose_priced([*line, f"tuning.carry={power}"]).plan.finals[0].config for power in (0, 1))
+    assert kept["trainer"]["lr"] == 0.5
+    assert carried["trainer"]["lr"] > 1.5
+    assert "part" not in compose_priced([*line, "tuning.train_on=all"]).plan.finals[0].config
+    for words, sentence in (
+        ("sampler=shuffle", "Expected sampler=poisson with a secret part"),
+        ("privacy.adjacency=replace_one", "add_or_remove_one with a secret part"),
+        ("subsample=shared", "Expected subsample=shared to be independent"),
+        ("plan.spare_attempts=1", r"Expected plan\.spare_attempts=1 to be 0"),
+        ("final=true", "has a final run already"),
+    ):
+        with pytest.raises(BadInput, match=sentence):
+            compose_priced([*line, words])

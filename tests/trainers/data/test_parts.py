@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.disjoint_parts import Use
 from dpsweep.trainers.data.parts import DataPart
@@ -86,3 +87,50 @@ def test_shares_are_fractions_and_uses_are_known() -> None:
         DataPart(share=1, use=Use.SEARCH)
     with pytest.raises(ValueError, match="'both' is not a valid Use"):
         DataPart(share=0.5, use="both")  # type: ignore[arg-type]
+
+
+SECRET, REST = (DataPart(share=0.3, use=use, secret=True) for use in Use)
+COINS, OTHERS = bytes(range(32)), bytes(range(1, 33))
+
+
+def test_secret_coins_divide_the_records_into_two_parts() -> None:
+    records = some(2000)
+    search, rest = SECRET.of(records, ADD, COINS), REST.of(records, ADD, COINS)
+    assert len(search) + len(rest) == 2000
+    assert names(search).isdisjoint(names(rest))
+    assert len(search) == pytest.approx(600, abs=80)
+    both = names(search) & names(SECRET.of(records, ADD, OTHERS))
+    assert len(both) == pytest.approx(180, abs=60), "other coins are independent ones"
+
+
+def test_equal_records_have_coins_of_their_own() -> None:
+    """A coin made of a record's contents would be one for all of them, and subsampling would amplify nothing."""
+    one = some(1)
+    copies = one.select(np.zeros(1000, dtype=np.int64))
+    assert len(SECRET.of(copies, ADD, COINS)) == pytest.approx(300, abs=70)
+    assert len(SEARCH.of(copies, ADD)) in (0, 1000)
+
+
+def test_the_coins_of_others_do_not_depend_on_a_record() -> None:
+    records = some(50)
+    last = records.select(np.arange(49))
+    assert names(SECRET.of(last, ADD, COINS)) == names(SECRET.of(records, ADD, COINS)) & names(last)
+
+
+def test_units_have_one_coin_for_all_of_their_records() -> None:
+    records = by_unit(some(600), [f"patient {number % 60}" for number in range(600)], cap=100)
+    units = records.units
+    assert units is not None
+    search = SECRET.of(records, ADD, COINS)
+    assert search.units is not None
+    assert len(search) == 10 * len(set(search.units.of.tolist()))
+    assert 5 < len(search) / 10 < 35
+
+
+def test_random_bits_are_there_for_secret_parts_alone() -> None:
+    for part, coins in ((SECRET, b""), (SECRET, COINS[:15]), (SEARCH, COINS)):
+        with pytest.raises(ContractBroken, match="random bits for a secret part alone"):
+            part.of(some(9), ADD, coins)
+    with pytest.raises(BadInput, match="add_or_remove_one with a secret part"):
+        SECRET.nominal(100, REPLACE)
+    assert (SECRET.nominal(100, ADD), REST.nominal(100, ADD)) == (30, 70)

@@ -1,0 +1,209 @@
+"""A final run after a search that hides its losers: on the search's charge, once, and its model is handed over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.records.stored_draw import StoredDraw
+from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.selection.interface import Draw, Execution
+from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog
+from dpsweep.sweeper.trial.session import Session
+from tests.randomized import SEARCHES
+from tests.sweeper.searches import (
+    GRID,
+    GRID_WINNER,
+    ONCE,
+    POISSON,
+    SELECTION,
+    Place,
+    Program,
+    bodies,
+    folder_of,
+    released,
+    result_of,
+    work,
+)
+
+pytestmark = SEARCHES
+
+MakePlace = Callable[..., Place]
+AGAIN = (*SELECTION, "final=true")
+SUBSAMPLED = (*GRID, "tuning=subsampled", "tuning.rule.mean=3")
+ON_ALL = (*SUBSAMPLED, "tuning.train_on=all")
+LINES = [AGAIN, (*GRID_WINNER, "final=true"), SUBSAMPLED, ON_ALL]
+IDS = ["selection", "best of grid", "rest", "all"]
+
+
+def finish(log: HiddenSearchLog, fates: Mapping[int, float | str | None], last: float | str | None) -> Trial | None:
+    """Does the jobs' work for the search, then for its final run; that one, if it was due."""
+    work(log, fates)
+    due = log.next_final(1)
+    for receipt in log.start(due):
+        folder = log.folder.trial(receipt.trial)
+        receipt.write(folder)
+        Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=receipt.trial)
+        if last is not None:
+            (folder / MODEL_FILE).write_text("trained in the end")
+            result_of(due[0], last, receipt.attempt).write(folder)
+    log.settle()
+    return due[0] if due else None
+
+
+def planted(here: Place, draw: Draw) -> HiddenSearchLog:
+    """A search with this draw; its coins are its own."""
+    log = here.admit()
+    here.folder.draw.unlink()
+    StoredDraw(plan=here.plan.id, attempt=1, draw=draw, coins=log.stored.coins).write(here.folder.draw)
+    log.record.begin(here.folder.draw)
+    return here.admit()
+
+
+@pytest.mark.parametrize("line", LINES, ids=IDS)
+def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace, line: Sequence[str]) -> None:
+    here = place(line)
+    assert execution_of(here.plan) is Execution.DRAWN_TRIES
+    log = planted(here, Draw(tries=(0, 1, 2, 3)))
+    final = finish(log, {0: 0.3, 1: 0.8, 2: None, 3: 0.4}, 0.6)
+    assert final == here.plan.finals[1]
+    assert [entry.kind for entry in here.ledger.statement("digits").entries] == ["open", *ONCE, "launch"]
+    assert here.admit().receipt.launch == "", "it is over"
+    assert here.admit().next_final(1) == ()
+    assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
+    sweep = read(here.folder.root, here.ledger)
+    assert (sweep.winner, sweep.runs.over, sweep.row(final.id)["accuracy"]) == (final.id, True, 0.6)
+    out = released(here)
+    assert out[MODEL_FILE] == b"trained in the end"
+    page = out["report.html"].decode()
+    assert "60.0 %" in page
+    assert not any(score in page for score in ("30.0 %", "80.0 %", "40.0 %"))
+
+
+@pytest.mark.parametrize("line", LINES, ids=IDS)
+def test_a_killed_final_run_is_never_repeated_and_the_searches_winner_stays(
+    place: MakePlace, line: Sequence[str]
+) -> None:
+    here = place(line)
+    log = planted(here, Draw(tries=(0, 1, 2, 3)))
+    final = finish(log, dict(enumerate((0.3, 0.8, 0.1, 0.4))), None)
+    assert final is not None
+    again = here.admit()
+    assert again.receipt.launch == ""
+    assert [trial.id for trial in again.states().killed] == [final.id]
+    sweep = read(here.folder.root, here.ledger)
+    assert sweep.winner == log.tries()[1].trial.id
+    assert b"80.0 %" in released(here)["report.html"]
+
+
+def test_a_coordinator_that_died_before_the_final_run_goes_on_with_it(place: MakePlace) -> None:
+    here = place(SUBSAMPLED)
+    log = planted(here, Draw(tries=(3, 0)))
+    work(log, {0: 0.8, 1: 0.3})
+    unfinished = read(here.folder.root, here.ledger)
+    assert not unfinished.runs.over
+    with pytest.raises(BadInput, match="to be finished: an interrupted search"):
+        write_release(here.folder.root, here.ledger)
+    again = here.admit()
+    assert again.receipt.launch
+    assert [trial.id for trial in again.states().fresh] == [here.plan.finals[3].id]
+    finish(again, {}, 0.7)
+    assert read(here.folder.root, here.ledger).winner == here.plan.finals[3].id
+
+
+def test_a_search_without_a_winner_has_no_final_run(place: MakePlace) -> None:
+    here = place((*POISSON, "final=true"))
+    log = planted(here, Draw(tries=()))
+    assert finish(log, {}, None) is None
+    assert here.admit().receipt.launch == ""
+    sweep = read(here.folder.root, here.ledger)
+    assert (sweep.winner, sweep.runs.over, sweep.plan.finals != ()) == (None, True, True)
+    assert released(here)
+
+
+@pytest.mark.parametrize("line", [AGAIN, SUBSAMPLED], ids=["selection", "subsampled"])
+def test_neither_ledger_nor_release_tells_how_many_tries_came_before_it(
+    place: MakePlace, line: Sequence[str], tmp_path: Path
+) -> None:
+    seen = []
+    for name, tries in (("few", (1,)), ("many", (1, 0, 2, 3, 0))):
+        here = place(line, name, Ledger(tmp_path / name / "ledger.sqlite"))
+        finish(planted(here, Draw(tries=tries)), dict.fromkeys(range(5), 0.4) | {0: 0.8}, 0.6)
+        seen.append((bodies(here.ledger), released(here)))
+    assert seen[0] == seen[1]
+
+
+def test_a_result_of_the_final_run_that_was_changed_is_found(place: MakePlace) -> None:
+    here = place(SUBSAMPLED)
+    final = finish(planted(here, Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
+    assert final is not None
+    path = here.folder.trial(final.id) / "result.json"
+    path.write_text(path.read_text().replace("0.6", "0.9"))
+    with pytest.raises(ContractBroken, match=f"result that trial {final.id} ended with"):
+        verify_folder(here.folder.root, here.ledger)
+
+
+def test_a_deleted_final_run_is_not_made_again(place: MakePlace) -> None:
+    here = place(SUBSAMPLED)
+    final = finish(planted(here, Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
+    assert final is not None
+    shutil.rmtree(here.folder.trial(final.id))
+    assert here.admit().next_final(1) == ()
+
+
+def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: MakePlace) -> None:
+    here = place(SUBSAMPLED)
+    log = here.admit()
+    coins = log.stored.coins
+    assert len(bytes.fromhex(coins)) == 32
+    assert coins not in repr(log)
+    trial = here.plan.finals[0]
+    session = Session(trial=trial, receipt=log.receipt, place=here.folder.place(trial.id))
+    assert session.coins == coins
+    assert Session(trial=place(AGAIN).plan.trials[0], receipt=log.receipt, place=session.place).coins == ""
+    here.folder.draw.unlink()
+    with pytest.raises(ContractBroken, match="Expected the draw of plan"):
+        _ = session.coins
+
+
+@pytest.mark.usefixtures("pages")
+@pytest.mark.parametrize("line", [SUBSAMPLED, AGAIN], ids=["subsampled", "selection"])
+def test_from_command_to_release(program: Program, ledger: Ledger, line: Sequence[str]) -> None:
+    folder = folder_of(program(*line))
+    plan, stored = Plan.read(folder.plan), StoredDraw.read(folder.draw)
+    assert stored is not None
+    final = folder.final_run(plan)
+    assert final is not None
+    result = TrialResult.read(folder.trial(final.id))
+    assert result is not None
+    assert result.status is Status.FINISHED
+    assert result.value is not None
+    assert [entry.kind for entry in ledger.statement("digits").entries] == ["open", "data", *ONCE]
+    assert "ran nothing but its draw" in verify_folder(folder.root, ledger)
+    page = write_release(folder.root, ledger)
+    assert f"{100 * result.value:.1f} %" in page.read_text()
+    config = yaml.safe_load((page.parent / "config.yaml").read_text())
+    assert config["trainer"]["lr"] == final.config["trainer"]["lr"]
+    everything = b"".join(path.read_bytes() for path in page.parent.iterdir())
+    assert not any(one.trial.id.encode() in everything for one in folder.tries(plan, stored))
+    assert not stored.coins or stored.coins.encode() not in everything
+    curators = (folder.root / "curator" / "report.html").read_text()
+    topic = "joined it with probability 0.1, by a coin of its own" if stored.coins else "once more on the same records"
+    assert topic in curators
+    assert topic in page.read_text()
+    again = program(*line)
+    assert "nothing more is run or charged" in again.stdout
+    assert json.loads(folder.draw.read_text())["salt"] == stored.salt
