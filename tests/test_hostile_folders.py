@@ -37,8 +37,8 @@ FILES = [
     for sweep in SWEEPS
     for path in sorted((FROZEN / sweep).rglob("*.json"))
 ]
-ONE_OF_EACH = list({(sweep, Path(file).name): (sweep, file) for sweep, file in FILES}.values())
-"""Without the files of a second trial."""
+ONE_OF_EACH = list({Path(file).name: (sweep, file) for sweep, file in FILES}.values())
+"""Without the files of a second trial, and of a second sweep that has the same."""
 
 
 @pytest.fixture(autouse=True)

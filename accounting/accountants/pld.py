@@ -88,6 +88,9 @@ ROUGH_KINDS = 10
 ROUGH_REACH = 4.8
 """Standard deviations between the mean of normal losses and their epsilon at that delta."""
 
+KEPT = 4
+"""The number of compositions with other parts than Gaussian steps whose distributions are kept for further deltas."""
+
 TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; the rest counts as an infinite loss."""
 
@@ -164,6 +167,7 @@ class Pld:
         steps, others = coarser(steps, KINDS_OF_STEP), coarser_batches(others, KINDS_OF_STEP)
         return self._convolution(steps, others, adjacency)
 
+    @lru_cache(maxsize=KEPT)  # noqa: B019 - of values that are few and small
     def _convolution(
         self, steps: tuple[GaussianSteps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
     ) -> Profile:

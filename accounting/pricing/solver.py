@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, costliest, flatten, gaussian, nothing
+from dpsweep.accounting.events.build import PlanEvent, costliest, gaussian, nothing
 from dpsweep.accounting.notation import apart, typed
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events
@@ -71,7 +71,6 @@ def solve_for(
 
 def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> list[Trial]:
     """The trials at the given noise, or at the smallest noise at which the whole plan meets the target."""
-    _refuse_open_noise(runs, terms, target)
     if target is None:
         noises = given_noises(runs)
     else:
@@ -82,7 +81,6 @@ def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | N
 
 def trials_at(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
     """The trials at these noise multipliers, which replace the runs' own."""
-    _refuse_open_noise(runs, terms, None)
     return _trials(runs, noises, terms, None)
 
 
@@ -128,17 +126,6 @@ def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
 def _scored(noise: float) -> PlanEvent:
     """The event of one score with this noise."""
     return PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))
-
-
-def _refuse_open_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> None:
-    """Raises if a rule that charges nothing has open noise: no price can determine it."""
-    event = terms.event(training_events(runs, [1.0] * len(runs)))
-    price_chooses = target is not None or any(run.score_is_open for run in runs)
-    if price_chooses and not any(flatten(part) for part in event.parts.values()):
-        raise BadInput(
-            f"{terms.rule.name} charges nothing, so no price chooses the noise: give privacy.noise_multiplier, and "
-            "score=public or score.noise_std."
-        )
 
 
 def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:

@@ -7,7 +7,7 @@ not a private release.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpsweep.accounting.cautions import cautions, epsilon_in_words
@@ -17,6 +17,7 @@ from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.selection.public_data import Public
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
@@ -47,6 +48,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         *_size(context),
         _unit(context),
         charged(context),
+        *_searched_elsewhere(context),
         *final_run(context),
         sampling(context),
         _accountants(context),
@@ -57,6 +59,18 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         _not_covered(context),
         _trust(context),
     )
+
+
+def _searched_elsewhere(context: Context) -> Iterator[Line]:
+    """The line on a search that read public data, which no record of this data set can prove."""
+    rule = context.sweep.rule
+    if isinstance(rule, Public):
+        yield Line(
+            topic="Search",
+            text=f"The point that ran was found by sweep {rule.sweep} on other data, which its curator declared "
+            "public: that search read no record of this data set, and none of its cost is in the claim.",
+            level=EvidenceLevel.ASSUMED,
+        )
 
 
 def _claim(context: Context) -> Line:

@@ -152,6 +152,21 @@ class Grid:
                     swept = {stored_key(key): value for key, value in (choices | values).items()}
                     yield Point(method=method.name, axes=swept, config=_resolve(config, values, method.name))
 
+    def point(self, method: str, values: Mapping[str, Any]) -> Point:
+        """The one point of a method with these values, which another sweep has found; the command line's own win.
+
+        Raises `BadInput` if the command line has axes.
+        """
+        refuse_in_file(self.master)
+        for key in (*self.request.groups, *self.request.values):
+            raise BadInput(f"Expected {key} to have one value: one point runs, the one that was found.")
+        own = {key: value for key, value in values.items() if key not in self.request.keys}
+        choices = {key: str(value) for key, value in own.items() if self.loader.get_group_options(key)}
+        config = self._chosen(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
+        others = {key: value for key, value in own.items() if key not in choices}
+        named = {stored_key(key): value for key, value in own.items()}
+        return Point(method=method, axes=named, config=_resolve(config, others, method))
+
     def offered_rules(self) -> dict[str, Mapping[str, Any]]:
         """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
 

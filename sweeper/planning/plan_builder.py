@@ -119,9 +119,8 @@ def read_budget(settings: BudgetSettings) -> Guarantee:
         )
     if settings.unit_column is not None and settings.unit != settings.column_unit:
         raise BadInput(f"Expected privacy.unit={settings.unit!r} to be dataset.unit={settings.column_unit!r}.")
-    epsilon = amount("budget.epsilon", settings.epsilon)
     return Guarantee(
-        epsilon=math.inf if settings.public else epsilon,
+        epsilon=math.inf if settings.public else amount("budget.epsilon", settings.epsilon),
         delta=amount("budget.delta", settings.delta),
         adjacency=Adjacency(adjacency),
         unit=str(settings.unit),

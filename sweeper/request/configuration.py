@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -44,6 +44,9 @@ def plan_settings(
 
 def budget_settings(config: DictConfig) -> BudgetSettings:
     """The settings that the configuration declares for its data set's account."""
+    public = config.dataset.public is True
+    if public and OmegaConf.is_missing(config.budget, "epsilon"):
+        config = cast(DictConfig, OmegaConf.merge(config, {"budget": {"epsilon": None}}))  # no promise is made
     budget, privacy = _group(config, "budget"), _group(config, "privacy")
     column = OmegaConf.select(config, "dataset.unit_column")
     return BudgetSettings(
@@ -51,7 +54,7 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
         delta=budget["delta"],
         adjacency=privacy["adjacency"],
         unit=privacy["unit"],
-        public=config.dataset.public is True,
+        public=public,
         unit_column=column,
         column_unit=None if column is None else config.dataset.unit,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
@@ -16,6 +17,7 @@ from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
 from dpsweep.sweeper.request.configuration import plan_settings
 
 if TYPE_CHECKING:
@@ -85,9 +87,10 @@ class SweepRequest:
             )
         grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
         plan = plan_settings(config, grid.request.keys, grid.offered_rules())
+        plan, points = _found(plan, grid) or (plan, grid.points())
         return cls(
             verb=verb,
-            points=tuple(grid.points()),
+            points=tuple(points),
             plan=plan,
             show=plan.show,
             fit=_flag("fit", config.fit),
@@ -112,6 +115,16 @@ class SweepRequest:
         """The device and the number of workers, as text."""
         device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)
         return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
+
+
+def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Sequence[Point]] | None:
+    """The settings and the one point of `tuning=public`; None under every other rule."""
+    if name_of(plan.tuning) != PUBLIC:
+        return None
+    winner = public_winner(Path(str(plan.tuning["sweep"])).expanduser())
+    rule = {**plan.tuning, "sweep": winner.plan}
+    offered = {label: rule if name_of(other) == PUBLIC else other for label, other in plan.offered.items()}
+    return replace(plan, tuning=rule, offered=offered), [grid.point(winner.method, winner.values)]
 
 
 def _flag(name: str, value: object) -> bool:

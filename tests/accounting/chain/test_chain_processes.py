@@ -31,6 +31,12 @@ def _let_go(pipes: list[Connection]) -> None:
         pipe.send("go")
 
 
+in_a_file_at_least = pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
+)
+"""For races of many processes, which take seconds."""
+
+
 def _race(pipe: Connection, address: str, number: int) -> None:
     pipe.send("ready")
     pipe.recv()
@@ -40,6 +46,7 @@ def _race(pipe: Connection, address: str, number: int) -> None:
         pipe.send(None)
 
 
+@in_a_file_at_least
 def test_of_eight_processes_racing_for_the_last_slot_one_wins(books: Ledger, place: Place) -> None:
     with processes(_race, [(place.address, number) for number in range(8)]) as pipes:
         _let_go(pipes)
@@ -93,6 +100,7 @@ def _killed_at_random(place: Place, rounds: int) -> None:
     assert len(charged(ledger) - told) <= rounds
 
 
+@in_a_file_at_least
 def test_a_killed_writer_leaves_a_whole_ledger_with_all_that_was_acknowledged(place: Place) -> None:
     _killed_at_random(place, 20)
 

@@ -49,7 +49,7 @@ TRIAL = PlanEvent(
         (Subsampled, {"rate": 0.0, "rule": Composition()}, "rate=0.0 < 1"),
         (Subsampled, {"rate": 0.5, "rule": "composition"}, "to be a selection rule"),
         (Subsampled, {"rate": 0.5, "rule": Composition(), "train_on": "some"}, "some"),
-        (Public, {"data": " "}, "to name the public data set"),
+        (Public, {"sweep": " "}, "to be the id of the public sweep"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_refused(kind, parameters: dict[str, object], sentence: str) -> None:  # type: ignore[no-untyped-def]

@@ -19,7 +19,6 @@ from dpsweep.accounting.events.build import (
     mixture,
     noisy_count,
     noisy_max,
-    nothing,
     poisson_gaussian,
     repeat,
     same,
@@ -71,7 +70,7 @@ HIDING: list[HiddenSearchRule] = [
     BestOfGrid(),
 ]
 DRAWN = HIDING[:-1]
-PAYING: list[SelectionRule] = [Composition(), NoisyMax(noise_scale=2.0), Public(data="fashion_mnist")]
+PAYING: list[SelectionRule] = [Composition(), NoisyMax(noise_scale=2.0), Public(sweep="0123abcd")]
 NESTED: list[SelectionRule] = [
     Subsampled(rate=0.1, rule=PrivateSelection()),
     Subsampled(rate=0.5, rule=Composition(), train_on=TrainOn.ALL),
@@ -134,7 +133,7 @@ def test_the_price_does_not_depend_on_the_order_of_points(rule: SelectionRule) -
         assert same(part, rule.event(trials[::-1]).parts[name])
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if not isinstance(rule.values[0], Public)])
+@pytest.mark.parametrize("rule", RULES)
 def test_held_out_records_are_priced_where_scores_are_private(rule: SelectionRule) -> None:
     assert rule.event([trial(score=9.8)] * 4).validation is not None
     assert rule.event([trial(score=None)] * 4).validation is None
@@ -158,7 +157,7 @@ def test_rules_that_hide_show_the_winner_alone(rule: SelectionRule) -> None:
 
 def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() -> None:
     assert NoisyMax(noise_scale=1.0).discloses == {Disclosure.WINNER}
-    assert Composition().discloses == Public(data="mnist").discloses == frozenset(Disclosure)
+    assert Composition().discloses == Public(sweep="0123abcd").discloses == frozenset(Disclosure)
     assert NESTED[0].discloses == PrivateSelection().discloses
     assert NESTED[1].discloses == frozenset(Disclosure)
 
@@ -169,8 +168,8 @@ def test_rules_that_hide_draw_their_tries_and_a_final_run_follows_any_search() -
         assert rule.execution is Execution.EVERY_POINT
     for rule in (NESTED[0], Final(rule=PrivateSelection())):
         assert rule.execution is Execution.DRAWN_TRIES
-    for rule in (NESTED[1], Final(rule=Public(data="mnist")), Public(data="mnist")):
-        assert rule.execution is None
+    assert Public(sweep="0123abcd").execution is Execution.EVERY_POINT
+    assert NESTED[1].execution is None
 
 
 @pytest.mark.parametrize("rule", [*HIDING, NoisyMax(noise_scale=1.0), NESTED[0]], ids=str)
@@ -182,7 +181,7 @@ def test_proposals_and_pruning_that_read_hidden_scores_are_refused(rule: Selecti
         rule.check(Search(pruning=True))
 
 
-@pytest.mark.parametrize("rule", [Composition(), Public(data="mnist"), NESTED[1]], ids=str)
+@pytest.mark.parametrize("rule", [Composition(), Public(sweep="0123abcd"), NESTED[1]], ids=str)
 def test_what_is_paid_for_may_be_searched_in_any_way(rule: SelectionRule) -> None:
     rule.check(Search(proposals=Proposals.ADAPTIVE, pruning=True))
 
@@ -317,8 +316,9 @@ def test_tuning_on_a_tenth_costs_little_more_than_one_run() -> None:
     assert alone < part < full
 
 
-def test_public_data_costs_nothing() -> None:
-    assert Public(data="fashion_mnist").event([trial()] * 3) == PlanEvent(training=nothing())
+def test_a_point_that_was_found_on_public_data_costs_one_run() -> None:
+    (one, other) = (rule.event([trial()]) for rule in (Public(sweep="0123abcd"), Composition()))
+    assert one == other
 
 
 def test_selection_with_one_try_is_one_run() -> None:

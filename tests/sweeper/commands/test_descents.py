@@ -57,7 +57,9 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=[pytest.mark.long] * (number in (1, 3))) for number, rule in enumerate(RULES)]
+)
 def test_hydra_composes_once_and_once_more_for_rules_that_need_it(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

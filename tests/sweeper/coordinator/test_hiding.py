@@ -247,7 +247,6 @@ def test_a_threshold_that_no_try_reaches_has_no_winner(place: Callable[..., Plac
     [
         ("tuning=noisy_max",),
         ("tuning=noisy_max", "final=true"),
-        ("tuning=public", "tuning.data=digits"),
     ],
     ids=" ".join,
 )

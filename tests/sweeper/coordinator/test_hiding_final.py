@@ -93,7 +93,7 @@ def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace,
     assert not any(score in page for score in ("30.0 %", "80.0 %", "40.0 %"))
 
 
-@pytest.mark.parametrize("line", LINES, ids=IDS)
+@pytest.mark.parametrize("line", [AGAIN, SUBSAMPLED], ids=["selection", "subsampled"])
 def test_a_killed_final_run_is_never_repeated_and_the_searches_winner_stays(
     place: MakePlace, line: Sequence[str]
 ) -> None:

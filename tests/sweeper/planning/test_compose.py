@@ -248,7 +248,7 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
     line = ["dataset=cifar10", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "privacy.noise_multiplier=2"]
     light = [] if choice.startswith("accountant") else ["accountant=rdp", "accountant.witnesses=[]"]
     more = {
-        "tuning=public": ["tuning.data=imagenet", "score=public"],
+        "tuning=public": ["tuning.sweep=0123abcd"],
         "sampler=fixed_size": ["privacy.adjacency=replace_one"],
         "sampler=shuffle": ["steps=80"],
         "sampler=random_allocation": ["steps=80"],

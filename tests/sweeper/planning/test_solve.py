@@ -72,7 +72,6 @@ def test_the_most_points_that_fit_are_found(compose_priced: Compose) -> None:
         (["repeats=1.5"], "Expected repeats=1.5"),
         (["final=maybe"], "Expected final='maybe'"),
         (["tuning=auto", "show=nothing"], "Expected show=nothing to be one of all, winner"),
-        (["tuning=public", "tuning.data=imagenet"], "charges nothing"),
         (["tuning=random_stopping", "tuning.gamma=2"], "gamma"),
     ],
 )
@@ -126,7 +125,7 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
 def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(offered: Any) -> None:
     priced, rules = offered([*FAST, "tuning=private_selection", "tuning.mean=7", "privacy.delta=2e-6"])
     assert {"composition", "private_selection", "random_stopping", "noisy_max"} <= set(rules)
-    assert "public" not in rules, "it needs the name of the public data"
+    assert "public" not in rules, "it needs the folder of the public sweep"
     assert rules["private_selection"]["mean"] == 7, "the chosen rule is offered as it was chosen"
     assert rules["random_stopping"]["delta"] == 2e-6
     assert priced.plan.rule == stored(rules["private_selection"], "rule")
