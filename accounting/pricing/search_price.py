@@ -25,9 +25,11 @@ from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure, Execution, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.subsampled import Subsampled
 
-AUTO = "auto"
+AUTO, ACCURACY = "auto", "accuracy"
+"""The tuning that chooses a rule, and the metric that is a number of right predictions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,7 @@ def price_search(spec: SearchSpec) -> PricedSearch:
         runs, target = spend(runs, terms, target), None
     runs, target = solve_for(runs, terms, target, spec.solve)
     trials = trials_of(runs, terms, target)
+    _check_counts(terms.rule, trials)
     event = terms.event(trial.paid for trial in trials)
     quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
     if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
@@ -166,6 +169,22 @@ def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -
         turns=None if spec.proposed is None else spec.proposed.turns(noises),
         shared=spec.search.shared,
     )
+
+
+def _check_counts(rule: SelectionRule, trials: Sequence[Trial]) -> None:
+    """Raises `BadInput` if a noisy maximum would not compare noisy numbers of right predictions."""
+    if not isinstance(rule, NoisyMax):
+        return
+    if any(trial.event.validation is None for trial in trials):
+        raise BadInput(
+            f"Expected score=private under {rule.name}: public scores need no noise, and tuning=composition shows all "
+            "of them for the same price."
+        )
+    for metric in {str(trial.config["score"].get("metric", ACCURACY)) for trial in trials} - {ACCURACY}:
+        raise BadInput(
+            f"Expected score.metric={metric} to be {ACCURACY} under {rule.name}: its noise is for numbers of right "
+            "predictions."
+        )
 
 
 def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:

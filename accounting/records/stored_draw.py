@@ -12,6 +12,7 @@ Invariants of such a search:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,8 +26,9 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.execution import hidden_search_of
+from dpsweep.accounting.selection.execution import hidden_search_of, pays_for_execution
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.validation import DAMAGE, as_written, in_short, text
 
 DRAW = "draw"
@@ -49,6 +51,8 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 def check_draw(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     rule, points = rule_from_config(plan.rule), range(len(plan.trials))
+    if isinstance(rule, NoisyMax):
+        return _check_noisy(plan, rule, draw)
     search = hidden_search_of(rule, plan.event, [trial.paid for trial in plan.trials])
     limit = None if search is None else search.limit
     first_good = search is not None and isinstance(search.event, ThresholdDpEvent)
@@ -59,6 +63,22 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
         (f"try points of {points}", all(point in points for point in draw.tries)),
         (f"make at most {limit} tries", limit is None or len(draw.tries) <= limit),
         ("try each point once", search is None or search.drawn or sorted(draw.tries) == list(points)),
+    ):
+        if not holds:
+            raise BadInput(
+                f"Expected the draw of {rule.name} to {condition}: another one is not what the plan pays for."
+            )
+    return draw
+
+
+def _check_noisy(plan: Plan, rule: NoisyMax, draw: Draw) -> Draw:
+    """The draw of a noisy maximum: every point once, with noise for each."""
+    noises = [noise for noise in draw.handicaps if isinstance(noise, float) and math.isfinite(noise)]
+    for condition, holds in (
+        ("pay for its runs", pays_for_execution(rule, plan.event, plan.paid)),
+        ("try each point once", draw.tries == tuple(range(len(plan.trials)))),
+        ("have a finite noise for each point", len(noises) == len(draw.handicaps) == len(plan.trials)),
+        ("have no threshold", draw.threshold is None),
     ):
         if not holds:
             raise BadInput(
@@ -141,6 +161,11 @@ class DrawnTrial:
         """The score for the comparison; None, which is worse than any score, unless the try finished."""
         return self.result.value if self.result is not None and self.result.status is Status.FINISHED else None
 
+    @property
+    def count(self) -> float | None:
+        """The number of right predictions, in place of the score, if the comparison has noise of its own."""
+        return None if self.score is None or self.result is None else self.result.right
+
 
 def is_try(trial: Trial) -> bool:
     """Whether a trial is a try of a secret draw and not a point of a plan."""
@@ -192,9 +217,9 @@ def end_mark(root: Path, trial: Trial, attempt: int) -> Path:
     return root / ENDED / f"{trial.id}-{attempt}"
 
 
-def scores_of(tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
-    """The scores of the ended tries, by their places in the draw."""
-    return {place: one.score for place, one in enumerate(tries) if one.ended}
+def scores_of(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
+    """What a draw compares of the ended tries, by their places: scores, or numbers of right predictions."""
+    return {place: one.count if draw.handicaps else one.score for place, one in enumerate(tries) if one.ended}
 
 
 def read_stored(path: Path, from_json: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:

@@ -37,7 +37,8 @@ class TrialResult:
     failed. Some metrics add {"also": {name: {"value", "low", "high"}}}, further metrics from the same counts. `event`
     is the realised training event in the form of `events.to_json`, None if the attempt failed before it reported the
     event. `curator` holds facts that no price covers: they never leave the curator's folder. These are `batch_sizes`
-    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), and `curve`, a
+    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), `right` (the
+    noisy number of right predictions on held-out private records, if the score is made of it), and `curve`, a
     list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
     "training_accuracy", "training_loss", "mean_factor" and "shortened". A value that is not finite is None.
     `parameters` is the number of noisy numbers in a step of training, None if an earlier version started the training:
@@ -88,6 +89,12 @@ class TrialResult:
     def value(self) -> float | None:
         """The score without its interval; None if the attempt has no score."""
         return None if self.score is None else float(self.score["value"])
+
+    @property
+    def right(self) -> float | None:
+        """The noisy number of right predictions; None if the score is not made of it."""
+        right = self.curator.get("right")
+        return None if right is None else number("right", right)
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""

@@ -16,6 +16,7 @@ from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, SearchEvent
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Execution, SelectionRule
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 
 
 def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
@@ -27,7 +28,7 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
     >>> points = [PlanEvent(training=gaussian(noise_multiplier=2.0), validation=gaussian(noise_multiplier=9.0))]
     >>> rules = (Composition(), PrivateSelection(), NoisyMax(noise_scale=2.0))
     >>> [pays_for_execution(rule, rule.event(points), points) for rule in rules]
-    [True, True, False]
+    [True, True, True]
     """
     if isinstance(rule, Final):
         runs = rule.execution is not None and same_parts(event, rule.event(points))
@@ -37,6 +38,8 @@ def pays_for_execution(rule: SelectionRule, event: PlanEvent, points: Sequence[P
             apart = isinstance(rule, DisjointParts)
             paying = rule if apart else Composition()
             return apart == (event.final is not None) and same_parts(event, paying.event(points))
+        case Execution.DRAWN_TRIES if isinstance(rule, NoisyMax):
+            return event.validation is not None and same_parts(event, rule.event(points))
         case Execution.DRAWN_TRIES:
             search = search_paid_by(event, points)
             shown = THE_WINNER if search is None or search.drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}

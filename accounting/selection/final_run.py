@@ -11,6 +11,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class Final:
             raise TypeError(f"Expected rule={self.rule!r} to be a selection rule.")
         if isinstance(self.rule, DisjointParts | Final):
             raise BadInput(f"Expected final=true to be left out: {self.rule.name} has a final run already.")
+        if isinstance(self.rule, NoisyMax):
+            raise BadInput(f"Expected final=true to be left out: {self.rule.name} pays for no score that is shown.")
 
     @property
     def name(self) -> str:

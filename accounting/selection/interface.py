@@ -86,17 +86,18 @@ class Draw:
     def winner(self, scores: Mapping[int, float | None]) -> int | None:
         """The index in `tries` of the winning try, the first among equals; a missing score is worse than any score.
 
-        `scores` maps the indices of ended tries to their scores. Handicaps count correct predictions, unlike scores, so
-        a draw that has handicaps is refused.
+        `scores` maps the indices of ended tries to their scores, or to their numbers of correct predictions if the draw
+        has handicaps, which are added to these.
 
         >>> Draw(tries=(4, 2, 4)).winner({0: 0.3, 1: None, 2: 0.7})
         2
         >>> Draw(tries=(4, 2, 4), threshold=0.9).winner({0: 0.3, 1: None, 2: 0.7}) is None
         True
+        >>> Draw(tries=(0, 1), handicaps=(2.5, -1.0)).winner({0: 70, 1: 72})
+        0
         """
-        if self.handicaps:
-            raise BadInput(f"Expected handicaps={self.handicaps} to be none where scores are compared.")
-        known = {place: score for place, score in sorted(scores.items()) if score is not None}
+        added = self.handicaps or (0.0,) * len(self.tries)
+        known = {place: score + added[place] for place, score in sorted(scores.items()) if score is not None}
         if self.threshold is None:
             return max(known, key=known.__getitem__, default=None)
         return next((place for place, score in known.items() if score >= self.threshold), None)

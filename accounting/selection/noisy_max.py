@@ -27,7 +27,7 @@ class NoisyMax:
     *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` if a record is replaced) for any number
     of points. The Gumbel noise, with a scale of `noise_scale` correct predictions, is part of the draw, as handicaps;
     noise that the counts already have may stay, and may be small. The winner may be released, its score never. If
-    scores are public, composition costs the same and may release everything.
+    scores are public, composition costs the same and may release everything, so these plans do not run.
     *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
     """
 
@@ -43,13 +43,13 @@ class NoisyMax:
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
-        """The winner without its score."""
-        return frozenset({Disclosure.WINNER})
+        """The winner without its score, and the number of runs, which is that of the points."""
+        return frozenset({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES})
 
     @property
     def execution(self) -> Execution:
-        """Every point once. Scores get no noise yet, so a plan runs only if its scores are public."""
-        return Execution.EVERY_POINT
+        """The tries of the draw, which has every point once and the noise of the comparison."""
+        return Execution.DRAWN_TRIES
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""

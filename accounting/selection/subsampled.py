@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.selection.disjoint_parts import Use
@@ -49,6 +50,11 @@ class Subsampled(Final):
         numbers.fraction("rate", self.rate)
         numbers.non_negative("carry", self.carry)
         object.__setattr__(self, "train_on", TrainOn(self.train_on))
+        if self.rule.execution is not Execution.DRAWN_TRIES:
+            raise BadInput(
+                f"Expected the rule on the part, {self.rule.name}, to hide its losers and show its winner's score: "
+                "what shows all costs less on a part of its own (tuning=disjoint)."
+            )
 
     @property
     def name(self) -> str:
@@ -56,9 +62,9 @@ class Subsampled(Final):
         return f"subsampled {self.rule.name}"
 
     @property
-    def execution(self) -> Execution | None:
-        """The tries of the rule's secret draw; None for a rule that shows every point: disjoint parts cost less."""
-        return self.rule.execution if self.rule.execution is Execution.DRAWN_TRIES else None
+    def execution(self) -> Execution:
+        """The tries of the rule's secret draw."""
+        return Execution.DRAWN_TRIES
 
     def part(self, use: Use) -> dict[str, float | str | bool] | None:
         """The part of the records that the runs of this use read; None for all of them."""

@@ -14,9 +14,10 @@ from dpsweep.accounting.cautions import cautions, epsilon_in_words
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import class_name, name_of
 from dpsweep.accounting.names.tags import tag_of
-from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, typed
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.public_data import Public
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
@@ -183,6 +184,15 @@ def _scores(context: Context) -> Line:
         for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.parts)
     }
     shares = [f"Price of the {name} {unit}s: epsilon {epsilon_up(share)}." for name, share in parts.items()]
+    if isinstance(rule := context.sweep.rule, NoisyMax):
+        return Line(
+            topic="Scores",
+            text=f"The runs are compared by their numbers of right predictions on held-out private {unit}s, with "
+            f"Gumbel noise of scale {typed(rule.noise_scale)} on each. The best is named; no score may be shown, and "
+            f"the held-out {unit}s pay for one comparison, whatever the number of runs.",
+            level=EvidenceLevel.CHECKED,
+            evidence=(f"Training and held-out {unit}s are disjoint: the price is the larger of the two.", *shares),
+        )
     std = facts["counts_std"].text if "counts_std" in facts else "the declared"
     return Line(
         topic="Scores",
@@ -241,6 +251,8 @@ def _secret(context: Context) -> tuple[str, ...]:
     """The results of a hidden search that are secret."""
     if not context.drawn:
         return ()
+    if Disclosure.WINNER_SCORE not in context.sweep.rule.discloses:
+        return ("Every point is tried once; all scores are secret.",)
     if _tries_each_point(context):
         return ("Every point is tried once; the scores of all but the winner are secret.",)
     return ("The number of tries, their points, and the scores of all but the winner are secret.",)

@@ -19,6 +19,7 @@ from dpsweep.accounting.pricing.rule_prices import cheapest
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
@@ -26,13 +27,13 @@ from dpsweep.trainers.declarations.scores import metric_of_score
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",
     Disclosure.WINNER_SCORE: "the winner and its score",
-    Disclosure.WINNER: "which point won",
+    Disclosure.WINNER: "the winner without its score",
 }
 _UNPROTECTED = (("the whole search", "PROTECTS NOBODY: you declared these data public (dataset.public=true)"),)
 _SHORT = {
     "everything": "all",
     "the winner and its score": "winner",
-    "which point won": "its index",
+    "the winner without its score": "no score",
     "nothing": "nothing",
 }
 
@@ -57,7 +58,7 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
         table.add_column(column, justify="right", no_wrap=True)
     for one in sorted(rules, key=lambda one: (not one.offer.shows(results), one.offer.epsilon)):
         offer = one.offer
-        marks = f"{'>' if one.taken else ''}{'*' if one.cheapest else ''}{'' if offer.runs else '-'}"
+        marks = f"{'>' if one.taken else ''}{'*' if one.cheapest else ''}"
         table.add_row(
             f"{offer.label} {marks}".rstrip(),
             f"{offer.expected_tries:.4g}",
@@ -75,8 +76,6 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
             "noise needed: the noise multiplier at which the search fits what is left; one run: its epsilon then"
         )
     console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={results})")
-    if not all(one.offer.runs for one in rules):
-        console.print("- is priced here, but not run by this version")
     for one in rules:
         if one.offer.quote is None:
             console.print(f"{one.offer.label}: {one.offer.refusal}")
@@ -223,6 +222,11 @@ def _scores(priced: PricedPlan) -> str:
     name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
+    if isinstance(rule := priced.rule, NoisyMax):
+        return (
+            f"numbers of right predictions on held-out private {priced.plan.unit}s, compared under Gumbel noise of "
+            f"scale {typed(rule.noise_scale)} and never shown, epsilon {epsilon_up(priced.quote.parts['validation'])}"
+        )
     return (
         f"{name}noisy counts on held-out private {priced.plan.unit}s, "
         f"epsilon {epsilon_up(priced.quote.parts['validation'])}; they are not trained on, so the larger part counts"

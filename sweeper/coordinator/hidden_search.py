@@ -89,7 +89,7 @@ class HiddenSearchLog:
                 mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
                 mark.parent.mkdir(mode=0o700, exist_ok=True)
                 mark.touch(mode=0o600)
-        scores = scores_of(self.tries())
+        scores = scores_of(self.stored.draw, self.tries())
         if not self.stored.draw.over(scores):
             return
         known = SearchOutcome.read(self.folder.outcome)
@@ -103,7 +103,7 @@ class HiddenSearchLog:
     def states(self) -> AttemptStates:
         """States from the store's marks and the results; trials that did not begin and cannot win are left out."""
         tries, final = self.tries(), self.final()
-        over = self.stored.draw.over(scores_of(tries))
+        over = self.stored.draw.over(scores_of(self.stored.draw, tries))
         able = [one for one in tries if one.begun or not over] + ([] if final is None else [final])
         return AttemptStates.of((one.trial, self._stage(one)) for one in able)
 

@@ -30,8 +30,8 @@ from dpsweep.sweeper.trial.blocks import blocks_of
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import nominal_units
 
-FINAL, WITH_FINAL = "final", ("disjoint_parts", "subsampled")
-"""The tags of the rule that adds a final run, and of those that have one of their own."""
+FINAL, WITHOUT = "final", ("disjoint_parts", "subsampled", "noisy_max")
+"""The tags of the rule that adds a final run, and of those that it cannot be added to."""
 
 SOLVED = ("noise", "steps", "points")
 BUDGET_KEYS = ("budget.epsilon", "budget.delta")
@@ -205,7 +205,7 @@ def _offered(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
     return {
         label: _with_final(rule, settings.final)
         for label, rule in rules
-        if not (settings.final and name_of(rule) in WITH_FINAL)
+        if not (settings.final and name_of(rule) in WITHOUT)
     }
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.checkpoint import TrialJournal
     from dpsweep.trainers.training.gradient_sums import Sums
@@ -308,7 +309,8 @@ def _finish(
     except ContractBroken as broken:
         return _broken(result, broken)
     try:
-        return replace(result, score=_filled(asdict(measured)))
+        right = {} if measured.right is None else {"right": measured.right}
+        return replace(result, score=_form(measured), curator={**result.curator, **right})
     except (TypeError, ValueError) as broken:
         return _broken(result, broken)
 
@@ -323,11 +325,11 @@ def _trained_numbers(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _filled(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping without empty mappings, at any depth."""
-    return {
-        name: _filled(value) if isinstance(value, Mapping) else value for name, value in form.items() if value != {}
-    }
+def _form(estimate: Estimate) -> dict[str, Any]:
+    """The score and its interval, and those of further metrics if there are any."""
+    also = {name: _form(other) for name, other in estimate.also.items()}
+    form = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return form | ({"also": also} if also else {})
 
 
 def _now() -> str:

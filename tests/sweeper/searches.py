@@ -71,10 +71,10 @@ class Place:
         return self.admit()
 
 
-def work(log: HiddenSearchLog, fates: Mapping[int, float | str | None]) -> list[int]:
+def work(log: HiddenSearchLog, fates: Mapping[int, float | str | None], records: int = 100) -> list[int]:
     """Does a job's work for every try, in order, and returns those that were begun.
 
-    A fate is a score, a status, or None for a job that dies.
+    A fate is a score on so many records, a status, or None for a job that dies.
     """
     begun = []
     for place, one in enumerate(log.tries()):
@@ -85,14 +85,14 @@ def work(log: HiddenSearchLog, fates: Mapping[int, float | str | None]) -> list[
             Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=receipt.trial)
             if (fate := fates[place]) is not None:
                 (folder / MODEL_FILE).write_text(f"trained at {dict(one.trial.axes)}")
-                result_of(one.trial, fate, receipt.attempt).write(folder)
+                result_of(one.trial, fate, receipt.attempt, records).write(folder)
             begun.append(place)
         log.settle()
     log.settle()
     return begun
 
 
-def result_of(trial: Trial, fate: float | str, attempt: int = 1) -> TrialResult:
+def result_of(trial: Trial, fate: float | str, attempt: int = 1, records: int = 100) -> TrialResult:
     status = Status(fate) if isinstance(fate, str) else Status.FINISHED
     value = 0.0 if isinstance(fate, str) else fate
     return TrialResult(
@@ -108,6 +108,7 @@ def result_of(trial: Trial, fate: float | str, attempt: int = 1) -> TrialResult:
         started="2026-01-01T00:00:00+00:00",
         ended="2026-01-01T00:00:09+00:00",
         error="OSError: gone" if status is Status.FAILED else None,
+        curator={"right": records * value},
     )
 
 

@@ -25,12 +25,16 @@ NOISE_LEVEL = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A score and its 95 % interval, all in [0, 1]; `also` holds further named scores from the same counts."""
+    """A score and its 95 % interval, all in [0, 1]; `also` holds further named scores from the same counts.
+
+    `right` is the noisy number of right predictions if the score is made of it.
+    """
 
     value: float
     low: float
     high: float
     also: Mapping[str, Estimate] = field(default_factory=dict)
+    right: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,12 +136,12 @@ def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Estimate:
     total = right + wrong
     if total <= NOISE_LEVEL * math.sqrt(2) * noise_std:
         value = min(max(right / total, 0.0), 1.0) if total > 0 else 0.0
-        return Estimate(value=value, low=0.0, high=1.0)
+        return Estimate(value=value, low=0.0, high=1.0, right=right)
     value = min(max(right / total, 0.0), 1.0)
     by_noise = noise_std**2 * (value**2 + (1 - value) ** 2) / total**2
     rate = (value * total + 2) / (total + 4)
     margin = Z95 * math.sqrt(by_noise + rate * (1 - rate) / total)
-    return Estimate(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin))
+    return Estimate(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin), right=right)
 
 
 def wilson(right: float, total: int) -> Estimate:

@@ -7,6 +7,7 @@ import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, poisson_gaussian, repeat, same, worst
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
@@ -94,8 +95,8 @@ def test_a_final_run_on_the_same_records_follows_a_search_that_runs() -> None:
     assert pays_for_execution(hidden, hidden.event(POINTS), POINTS)
     for other in (hidden.rule, final, Final(rule=PrivateSelection(eta=0.0))):
         assert not pays_for_execution(hidden, other.event(POINTS), POINTS)
-    unpaid = Final(rule=NoisyMax(noise_scale=2.0))
-    assert not pays_for_execution(unpaid, unpaid.event(POINTS), POINTS)
+    with pytest.raises(BadInput, match="pays for no score that is shown"):
+        Final(rule=NoisyMax(noise_scale=2.0))
 
 
 def test_shares_and_exponents_are_checked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
 SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
+NOISY = {"_target_": "dpsweep.accounting.selection.noisy_max.NoisyMax", "noise_scale": 9.0}
 GRID_WINNER = {"_target_": "dpsweep.accounting.selection.best_of_grid.BestOfGrid"}
 THRESHOLD = {"_target_": "dpsweep.accounting.selection.threshold.Threshold", "threshold": 0.9, "delta": 1e-5}
 
@@ -197,10 +199,10 @@ def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point()
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_a_noisy_maximum_runs_where_no_score_needs_its_noise(scored: bool) -> None:
+def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
     trials, rule = points(scored), NoisyMax(noise_scale=9.0)
     event = rule.event([trial.event for trial in trials])
-    assert pays_for_execution(rule, event, [trial.event for trial in trials]) is not scored
+    assert pays_for_execution(rule, event, [trial.event for trial in trials]) is scored
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,10 @@ def test_a_noisy_maximum_runs_where_no_score_needs_its_noise(scored: bool) -> No
         ({**SELECTION, "limit": 2}, Draw(tries=(0, 0, 0)), "at most 2"),
         (GRID_WINNER, Draw(tries=(0, 1, 1)), "each point once"),
         (GRID_WINNER, Draw(tries=(0, 1)), "each point once"),
+        (NOISY, Draw(tries=(0, 1, 2)), "a finite noise"),
+        (NOISY, Draw(tries=(0, 1, 2), handicaps=(1.0, math.inf, 2.0)), "a finite noise"),
+        (NOISY, Draw(tries=(0, 1), handicaps=(1.0, 2.0)), "each point once"),
+        (NOISY, Draw(tries=(0, 1, 2), handicaps=(1.0, 1.0, 2.0), threshold=0.5), "no threshold"),
         ({**THRESHOLD, "limit": 2}, Draw(tries=(0, 0, 0), threshold=0.9), "at most 2"),
     ],
 )
@@ -287,6 +293,8 @@ def test_once_a_draw_is_over_no_score_to_come_changes_its_winner(
     assert draw.winner(complete) == (expected[0] if expected else None)
 
 
-def test_handicaps_are_no_scores() -> None:
-    with pytest.raises(BadInput, match="handicaps"):
-        Draw(tries=(0,), handicaps=(1.0,)).winner({0: 0.5})
+def test_handicaps_are_added_to_numbers_of_right_predictions() -> None:
+    draw = Draw(tries=(0, 1, 2), handicaps=(2.5, -1.0, 9.0))
+    assert draw.winner({0: 70.0, 1: 72.0, 2: None}) == 0
+    assert draw.winner({0: 70.0, 1: 75.0, 2: None}) == 1
+    assert draw.winner({0: None, 1: None, 2: None}) is None

@@ -13,6 +13,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.disjoint_parts import Use
 from dpsweep.accounting.selection.execution import hidden_search_of, pays_for_execution
+from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 
@@ -98,4 +99,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         Subsampled(rate=0.1, rule=PrivateSelection(), carry=-1)
     with pytest.raises(BadInput, match="has a final run already"):
         Subsampled(rate=0.1, rule=Subsampled(rate=0.1, rule=PrivateSelection()))
-    assert Subsampled(rate=0.1, rule=Composition()).execution is None, "disjoint parts show the same for less"
+    with pytest.raises(BadInput, match="to hide its losers and show its winner's score"):
+        Subsampled(rate=0.1, rule=Composition())
+    with pytest.raises(BadInput, match="pays for no score that is shown"):
+        Subsampled(rate=0.1, rule=NoisyMax(noise_scale=1.0))

@@ -242,26 +242,51 @@ def test_a_threshold_that_no_try_reaches_has_no_winner(place: Callable[..., Plac
     assert b"70.0" not in released(here)["report.html"]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        ("tuning=noisy_max",),
-        ("tuning=noisy_max", "final=true"),
-    ],
-    ids=" ".join,
-)
-def test_what_does_not_run_as_it_was_priced_is_refused(compose_priced: Compose, rule: tuple[str, ...]) -> None:
-    priced = compose_priced([*GRID, *rule])
-    with pytest.raises(BadInput, match="but not run"):
-        execution_of(priced.plan)
-    assert not pays_for_execution(priced.rule, priced.plan.event, priced.plan.paid)
+NOISY = (*GRID, "tuning=noisy_max")
 
 
-def test_such_a_refusal_costs_nothing(program: Program, tmp_path: Path) -> None:
-    refused = program(*GRID, "tuning=noisy_max")
-    assert refused.returncode == 2
-    assert "but not run" in refused.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_a_noisy_maximum_compares_counts_with_the_noise_of_its_draw_and_shows_no_score(
+    place: Callable[..., Place],
+) -> None:
+    here = place(NOISY)
+    assert execution_of(here.plan) is Execution.DRAWN_TRIES
+    assert here.plan.trials[0].event.validation is not None, "each count has a noise of its own too"
+    honest = here.admit().stored.draw
+    assert (honest.tries, len(honest.handicaps)) == ((0, 1, 2, 3), 4)
+    log = here.plant(Draw(tries=(0, 1, 2, 3), handicaps=(0.5, -9.0, 4.0, 30.0)))
+    work(log, {0: 0.31, 1: 0.83, 2: 0.81, 3: None}, records=300)
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=2), (
+        "243 + 4 are more than 249 - 9"
+    )
+    out = released(here)
+    page = out["report.html"].decode()
+    assert "with Gumbel noise of scale 2 on each" in " ".join(page.split())
+    for score in ("31.0 %", "83.0 %", "81.0 %"):
+        assert score not in page
+    assert not any(b"0.81" in content or b"0.83" in content for name, content in out.items() if name.endswith("json"))
+    assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
+
+
+def test_a_noisy_maximum_from_command_to_release(program: Program, ledger: Ledger) -> None:
+    folder = folder_of(program(*NOISY))
+    plan, stored = Plan.read(folder.plan), StoredDraw.read(folder.draw)
+    assert stored is not None
+    tries = folder.tries(plan, stored)
+    counts = [one.count for one in tries]
+    assert all(count is not None and 0 < count < 500 for count in counts)
+    sums = [count + noise for count, noise in zip(counts, stored.draw.handicaps, strict=True) if count is not None]
+    outcome = SearchOutcome.read(folder.outcome)
+    assert outcome is not None
+    assert outcome.winner == sums.index(max(sums))
+    assert [entry.kind for entry in ledger.statement("digits").entries] == ["open", "data", *ONCE]
+    page = write_release(folder.root, ledger)
+    everything = b"".join(path.read_bytes() for path in page.parent.iterdir())
+    for one in tries:
+        assert one.result is not None
+        assert one.result.value is not None
+        assert f"{100 * one.result.value:.1f} %".encode() not in everything
+        assert repr(one.result.value).encode() not in everything
+        assert repr(one.count).encode() not in everything
 
 
 @pytest.mark.parametrize("line", [GRID, *HIDING], ids=lambda line: line[-1])

@@ -52,13 +52,7 @@ def test_the_list_has_a_row_for_every_rule_that_runs(planned: tuple[subprocess.C
         assert float(row(done.stdout, rule)[3]) > 0
     assert row(done.stdout, "composition")[2] == "100%"
     assert "composition >*" in done.stdout
-    assert not {"subsampled", "noisy_max"} & set(done.stdout.replace("=", " ").split()), "a sweep would refuse them"
-
-
-def test_a_rule_that_does_not_run_is_priced_where_it_is_asked_for(program: Program) -> None:
-    done = program("plan", *LIGHT, "tuning=noisy_max", module="dpsweep.sweeper.commands.cli")
-    assert "noisy_max >-" in done.stdout
-    assert "- is priced here, but not run by this version" in done.stdout
+    assert "subsampled" not in done.stdout.replace("=", " ").split(), "its runs would be others"
 
 
 def test_what_does_not_fit_is_said_with_what_would(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:
@@ -91,11 +85,18 @@ def test_nothing_is_written_but_the_plan_and_the_time_of_a_step(
     assert Plan.read(files["plan.json"]).id == json.loads(files["plan.json"].read_text())["id"]
 
 
-def test_a_search_that_cannot_be_run_as_priced_is_not_run(program: Program, tmp_path: Path) -> None:
-    """Running every point for the price of something else would be a lie."""
-    refused = program(*LIGHT, "tuning=noisy_max")
-    assert refused.returncode == 2
-    assert "tuning=composition" in refused.stderr
+def test_what_would_not_be_run_as_priced_is_refused(program: Program, tmp_path: Path) -> None:
+    metric = (*LIGHT, "score.metric=balanced_accuracy")
+    shown = "tuning.rule={_target_: dpsweep.accounting.selection.composition.Composition}"
+    for line, sentence in (
+        ((*metric, "tuning=noisy_max"), "Expected score.metric=balanced_accuracy to be accuracy under noisy_max"),
+        ((*LIGHT, "tuning=noisy_max", "final=true"), "pays for no score that is shown"),
+        ((*LIGHT, "tuning=subsampled", shown), "Composition has no such field"),
+    ):
+        for verb in ("plan", "sweep"):
+            refused = program(verb, *line, module="dpsweep.sweeper.commands.cli")
+            assert refused.returncode == 2, refused.stdout
+            assert sentence in refused.stderr
     assert not (tmp_path / "ledger.sqlite").exists()
     assert not (tmp_path / "sweeps").exists()
 

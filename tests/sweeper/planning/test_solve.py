@@ -80,6 +80,11 @@ def test_what_cannot_be_solved_is_one_sentence(compose_priced: Compose, argument
         compose_priced([*FAST, *arguments])
 
 
+def test_public_scores_need_no_noisy_maximum(compose_priced: Compose) -> None:
+    with pytest.raises(BadInput, match="Expected score=private under noisy_max"):
+        compose_priced(["dataset=mnist", *FAST[1:], "tuning=noisy_max", "score=public"])
+
+
 def test_repeats_are_priced_like_more_points(compose_priced: Compose) -> None:
     once, thrice = compose_priced(NOISY), compose_priced([*NOISY, "repeats=3"])
     assert len(thrice.plan.trials) == 3 * len(once.plan.trials)
