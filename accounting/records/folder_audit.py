@@ -152,8 +152,7 @@ def _verify_search_record(plan: Plan, folder: SweepFolder) -> None:
     record = SearchRecord(store=folder.private, attempt=stored.attempt)
     if not record.exists:
         return
-    final = folder.final_try(plan, stored)
-    tries = folder.tries(plan, stored) + (() if final is None else (final,))
+    tries = folder.drawn_trials(plan, stored, record.outcome)
     places = {one.trial.id: folder.trial(one.trial.id) for one in tries}
     if difference := record.contradiction(folder.draw, folder.outcome, places, tries):
         raise ContractBroken(f"The search in {folder.root} is not the one that was made: its folder {difference}.")
@@ -200,8 +199,7 @@ def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
         return "its draw is lost, and the search with it."
     if not stored.attempt <= statement.started(plan.id, plan.id) <= statement.covered(plan.id, plan.id):
         raise ContractBroken(f"Attempt {stored.attempt} at the search {plan.id} was not started on a charge.")
-    final = folder.final_try(plan, stored)
-    tries = {one.trial.id: one for one in (*folder.tries(plan, stored), *([] if final is None else [final]))}
+    tries = {one.trial.id: one for one in folder.drawn_trials(plan, stored)}
     for place in folder.trials.iterdir() if folder.trials.exists() else ():
         if Receipt.claimed(place, stored.attempt) and place.name not in tries:
             raise ContractBroken(f"Trial {place.name} ran without a place in the draw.")

@@ -192,11 +192,13 @@ def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, 
     return tuple(_read_try(trial, stored, root) for trial in tries_of(plan, stored.draw))
 
 
-def read_final_try(plan: Plan, stored: StoredDraw, root: Path) -> DrawnTrial | None:
+def read_final_try(
+    plan: Plan, stored: StoredDraw, root: Path, outcome: SearchOutcome | None = None
+) -> DrawnTrial | None:
     """The state of the final run of a search's winner; None before the search is over, without a winner, or if the rule
-    has no final run.
+    has no final run. Without an `outcome` the folder's own counts.
     """
-    outcome = SearchOutcome.read(root / OUTCOME_FILE)
+    outcome = outcome or SearchOutcome.read(root / OUTCOME_FILE)
     if not plan.finals or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
         return None
     with as_written(f"the winner in {root}"):

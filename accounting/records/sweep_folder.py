@@ -17,6 +17,7 @@ from dpsweep.accounting.records.stored_draw import (
     ENDED,
     OUTCOME_FILE,
     DrawnTrial,
+    SearchOutcome,
     StoredDraw,
     read_draw,
     read_final_try,
@@ -120,6 +121,16 @@ class SweepFolder:
     def final_try(self, plan: Plan, stored: StoredDraw) -> DrawnTrial | None:
         """The state of the final run of the stored draw's winner; None if there is none, or not yet."""
         return read_final_try(plan, stored, self.root)
+
+    def drawn_trials(
+        self, plan: Plan, stored: StoredDraw, outcome: SearchOutcome | None = None
+    ) -> tuple[DrawnTrial, ...]:
+        """The states of the stored draw's tries, and of the final run of its winner if there is one.
+
+        `outcome` says who won if the folder may be an older copy, which does not know it.
+        """
+        final = read_final_try(plan, stored, self.root, outcome)
+        return self.tries(plan, stored) + (() if final is None else (final,))
 
     def runs(self, plan: Plan) -> tuple[Trial, ...]:
         """The trials that may run now: those of the search, and the final run once it is chosen."""

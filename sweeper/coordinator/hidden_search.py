@@ -121,8 +121,7 @@ class HiddenSearchLog:
 
     def trials(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw and the final run."""
-        final = self.final()
-        return self.tries() + (() if final is None else (final,))
+        return self.folder.drawn_trials(self.plan, self.stored)
 
     def _stage(self, one: DrawnTrial) -> AttemptState:
         """The state of a drawn trial; a trial marked as over without a result was killed, whatever its folder holds."""
@@ -227,8 +226,7 @@ def _require_agreement(
             f"Expected the private store {store.root} to know how far the search in {folder.root} went: it is lost, or "
             f"an older copy of it, so nothing trains. {ending}"
         )
-    final = folder.final_try(plan, stored)
-    tries = folder.tries(plan, stored) + (() if final is None else (final,))
+    tries = folder.drawn_trials(plan, stored, record.outcome)
     places = {one.trial.id: folder.trial(one.trial.id) for one in tries}
     if difference := record.contradiction(folder.draw, folder.outcome, places, tries):
         raise BadInput(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -12,7 +12,6 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.released_winner import WINNER_FILE
-from dpsweep.accounting.records.stored_draw import StoredDraw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
@@ -66,7 +65,7 @@ class Place:
         """Charges and starts a search, and puts another draw in the place of its own."""
         log = self.admit()
         self.folder.draw.unlink()
-        StoredDraw(plan=self.plan.id, attempt=log.stored.attempt, draw=draw).write(self.folder.draw)
+        replace(log.stored, draw=draw, salt="").write(self.folder.draw)
         log.record.begin(self.folder.draw)
         return self.admit()
 
@@ -78,18 +77,31 @@ def work(log: HiddenSearchLog, fates: Mapping[int, float | str | None], records:
     """
     begun = []
     for place, one in enumerate(log.tries()):
-        receipts = log.start([one.trial])
-        for receipt in receipts:
-            folder = log.folder.trial(receipt.trial)
-            receipt.write(folder)
-            Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=receipt.trial)
-            if (fate := fates[place]) is not None:
-                (folder / MODEL_FILE).write_text(f"trained at {dict(one.trial.axes)}")
-                result_of(one.trial, fate, receipt.attempt, records).write(folder)
+        for receipt in log.start([one.trial]):
+            _train(log, one.trial, receipt, fates[place], records)
             begun.append(place)
         log.settle()
     log.settle()
     return begun
+
+
+def finish(log: HiddenSearchLog, fates: Mapping[int, float | str | None], last: float | str | None) -> Trial | None:
+    """Does the jobs' work for the search, then for its final run; that one, if it was due."""
+    work(log, fates)
+    due = log.next_final(1)
+    for receipt in log.start(due):
+        _train(log, due[0], receipt, last)
+    log.settle()
+    return due[0] if due else None
+
+
+def _train(log: HiddenSearchLog, trial: Trial, receipt: Receipt, fate: float | str | None, records: int = 100) -> None:
+    folder = log.folder.trial(trial.id)
+    receipt.write(folder)
+    Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=trial.id)
+    if fate is not None:
+        (folder / MODEL_FILE).write_text(f"trained at {dict(trial.axes)}")
+        result_of(trial, fate, receipt.attempt, records).write(folder)
 
 
 def result_of(trial: Trial, fate: float | str, attempt: int = 1, records: int = 100) -> TrialResult:

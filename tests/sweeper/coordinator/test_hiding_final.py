@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,16 +12,14 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.folder_audit import verify_folder
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.stored_draw import StoredDraw
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw, Execution
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog
 from dpsweep.sweeper.trial.session import Session
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
@@ -33,9 +31,9 @@ from tests.sweeper.searches import (
     Place,
     Program,
     bodies,
+    finish,
     folder_of,
     released,
-    result_of,
     work,
 )
 
@@ -49,35 +47,11 @@ LINES = [AGAIN, (*GRID_WINNER, "final=true"), SUBSAMPLED, ON_ALL]
 IDS = ["selection", "best of grid", "rest", "all"]
 
 
-def finish(log: HiddenSearchLog, fates: Mapping[int, float | str | None], last: float | str | None) -> Trial | None:
-    """Does the jobs' work for the search, then for its final run; that one, if it was due."""
-    work(log, fates)
-    due = log.next_final(1)
-    for receipt in log.start(due):
-        folder = log.folder.trial(receipt.trial)
-        receipt.write(folder)
-        Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=receipt.trial)
-        if last is not None:
-            (folder / MODEL_FILE).write_text("trained in the end")
-            result_of(due[0], last, receipt.attempt).write(folder)
-    log.settle()
-    return due[0] if due else None
-
-
-def planted(here: Place, draw: Draw) -> HiddenSearchLog:
-    """A search with this draw; its coins are its own."""
-    log = here.admit()
-    here.folder.draw.unlink()
-    StoredDraw(plan=here.plan.id, attempt=1, draw=draw, coins=log.stored.coins).write(here.folder.draw)
-    log.record.begin(here.folder.draw)
-    return here.admit()
-
-
 @pytest.mark.parametrize("line", LINES, ids=IDS)
 def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace, line: Sequence[str]) -> None:
     here = place(line)
     assert execution_of(here.plan) is Execution.DRAWN_TRIES
-    log = planted(here, Draw(tries=(0, 1, 2, 3)))
+    log = here.plant(Draw(tries=(0, 1, 2, 3)))
     final = finish(log, {0: 0.3, 1: 0.8, 2: None, 3: 0.4}, 0.6)
     assert final == here.plan.finals[1]
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == ["open", *ONCE, "launch"]
@@ -87,7 +61,7 @@ def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace,
     sweep = read(here.folder.root, here.ledger)
     assert (sweep.winner, sweep.runs.over, sweep.row(final.id)["accuracy"]) == (final.id, True, 0.6)
     out = released(here)
-    assert out[MODEL_FILE] == b"trained in the end"
+    assert out[MODEL_FILE] == f"trained at {dict(final.axes)}".encode()
     page = out["report.html"].decode()
     assert "60.0 %" in page
     assert not any(score in page for score in ("30.0 %", "80.0 %", "40.0 %"))
@@ -98,7 +72,7 @@ def test_a_killed_final_run_is_never_repeated_and_the_searches_winner_stays(
     place: MakePlace, line: Sequence[str]
 ) -> None:
     here = place(line)
-    log = planted(here, Draw(tries=(0, 1, 2, 3)))
+    log = here.plant(Draw(tries=(0, 1, 2, 3)))
     final = finish(log, dict(enumerate((0.3, 0.8, 0.1, 0.4))), None)
     assert final is not None
     again = here.admit()
@@ -111,7 +85,7 @@ def test_a_killed_final_run_is_never_repeated_and_the_searches_winner_stays(
 
 def test_a_coordinator_that_died_before_the_final_run_goes_on_with_it(place: MakePlace) -> None:
     here = place(SUBSAMPLED)
-    log = planted(here, Draw(tries=(3, 0)))
+    log = here.plant(Draw(tries=(3, 0)))
     work(log, {0: 0.8, 1: 0.3})
     unfinished = read(here.folder.root, here.ledger)
     assert not unfinished.runs.over
@@ -126,7 +100,7 @@ def test_a_coordinator_that_died_before_the_final_run_goes_on_with_it(place: Mak
 
 def test_a_search_without_a_winner_has_no_final_run(place: MakePlace) -> None:
     here = place((*POISSON, "final=true"))
-    log = planted(here, Draw(tries=()))
+    log = here.plant(Draw(tries=()))
     assert finish(log, {}, None) is None
     assert here.admit().receipt.launch == ""
     sweep = read(here.folder.root, here.ledger)
@@ -141,14 +115,14 @@ def test_neither_ledger_nor_release_tells_how_many_tries_came_before_it(
     seen = []
     for name, tries in (("few", (1,)), ("many", (1, 0, 2, 3, 0))):
         here = place(line, name, Ledger(tmp_path / name / "ledger.sqlite"))
-        finish(planted(here, Draw(tries=tries)), dict.fromkeys(range(5), 0.4) | {0: 0.8}, 0.6)
+        finish(here.plant(Draw(tries=tries)), dict.fromkeys(range(5), 0.4) | {0: 0.8}, 0.6)
         seen.append((bodies(here.ledger), released(here)))
     assert seen[0] == seen[1]
 
 
 def test_a_result_of_the_final_run_that_was_changed_is_found(place: MakePlace) -> None:
     here = place(SUBSAMPLED)
-    final = finish(planted(here, Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
+    final = finish(here.plant(Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
     assert final is not None
     path = here.folder.trial(final.id) / "result.json"
     path.write_text(path.read_text().replace("0.6", "0.9"))
@@ -158,10 +132,29 @@ def test_a_result_of_the_final_run_that_was_changed_is_found(place: MakePlace) -
 
 def test_a_deleted_final_run_is_not_made_again(place: MakePlace) -> None:
     here = place(SUBSAMPLED)
-    final = finish(planted(here, Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
+    final = finish(here.plant(Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
     assert final is not None
     shutil.rmtree(here.folder.trial(final.id))
     assert here.admit().next_final(1) == ()
+
+
+@pytest.mark.parametrize("knows_winner", [True, False])
+def test_an_older_copy_of_the_folder_makes_no_second_final_run(
+    place: MakePlace, tmp_path: Path, knows_winner: bool
+) -> None:
+    here = place(AGAIN)
+    log = here.plant(Draw(tries=(0, 1)))
+    work(log, {0: 0.3, 1: 0.8})
+    older = shutil.copytree(here.folder.root, tmp_path / "older")
+    if not knows_winner:
+        (older / here.folder.outcome.name).unlink()
+    assert finish(log, {}, 0.6)
+    shutil.rmtree(here.folder.root)
+    shutil.copytree(older, here.folder.root)
+    with pytest.raises(BadInput, match=r"does not show that trial \w+ began"):
+        here.admit()
+    with pytest.raises(ContractBroken, match=r"does not show that trial \w+ began"):
+        verify_folder(here.folder.root, here.ledger)
 
 
 def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: MakePlace) -> None:
