@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from tests.sweeper.digits_sweeps import folder_of
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 DATA = os.environ.get("DPSWEEP_DATA")
@@ -27,7 +27,7 @@ def results(program: Program, dataset: str, *line: str) -> list[TrialResult]:
     if "to have" in done.stderr or "is not in" in done.stderr:
         pytest.skip(f"{dataset} is not in {DATA}")
     assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip().splitlines()[-1]).parent.parent
+    folder = folder_of(done)
     plan = Plan.read(folder / "plan.json")
     found = [TrialResult.read(folder / "trials" / trial.id) for trial in plan.trials]
     return [result for result in found if result is not None]

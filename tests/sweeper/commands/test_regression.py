@@ -34,6 +34,7 @@ def scores(program: Program, root: Path, *line: str) -> tuple[list[float], str]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pages")
 def test_numbers_are_learnt_the_same_by_every_engine(program: Program, tmp_path: Path) -> None:
     line = ("steps=30", "sampler.batch_size=1000", "privacy.noise_multiplier=0.001", "budget.epsilon=1e12", "seed=1")
     found = [scores(program, tmp_path, *line, f"engine={name}")[0] for name in ("auto", "opacus")]

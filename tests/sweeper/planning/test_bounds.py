@@ -153,6 +153,7 @@ def test_fixed_size_batches_are_spent_too(compose_priced: Compose) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pages")
 def test_a_sweep_with_a_falling_bound_runs_and_its_page_says_so(program: Program, tmp_path: Path) -> None:
     line = [
         "dataset=digits",

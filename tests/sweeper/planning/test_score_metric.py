@@ -141,6 +141,7 @@ def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pages")
 def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
     program: Program, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pages")
 @SEARCHES
 def test_a_search_that_hides_its_losers_by_patients_names_its_positive_class(
     program: Program, ledger: Ledger, tmp_path: Path
