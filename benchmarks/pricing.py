@@ -29,13 +29,13 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing import rule_prices as offers
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.profiles.privacy_profiles import Selected
+from dpsweep.accounting.profiles.selection_envelope import best_of
+from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.selection.threshold import Threshold
 
 ADD, DELTA, POINTS, STEPS = Adjacency.ADD_OR_REMOVE_ONE, 1e-5, 35, 5000
@@ -47,6 +47,7 @@ RULES: dict[str, SelectionRule] = {
     "selection, eta 0": PrivateSelection(eta=0.0),
     "selection, eta -.5": PrivateSelection(eta=-0.5),
     "selection, Poisson": PoissonSelection(),
+    "best of the grid": BestOfGrid(),
 }
 ACCOUNTANTS: tuple[Accountant, ...] = (Rdp(), Pld(), Classical())
 PANEL = Panel(claimants=(Pld(), Rdp()))
@@ -86,8 +87,9 @@ def price_list(rounds: int) -> Iterable[str]:
 
 def whole_list(rounds: int) -> Iterable[str]:
     """What `dpsweep plan` prints: every rule, both accountants, the attack, for training and for held-out records."""
-    rules = RULES | {"threshold": Threshold(threshold=0.9, delta=DELTA), "noisy max": NoisyMax(noise_scale=2.0)}
-    rules["subsampled"] = Subsampled(rate=0.1, rule=PrivateSelection())
+    names = ("composition", "random stopping", "selection, eta 1", "selection, Poisson", "best of the grid")
+    rules = {name: RULES[name] for name in names}
+    rules |= {"threshold": Threshold(threshold=0.9, delta=DELTA), "noisy max": NoisyMax(noise_scale=2.0)}
     for points in (POINTS, 1000):
         taken = []
         for turn in range(rounds):
@@ -117,9 +119,7 @@ def profiles(rounds: int) -> Iterable[str]:
         event = run(2.0 + turn / 1e4).training
         one.append(seconds(lambda event=event: Pld().profile(event, ADD).epsilon(DELTA)))
         profile = Pld().profile(event, ADD)
-        all_laws.append(
-            seconds(lambda profile=profile: [Selected(inner=profile, tries=law).epsilon(DELTA) for law in laws])
-        )
+        all_laws.append(seconds(lambda profile=profile: [best_of(profile, law).epsilon(DELTA) for law in laws]))
     first, others = statistics.median(one), statistics.median(all_laws)
     yield f"profile of one run {first:.2f} s; {len(laws)} laws from it {others:.2f} s"
 

@@ -33,7 +33,15 @@ def _poisson(tries: Poisson, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.asarray(np.exp(tries.mean * (top - 1)) * -np.expm1(-tries.mean * step))
 
 
-def _capped(tries: Capped | Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _stopping(tries: Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """f(u) = gamma u / (1 - h u) + (h u)^limit (1 - u) / (1 - h u) with h = 1 - gamma, as a sum of positive terms."""
+    go_on, high = 1 - tries.gamma, np.minimum(low + step, 1.0)
+    below, above = 1 - go_on * low, 1 - go_on * high
+    early = tries.gamma * step / (below * above) * (1 - (go_on * low) ** tries.limit)
+    return np.asarray(early + go_on**tries.limit * _fixed(Fixed(count=tries.limit), low, step) * (1 - high) / above)
+
+
+def _capped(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """The divided difference of a polynomial with positive coefficients, by two nested Horner schemes."""
     high = low + step
     *coefficients, last = tries.chances(tries.limit)[1:].tolist()
@@ -57,7 +65,7 @@ _RISES: Mapping[type, Callable[[Any, np.ndarray, np.ndarray], np.ndarray]] = {
     Fixed: _fixed,
     EachPoint: _fixed,  # equal points are independent tries
     Capped: _capped,
-    Stopping: _capped,
+    Stopping: _stopping,
 }
 
 

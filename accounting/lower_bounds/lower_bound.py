@@ -24,7 +24,6 @@ from scipy import special
 from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
 from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Stopping
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import (
     RandomAllocationDpEvent,
     RandomStoppingDpEvent,
@@ -100,10 +99,7 @@ def _selection(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float
 
 
 def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: float) -> float:
-    if leaf.tries.limit <= MOST_TRIES:
-        return two_cuts(cells, leaf.tries, delta)
-    geometric = NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma)
-    return two_cuts(cells, geometric, delta, leaf.tries.beyond(leaf.tries.limit - 1))
+    return two_cuts(cells, leaf.tries, delta)
 
 
 def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:

@@ -190,6 +190,7 @@ def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:
         Poisson(mean=4.0),
         Stopping(gamma=0.1, limit=25),
         Stopping(gamma=1.0, limit=3),
+        Stopping(gamma=0.002, limit=2000),
         Fixed(count=6),
         Capped(tries=Poisson(mean=4.0), limit=3),
         Capped(tries=NegativeBinomial(eta=0.0, gamma=0.05), limit=40),
