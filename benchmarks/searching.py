@@ -1,0 +1,236 @@
+"""What a total epsilon buys under each way of searching: the accuracy of the model that is handed over, on public data.
+
+Every search is one `dpsweep sweep` of the settings in searching.yaml, with a ledger of its own: the real program, whose
+winner is chosen by its declared noisy scores. Accuracies are exact, on the data set's public test records; for
+mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is an independent search.
+
+    python benchmarks/searching.py run FOLDER RESULTS [DATA ...]
+    python benchmarks/searching.py table RESULTS
+
+FOLDER holds the official files; RESULTS is a file that gets one JSON line for each search, so that a run that was
+stopped goes on. The table prints the mean with its 95 % interval (Student's t) and the worst round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import multiprocessing
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scipy.stats import t as student
+
+SETTINGS = Path(__file__).with_suffix(".yaml")
+WORKERS = 2
+ORACLE = "the oracle's point (dishonest)"
+PRELOAD = ["dpsweep.sweeper.commands.hydra_app", "dpsweep.sweeper.trial.run", "dpsweep.reports.content.sweep_table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """One search: a line of the results."""
+
+    data: str
+    epsilon: float
+    way: str
+    round: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.data} {self.epsilon:g} {self.way} {self.round}"
+
+
+def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
+    """All searches, round after round, so that all ways have about as many when a run is stopped."""
+    for turn in range(settings["rounds"]):
+        for data in settings["data"]:
+            for epsilon in settings["epsilons"]:
+                for way in (*settings["ways"], ORACLE):
+                    yield Search(data=data, epsilon=epsilon, way=way, round=turn)
+
+
+def swept(words: Sequence[str], folder: Path) -> Path:
+    """The folder of a sweep that the program makes with these words, in a ledger of its own."""
+    from dpsweep.__main__ import main
+
+    os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
+    sys.argv = ["dpsweep", "sweep", *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            main()
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            raise RuntimeError(f"{' '.join(words)}: exit code {stop.code}: {said.getvalue()[-800:]}") from None
+    return folder / "sweep"
+
+
+def one_run_noise(data: str, epsilon: float, folder: str) -> float:
+    """The noise multiplier at which one run alone costs this epsilon."""
+    from dpsweep.accounting.records.plan import Plan
+
+    with tempfile.TemporaryDirectory() as place:
+        words = (*asked(data, epsilon, folder), "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1")
+        plan = Plan.read(swept(words, Path(place)) / "plan.json")
+    return float(plan.trials[0].config["privacy"]["noise_multiplier"])
+
+
+def asked(data: str, epsilon: float, folder: str) -> tuple[str, ...]:
+    """What all ways have in common."""
+    own = () if data == "mnist_5k" else (f"data='{folder}'",)
+    return (f"dataset={data}", *own, f"privacy.epsilon={epsilon:g}", "budget.epsilon=1000", "budget.delta=1e-3")
+
+
+def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
+    """The accuracy of the model that is handed over, on public test records; of every run where the oracle chooses."""
+    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.reports.content.sweep_table import read
+    from dpsweep.sweeper.trial.build import make_model
+    from dpsweep.sweeper.trial.spec import declare
+    from dpsweep.trainers.declarations.score_counts import qualities
+    from dpsweep.trainers.models.weights_file import load_model
+
+    sweep = read(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
+    found = {}
+    for run in sweep.runs.all:
+        if run.result is not None and (every or run.trial.id == sweep.winner):
+            model = load_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
+            records = public_test(json.dumps(run.trial.config["dataset"]), folder)
+            loss = declare(run.trial.config).loss
+            found[str(sorted(run.trial.axes.items()))] = float(qualities(model, records, "cpu", loss).mean())
+    return found
+
+
+@lru_cache(maxsize=1)
+def public_test(config: str, folder: str) -> Any:
+    """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k."""
+    import torch
+
+    from dpsweep.sweeper.trial.spec import build
+    from dpsweep.trainers.data.files.idx import parse_idx
+    from dpsweep.trainers.data.records import Records, Scaling
+
+    dataset = build(json.loads(config), "dataset")
+    if dataset.test_records:
+        return dataset.load(Path(folder))[1]
+    shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
+    images, labels = (
+        parse_idx(gzip.decompress(Path(folder, "mnist", f"t10k-{part}-ubyte.gz").read_bytes()), part, shape)
+        for part, shape in shapes.items()
+    )
+    pooled = images.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5), dtype="float32")
+    return Records(
+        features=torch.from_numpy(pooled),
+        labels=torch.from_numpy(labels.astype("int64")),
+        scaling=Scaling(scale=dataset.scale, mean=dataset.mean, std=dataset.std),
+    )
+
+
+def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any]:
+    """The results line of one search."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place:
+        root = swept(words, Path(place))
+        found = accuracies(root, folder, search.way == ORACLE)
+    about = {"data": search.data, "epsilon": search.epsilon, "way": search.way, "round": search.round}
+    return about | {"accuracy": found, "seconds": round(time.perf_counter() - started, 2)}
+
+
+def words_of(line: str, noise: float) -> list[str]:
+    """The overrides of a way, with its multiples of the noise of one run."""
+    return re.sub(r"\{([\d.]+)\}", lambda found: f"{float(found[1]) * noise:.4g}", line).split()
+
+
+def run(folder: str, results: Path, only: Sequence[str]) -> None:
+    """Makes all searches that the results do not have yet."""
+    settings = yaml.safe_load(SETTINGS.read_text())
+    known = {line["data"] + f" {line['epsilon']:g} {line['way']} {line['round']}" for line in lines(results)}
+    due = [one for one in searches(settings) if one.key not in known and (not only or one.data in only)]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(WORKERS, mp_context=context, max_tasks_per_child=1) as pool, results.open("a") as out:
+        cells = sorted({(one.data, one.epsilon) for one in due})
+        noises = dict(
+            zip(cells, pool.map(one_run_noise, *zip(*cells, strict=True), [folder] * len(cells)), strict=True)
+        )
+        ways = settings["ways"] | {ORACLE: settings["oracle"]}
+        waiting = [
+            pool.submit(
+                searched,
+                one,
+                [*asked(one.data, one.epsilon, folder), *words_of(ways[one.way], noises[one.data, one.epsilon])],
+                folder,
+            )
+            for one in due
+        ]
+        for future in waiting:
+            print(json.dumps(future.result()), file=out, flush=True)
+
+
+def lines(results: Path) -> list[dict[str, Any]]:
+    """The searches that were made."""
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
+    """The accuracies of each way, data set and epsilon; a search without a winner hands nothing over and counts as 0."""
+    cells: dict[tuple[str, str, float], list[float]] = {}
+    oracle: dict[tuple[str, float], dict[str, list[float]]] = {}
+    for line in found:
+        if line["way"] == ORACLE:
+            for point, value in line["accuracy"].items():
+                oracle.setdefault((line["data"], line["epsilon"]), {}).setdefault(point, []).append(value)
+        else:
+            own = cells.setdefault((line["way"], line["data"], line["epsilon"]), [])
+            own.append(next(iter(line["accuracy"].values()), 0.0))
+    for (data, epsilon), points in oracle.items():
+        cells[ORACLE, data, epsilon] = max(points.values(), key=statistics.fmean)
+    return cells
+
+
+def table(results: Path) -> None:
+    """Prints mean ± half of the 95 % interval, and the worst round, in percent."""
+    cells = cells_of(lines(results))
+    places = list(dict.fromkeys((data, epsilon) for _, data, epsilon in cells))
+    ways = list(dict.fromkeys(way for way, _, _ in cells))
+    for data in dict.fromkeys(data for data, _ in places):
+        epsilons = sorted(epsilon for other, epsilon in places if other == data)
+        order = sorted(
+            ways, key=lambda way: -statistics.fmean(cells.get((way, data, epsilons[len(epsilons) // 2]), [0]))
+        )
+        print(f"\n{data:<34}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
+        for way in order:
+            print(f"{way:<34}" + "".join(f"{shown(cells.get((way, data, epsilon), [])):>22}" for epsilon in epsilons))
+
+
+def shown(values: Sequence[float]) -> str:
+    """Mean, half of its interval, and the worst."""
+    if len(values) < 2:
+        return "-"
+    margin = student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{100 * statistics.fmean(values):.1f} ±{100 * margin:4.1f} ({100 * min(values):.1f})"
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["run", folder, results, *only]:
+            run(str(Path(folder).resolve()), Path(results), only)
+        case ["table", results]:
+            table(Path(results))
+        case _:
+            sys.exit(print(__doc__))
