@@ -25,19 +25,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from scipy.stats import t as student
 
 SETTINGS = Path(__file__).with_suffix(".yaml")
 WORKERS = 2
 ORACLE = "the oracle's point (dishonest)"
-PRELOAD = ["dpsweep.sweeper.commands.hydra_app", "dpsweep.sweeper.trial.run", "dpsweep.reports.content.sweep_table"]
+PRELOAD = [
+    "__main__",
+    "dpsweep.sweeper.commands.hydra_app",
+    "dpsweep.sweeper.trial.run",
+    "dpsweep.reports.content.sweep_table",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +88,21 @@ def one_run_noise(data: str, epsilon: float, folder: str) -> float:
     from dpsweep.accounting.records.plan import Plan
 
     with tempfile.TemporaryDirectory() as place:
-        words = (*asked(data, epsilon, folder), "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1")
+        words = (
+            *asked(data, folder),
+            f"privacy.epsilon={epsilon:g}",
+            "trainer=dpsgd",
+            "trainer.lr=1",
+            "trainer.clip_norm=1",
+        )
         plan = Plan.read(swept(words, Path(place)) / "plan.json")
     return float(plan.trials[0].config["privacy"]["noise_multiplier"])
 
 
-def asked(data: str, epsilon: float, folder: str) -> tuple[str, ...]:
-    """What all ways have in common."""
+def asked(data: str, folder: str) -> tuple[str, ...]:
+    """What all searches on a data set have in common."""
     own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    return (f"dataset={data}", *own, f"privacy.epsilon={epsilon:g}", "budget.epsilon=1000", "budget.delta=1e-3")
+    return (f"dataset={data}", *own, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
 def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
@@ -150,8 +160,12 @@ def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any
     return about | {"accuracy": found, "seconds": round(time.perf_counter() - started, 2)}
 
 
-def words_of(line: str, noise: float) -> list[str]:
-    """The overrides of a way, with its multiples of the noise of one run."""
+def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[str]:
+    """The overrides of a search, with its multiples of the noise of one run."""
+    if search.way == ORACLE:
+        line = str(settings["oracle"])
+    else:
+        line = f"privacy.epsilon={search.epsilon:g} {settings['ways'][search.way]}"
     return re.sub(r"\{([\d.]+)\}", lambda found: f"{float(found[1]) * noise:.4g}", line).split()
 
 
@@ -163,23 +177,25 @@ def run(folder: str, results: Path, only: Sequence[str]) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(WORKERS, mp_context=context, max_tasks_per_child=1) as pool, results.open("a") as out:
+    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool, results.open("a") as out:
         cells = sorted({(one.data, one.epsilon) for one in due})
         noises = dict(
             zip(cells, pool.map(one_run_noise, *zip(*cells, strict=True), [folder] * len(cells)), strict=True)
         )
-        ways = settings["ways"] | {ORACLE: settings["oracle"]}
         waiting = [
             pool.submit(
                 searched,
                 one,
-                [*asked(one.data, one.epsilon, folder), *words_of(ways[one.way], noises[one.data, one.epsilon])],
+                [*asked(one.data, folder), *words_of(one, settings, noises[one.data, one.epsilon])],
                 folder,
             )
             for one in due
         ]
-        for future in waiting:
-            print(json.dumps(future.result()), file=out, flush=True)
+        for future in as_completed(waiting):
+            try:
+                print(json.dumps(future.result()), file=out, flush=True)
+            except RuntimeError as error:
+                print(error, file=sys.stderr, flush=True)
 
 
 def lines(results: Path) -> list[dict[str, Any]]:
@@ -188,7 +204,7 @@ def lines(results: Path) -> list[dict[str, Any]]:
 
 
 def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
-    """The accuracies of each way, data set and epsilon; a search without a winner hands nothing over and counts as 0."""
+    """The accuracies of each way, data set and epsilon; 0 for a search without a winner, which hands nothing over."""
     cells: dict[tuple[str, str, float], list[float]] = {}
     oracle: dict[tuple[str, float], dict[str, list[float]]] = {}
     for line in found:
@@ -220,6 +236,8 @@ def table(results: Path) -> None:
 
 def shown(values: Sequence[float]) -> str:
     """Mean, half of its interval, and the worst."""
+    from scipy.stats import t as student
+
     if len(values) < 2:
         return "-"
     margin = student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
