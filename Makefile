@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep plan report reproduce budget test test-long lint format bench clean
+.PHONY: help install sweep plan advise report reproduce budget test test-long lint format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -41,6 +41,9 @@ sweep: $(STAMP) ## price, charge, train and report a grid (DATASET= DATA= ARGS=)
 
 plan: $(STAMP) ## what that sweep would cost under every rule, and how long it would take; charges nothing (TUNING=)
 	@$(BIN)/dpsweep plan $(OVERRIDES)
+
+advise: $(STAMP) ## what an epsilon would buy under each way of searching, as measured (DATASET= ARGS="privacy.epsilon=3")
+	@$(BIN)/dpsweep advise $(OVERRIDES)
 
 report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))

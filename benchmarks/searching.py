@@ -4,11 +4,13 @@ Every search is one `dpsweep sweep` of the settings in searching.yaml, with a le
 winner is chosen by its declared noisy scores. Accuracies are exact, on the data set's public test records; for
 mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is an independent search.
 
-    python benchmarks/searching.py run FOLDER RESULTS [DATA ...]
-    python benchmarks/searching.py table RESULTS
+    python benchmarks/searching.py run FOLDER [DATA ...]
+    python benchmarks/searching.py table
+    python benchmarks/searching.py evidence
 
-FOLDER holds the official files; RESULTS is a file that gets one JSON line for each search, so that a run that was
-stopped goes on. The table prints the mean with its 95 % interval (Student's t) and the worst round.
+FOLDER holds the official files. searching.jsonl gets a line for each search, so that a run that was stopped goes on.
+The table prints the mean with its 95 % interval (Student's t) and the worst round, as docs/search.md shows them;
+`evidence` writes the numbers that `dpsweep advise` reads.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import gzip
 import io
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -33,7 +36,7 @@ from typing import Any
 
 import yaml
 
-SETTINGS = Path(__file__).with_suffix(".yaml")
+SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 WORKERS = 2
 ORACLE = "the oracle's point (dishonest)"
 PRELOAD = [
@@ -169,15 +172,15 @@ def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[
     return re.sub(r"\{([\d.]+)\}", lambda found: f"{float(found[1]) * noise:.4g}", line).split()
 
 
-def run(folder: str, results: Path, only: Sequence[str]) -> None:
+def run(folder: str, only: Sequence[str]) -> None:
     """Makes all searches that the results do not have yet."""
     settings = yaml.safe_load(SETTINGS.read_text())
-    known = {line["data"] + f" {line['epsilon']:g} {line['way']} {line['round']}" for line in lines(results)}
+    known = {line["data"] + f" {line['epsilon']:g} {line['way']} {line['round']}" for line in lines()}
     due = [one for one in searches(settings) if one.key not in known and (not only or one.data in only)]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool, results.open("a") as out:
+    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool, RESULTS.open("a") as out:
         cells = sorted({(one.data, one.epsilon) for one in due})
         noises = dict(
             zip(cells, pool.map(one_run_noise, *zip(*cells, strict=True), [folder] * len(cells)), strict=True)
@@ -198,9 +201,9 @@ def run(folder: str, results: Path, only: Sequence[str]) -> None:
                 print(error, file=sys.stderr, flush=True)
 
 
-def lines(results: Path) -> list[dict[str, Any]]:
+def lines() -> list[dict[str, Any]]:
     """The searches that were made."""
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 
 
 def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
@@ -219,36 +222,88 @@ def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float],
     return cells
 
 
-def table(results: Path) -> None:
-    """Prints mean ± half of the 95 % interval, and the worst round, in percent."""
-    cells = cells_of(lines(results))
-    places = list(dict.fromkeys((data, epsilon) for _, data, epsilon in cells))
-    ways = list(dict.fromkeys(way for way, _, _ in cells))
-    for data in dict.fromkeys(data for data, _ in places):
-        epsilons = sorted(epsilon for other, epsilon in places if other == data)
-        order = sorted(
-            ways, key=lambda way: -statistics.fmean(cells.get((way, data, epsilons[len(epsilons) // 2]), [0]))
-        )
-        print(f"\n{data:<34}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
-        for way in order:
-            print(f"{way:<34}" + "".join(f"{shown(cells.get((way, data, epsilon), [])):>22}" for epsilon in epsilons))
+def table() -> str:
+    """Mean ± half of the 95 % interval, and the worst round, in percent; the best at the middle epsilon first."""
+    cells, written = cells_of(lines()), []
+    for data in dict.fromkeys(data for _, data, _ in cells):
+        epsilons = sorted({epsilon for _, other, epsilon in cells if other == data})
+        ways = dict.fromkeys(way for way, other, _ in cells if other == data)
+        middle = epsilons[len(epsilons) // 2]
+        order = sorted(ways, key=lambda way: -statistics.fmean(cells.get((way, data, middle), [0])))
+        written.append(f"{data:<34}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
+        written += [
+            f"{way:<34}" + "".join(f"{shown(cells.get((way, data, epsilon), [])):>22}" for epsilon in epsilons)
+            for way in order
+        ]
+        written.append("")
+    return "\n".join(written).rstrip()
+
+
+def margin(values: Sequence[float]) -> float:
+    """Half of the width of the 95 % interval of the mean, by Student's t."""
+    from scipy.stats import t as student
+
+    return float(student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
 
 
 def shown(values: Sequence[float]) -> str:
     """Mean, half of its interval, and the worst."""
-    from scipy.stats import t as student
-
     if len(values) < 2:
         return "-"
-    margin = student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-    return f"{100 * statistics.fmean(values):.1f} ±{100 * margin:4.1f} ({100 * min(values):.1f})"
+    return f"{100 * statistics.fmean(values):.1f} ±{100 * margin(values):4.1f} ({100 * min(values):.1f})"
+
+
+def evidence() -> dict[str, Any]:
+    """The numbers of all honest ways that were measured at least twice, for `dpsweep advise`."""
+    settings, cells = yaml.safe_load(SETTINGS.read_text()), cells_of(lines())
+    places = sorted({(data, epsilon) for way, data, epsilon in cells if way != ORACLE})
+    return {
+        "data": {data: sizes(data) for data in sorted({data for data, _ in places})},
+        "ways": {
+            name: {"words": str(words), "shows_map": name in settings["maps"]}
+            for name, words in settings["ways"].items()
+        },
+        "cells": [
+            {
+                "data": data,
+                "epsilon": epsilon,
+                "outcomes": {
+                    way: {
+                        "mean": round(statistics.fmean(values), 4),
+                        "margin": round(margin(values), 4),
+                        "searches": len(values),
+                    }
+                    for way in settings["ways"]
+                    if len(values := cells.get((way, data, epsilon), [])) > 1
+                },
+            }
+            for data, epsilon in places
+        ],
+    }
+
+
+def written_evidence() -> str:
+    """The evidence as a file holds it."""
+    return json.dumps(evidence(), indent=1) + "\n"
+
+
+def sizes(data: str) -> dict[str, int]:
+    """The nominal sizes that the data set's configuration declares."""
+    from dpsweep.sweeper.commands.hydra_app import CONF
+
+    declared = yaml.safe_load((CONF / "dataset" / f"{data}.yaml").read_text())["dataset"]
+    return {"records": declared["records"], "inputs": math.prod(declared["shape"])}
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["run", folder, results, *only]:
-            run(str(Path(folder).resolve()), Path(results), only)
-        case ["table", results]:
-            table(Path(results))
+        case ["run", folder, *only]:
+            run(str(Path(folder).resolve()), only)
+        case ["table"]:
+            print(table())
+        case ["evidence"]:
+            from dpsweep.reports.advice.evidence import FILE
+
+            FILE.write_text(written_evidence())
         case _:
             sys.exit(print(__doc__))

@@ -54,6 +54,7 @@ ROOMS = (
     "trainers/engines/gradients",
     "trainers/engines",
     "trainers/training",
+    "reports/advice",
     "reports/content",
     "reports/figures",
     "reports/exhibits",

@@ -136,6 +136,13 @@ def test_the_picture_of_the_rooms_is_as_the_imports_are() -> None:
     assert runpy.run_path(str(ROOT / "docs" / "rooms.py"))["insert"](page) == page, "python docs/rooms.py"
 
 
+def test_the_page_of_searches_and_its_picture_are_what_was_measured() -> None:
+    page = (ROOT / "docs" / "search.md").read_text()
+    script = runpy.run_path(str(ROOT / "docs" / "search_results.py"))
+    assert script["insert"](page) == page, "python docs/search_results.py"
+    assert script["numbers"]() == script["cells"](), "python docs/search_results.py"
+
+
 def test_architecture_names_files_that_are_there() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert all(

@@ -18,6 +18,7 @@ from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
 from dpsweep.accounting.validation import as_written, refuse_link
+from dpsweep.reports.advice.advice import comparison_for, in_one_sentence
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
@@ -59,7 +60,8 @@ class Page:
     """All contents of a page; an empty or None field is left out. `records` go into `report.json`.
 
     `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
-    search has no winner, `secret` that runs are tries of a secret draw; `runs` is the noun for the runs.
+    search has no winner, `secret` that runs are tries of a secret draw; `runs` is the noun for the runs. `advice` says
+    what the epsilon bought elsewhere, where it was measured.
     """
 
     audience: Audience
@@ -83,6 +85,7 @@ class Page:
     outcome: str = ""
     secret: str = ""
     runs: str = ""
+    advice: str = ""
     findings: tuple[Exhibit, ...] = ()
     terms: tuple[Exhibit, ...] = ()
 
@@ -160,9 +163,16 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         outcome=sections.outcome(sweep),
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
+        advice=_advice(sweep),
         findings=shown(catalogue.FINDINGS, sweep, bill, reader),
         terms=shown(catalogue.TERMS, sweep, bill, reader),
     )
+
+
+def _advice(sweep: Sweep) -> str:
+    """What the plan's target epsilon bought elsewhere; empty without a target, and if nothing near was measured."""
+    target = sweep.plan.target_epsilon
+    return "" if target is None else " ".join(in_one_sentence(comparison_for(sweep.plan, target)))
 
 
 def _on_top(sweep: Sweep) -> tuple[str, ...]:

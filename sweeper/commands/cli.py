@@ -66,6 +66,11 @@ def plan(arguments: list[str]) -> None:
     sweep([*arguments, "hydra.sweeper.verb=plan"])
 
 
+def advise(arguments: list[str]) -> None:
+    """`dpsweep advise OVERRIDES`."""
+    sweep([*arguments, "hydra.sweeper.verb=advise"])
+
+
 def budget(arguments: list[str]) -> None:
     """`dpsweep budget VERB ...`."""
     from dpsweep.sweeper.commands.budget import budget
@@ -110,6 +115,7 @@ def export(arguments: list[str]) -> None:
 VERBS = {
     "sweep": (sweep, "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again"),
     "plan": (plan, "print what a sweep would cost and how long it would take; changes nothing"),
+    "advise": (advise, "what privacy.epsilon would buy under each way of searching, as measured; changes nothing"),
     "budget": (budget, "show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"),
     "verify": (verify, "check the ledger's chain, and sweep folders against it"),
     "report": (report, "render a sweep folder's curator/report.html again"),

@@ -98,10 +98,6 @@ def _which_to_take(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
     yield f"For every score: {own.label}, which pays for every run."
     if winner is not None and winner.label != own.label:
         yield f"For one model, without a map: tuning={winner.label} at epsilon {epsilon_up(winner.epsilon)}."
-    yield (
-        "For a map, and a model with nearly all of this epsilon: tuning=disjoint (measured: better on small image "
-        "sets, worse on tables)."
-    )
 
 
 def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seconds: float | None, device: str) -> None:

@@ -25,6 +25,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import Execution
+from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_one_sentence, show_comparison
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.progress_display import Display
@@ -52,6 +53,9 @@ from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_traini
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.trial.blocks import could_share
 
+COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
+"""The rule of a single run."""
+
 _WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], RunQueue]] = {
     Execution.EVERY_POINT: every_point,
     Execution.PROPOSED: proposed_runs,
@@ -67,7 +71,7 @@ class SweepCoordinator:
 
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
-        code = {Verb.SWEEP: self.sweep, Verb.PLAN: self.plan}[self.request.verb]()
+        code = {Verb.SWEEP: self.sweep, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}[self.request.verb]()
         if code is not ExitCode.DONE:
             sys.exit(code)
 
@@ -84,6 +88,8 @@ class SweepCoordinator:
             if not plan.public:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.show_offers(priced, rules, request.show)
+                for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
+                    print(sentence)
             self._show(priced, statement, per_step())
         if message := foresee(plan, request.data, self._ledger):
             print(message)
@@ -93,6 +99,21 @@ class SweepCoordinator:
                 plan.write(folder.plan)
         except OSError as cause:
             raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
+        return ExitCode.DONE
+
+    def advise(self) -> ExitCode:
+        """Prints what the epsilon bought under each way of searching where it was measured; writes nothing."""
+        alone = replace(self.request.plan, tuning=COMPOSITION, search={}, final=False, offered={})
+        priced = compose_plan(self.request.points[:1], alone)
+        if priced.plan.target_epsilon is None:
+            raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
+        found = comparison_for(priced.plan, priced.plan.target_epsilon)
+        if found is None:
+            raise BadInput(
+                f"Expected classes, and a number of records near what was measured ({SOURCE}): nothing measured is "
+                f"near {priced.plan.account}."
+            )
+        show_comparison(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])
         return ExitCode.DONE
 
     def sweep(self) -> ExitCode:

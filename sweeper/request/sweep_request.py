@@ -32,6 +32,7 @@ class Verb(StrEnum):
 
     SWEEP = "sweep"
     PLAN = "plan"
+    ADVISE = "advise"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,101 @@
+"""Writes the table of docs/search.md and draws docs/figures/search.png, from benchmarks/searching.jsonl.
+
+python docs/search_results.py
+
+The picture carries its numbers as text, and a test compares them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import runpy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures import charts
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "search.png"
+BEGIN, END = "<!-- begin table: python docs/search_results.py -->\n", "<!-- end table -->\n"
+BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "searching.py"), run_name="imported")
+EPSILON = 3.0
+LEFT, RIGHT, ROW, HEAD = 0.27, 0.985, 0.205, 0.95
+"""The edges of the panels as shares of the width; the heights of a row and of the head, in inches."""
+
+FEW_COLOURS = 128
+
+
+def cells() -> dict[str, dict[str, list[float]]]:
+    """Mean and half interval of each way on each data set at `EPSILON`, the ways in the order of the first data set."""
+    found = BENCHMARK["cells_of"](BENCHMARK["lines"]())
+    own: dict[str, dict[str, list[float]]] = {}
+    for (way, data, epsilon), values in found.items():
+        if epsilon == EPSILON and len(values) > 1:
+            mean = round(sum(values) / len(values), 4)
+            own.setdefault(data, {})[way] = [mean, round(BENCHMARK["margin"](values), 4)]
+    first = next(iter(own.values()))
+    order = sorted(first, key=lambda way: first[way][0])
+    return {data: {way: ways[way] for way in order if way in ways} for data, ways in own.items()}
+
+
+def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
+    """The picture as a PNG that carries its numbers: a panel for each data set, a row for each way."""
+    ways = list(next(iter(drawn.values())))
+    maps = {name for name, way in BENCHMARK["evidence"]()["ways"].items() if way["shows_map"]}
+    height = ROW * len(ways) + HEAD
+    figure = Figure(figsize=(9.2, height))
+    FigureCanvasAgg(figure)
+    width = (RIGHT - LEFT) / len(drawn)
+    for place, (data, own) in enumerate(drawn.items()):
+        axes = figure.add_axes((LEFT + place * width, 0.45 / height, width * 0.92, ROW * len(ways) / height))
+        for row, way in enumerate(ways):
+            if way not in own:
+                continue
+            mean, margin = (100 * number for number in own[way])
+            colour = marks.MUTED if way == BENCHMARK["ORACLE"] else marks.SERIES[0 if way in maps else 1]
+            axes.plot([mean - margin, mean + margin], [row, row], color=colour, linewidth=2, solid_capstyle="butt")
+            axes.plot([mean], [row], "o", color=colour, markersize=5)
+        axes.set_ylim(-0.7, len(ways) - 0.3)
+        means = [100 * mean for mean, _ in own.values()]
+        axes.set_xlim(min(means) - 2, max(means) + 1.5)
+        charts.style(axes, "", f"{data}, accuracy in %", "")
+        axes.set_yticks(range(len(ways)), ways if place == 0 else [""] * len(ways), fontsize=8, color=marks.INK)
+        axes.tick_params(axis="y", length=0)
+    title = f"The model that is handed over, at a total epsilon of {EPSILON:g}"
+    figure.text(0.01, 1 - 0.28 / height, title, fontsize=11.5, fontweight="bold", color=marks.INK)
+    for x, name, colour in ((0.01, "shows a map too", 0), (0.17, "shows one model, or scores of few points", 1)):
+        figure.text(x, 1 - 0.5 / height, f"● {name}", fontsize=8.5, color=marks.SERIES[colour])
+    return _with_numbers(charts.finish(figure, "search", "").png, drawn)
+
+
+def numbers(picture: Path = PICTURE) -> dict[str, Any]:
+    """The numbers that a picture carries."""
+    with Image.open(picture) as image:
+        return dict(json.loads(image.info["numbers"]))
+
+
+def insert(page: str) -> str:
+    """The page with the table of what was measured."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}```\n{BENCHMARK['table']()}\n```\n{END}{rest.partition(END)[2]}"
+
+
+def _with_numbers(png: bytes, drawn: Mapping[str, Any]) -> bytes:
+    information, made = PngInfo(), io.BytesIO()
+    information.add_text("numbers", json.dumps(drawn))
+    with Image.open(io.BytesIO(png)) as picture:
+        picture.convert("RGB").quantize(FEW_COLOURS).save(made, format="png", optimize=True, pnginfo=information)
+    return made.getvalue()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(insert(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PICTURE.write_bytes(draw(cells()))

@@ -1,0 +1,1 @@
+"""Advice on how to spend a budget, from measurements that come with the program."""

@@ -1,0 +1,70 @@
+"""Advice in words: what an epsilon would buy, by measurements on the nearest data set."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from dpsweep.accounting.notation import noise_up, typed
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.reports.advice.evidence import Comparison, Evidence, Measurement
+
+SOURCE = "docs/search.md"
+
+
+def comparison_for(plan: Plan, epsilon: float) -> Comparison | None:
+    """The nearest measured comparison, by the plan's declared sizes.
+
+    None for numbers in place of classes, and where nothing near was measured.
+    """
+    declared = plan.trials[0].config.get("dataset", {})
+    if not {"name", "records", "shape", "classes"} <= set(declared) or declared["classes"] == 1:
+        return None
+    return Evidence.read().nearest(declared["name"], declared["records"], math.prod(declared["shape"]), epsilon)
+
+
+def in_one_sentence(found: Comparison | None) -> Iterator[str]:
+    """What the epsilon would buy, for a model and for a map and a model; nothing if nothing near was measured."""
+    if found is None:
+        return
+    best, best_map = found.best, found.best_map
+    measured = f"Measured on {found.measured_on.name} at epsilon {typed(found.epsilon)} ({SOURCE})"
+    model = f"for a model (no map), {best.way.name}: {_accuracy(best)}"
+    if best_map is None or best_map is best:
+        yield f"{measured}: {model}. dpsweep advise ranks all ways."
+        return
+    both = f"for a map and a model, {best_map.way.name}: {_accuracy(best_map)}"
+    yield f"{measured}: {model}; {both}. dpsweep advise ranks all ways."
+
+
+def show_comparison(found: Comparison, noise: float) -> None:
+    """Prints all ways, and what to add to a sweep's command for the best ones.
+
+    `noise` is the noise multiplier at which one run alone costs the epsilon.
+    """
+    on, least = found.measured_on, min(one.searches for one in found.outcomes)
+    sizes = f"{on.records} records of {on.inputs} numbers"
+    width = max(len(one.way.name) for one in found.outcomes) + 2
+    print(f"What epsilon {typed(found.epsilon)} in all bought on {on.name} ({sizes})\n")
+    print(f"{'way':<{width}}  {'accuracy':>13}  shows    overrides")
+    for one in found.outcomes:
+        name = f"{one.way.name} *" if one.as_good_as(found.best) else one.way.name
+        shows = "a map" if one.way.shows_map else "a model"
+        print(f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {_words(one, noise)}")
+    print(
+        f"\nMeans over {least} or more searches, with 95 % intervals, on public test records, by logistic regression "
+        f"({SOURCE}).\n* is not told apart from the best. Every way costs the whole epsilon."
+    )
+    print(f"For a model (no map), add to `dpsweep sweep`: {_words(found.best, noise)}")
+    if found.best_map is not None and found.best_map is not found.best:
+        print(f"For a map and a model, add to `dpsweep sweep`: {_words(found.best_map, noise)}")
+
+
+def _accuracy(one: Measurement) -> str:
+    return f"{100 * one.mean:.1f} % ± {100 * one.margin:.1f}"
+
+
+def _words(one: Measurement, noise: float) -> str:
+    """The overrides, with multiples of the noise of one run as numbers."""
+    return re.sub(r"\{([\d.]+)\}", lambda found: noise_up(float(found[1]) * noise), one.way.words)

@@ -1,0 +1,120 @@
+"""What a total epsilon bought under each way of searching, as benchmarks/searching.py measured it.
+
+The numbers come with the program, in evidence.json, and are about public benchmarks: advice never depends on the scores
+or the records of an account.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = Path(__file__).with_name("evidence.json")
+LARGEST_FACTOR = 10.0
+"""Data sets whose numbers of records differ by a larger factor are not compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to spend an epsilon: the overrides, where {2} stands for 2 times the noise multiplier of one run alone."""
+
+    name: str
+    words: str
+    shows_map: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSet:
+    """A data set that searches were measured on, with its nominal sizes."""
+
+    name: str
+    records: int
+    inputs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The mean accuracy of the models that a way handed over, and half of the width of its 95 % interval."""
+
+    way: Way
+    mean: float
+    margin: float
+    searches: int
+
+    def as_good_as(self, other: Measurement) -> bool:
+        """Whether the two intervals overlap."""
+        return abs(self.mean - other.mean) <= self.margin + other.margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All ways on one data set at one total epsilon, best mean first."""
+
+    measured_on: MeasuredSet
+    epsilon: float
+    outcomes: Sequence[Measurement]
+
+    @property
+    def best(self) -> Measurement:
+        """The way with the best mean."""
+        return self.outcomes[0]
+
+    @property
+    def best_map(self) -> Measurement | None:
+        """The way with the best mean among those that show a map."""
+        return next((one for one in self.outcomes if one.way.shows_map), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All comparisons that were measured."""
+
+    comparisons: Sequence[Comparison]
+
+    @classmethod
+    def read(cls, path: Path = FILE) -> Evidence:
+        """The evidence that comes with the program."""
+        form = json.loads(path.read_text())
+        ways = {name: Way(name=name, **way) for name, way in form["ways"].items()}
+        sets = {name: MeasuredSet(name=name, **sizes) for name, sizes in form["data"].items()}
+        return cls(
+            comparisons=tuple(
+                Comparison(
+                    measured_on=sets[cell["data"]], epsilon=cell["epsilon"], outcomes=_ranked(cell["outcomes"], ways)
+                )
+                for cell in form["cells"]
+            )
+        )
+
+    def nearest(self, name: str, records: int, inputs: int, epsilon: float) -> Comparison | None:
+        """The comparison for this data set, or else for the one nearest in size; None if none is near.
+
+        Sizes are nominal: the number of records first, then that of a record's inputs. Epsilon is the nearest in ratio.
+        """
+        near = [
+            one
+            for one in self.comparisons
+            if one.measured_on.name == name or abs(_log(one.measured_on.records, records)) <= math.log(LARGEST_FACTOR)
+        ]
+
+        def distance(one: Comparison) -> tuple[bool, float, float, float]:
+            measured = one.measured_on
+            far = abs(_log(measured.records, records)), abs(_log(measured.inputs, inputs))
+            return (measured.name != name, *far, abs(_log(one.epsilon, epsilon)))
+
+        return min(near, key=distance, default=None) if 0 < epsilon < math.inf else None
+
+
+def _log(one: float, other: float) -> float:
+    return math.log(one / other)
+
+
+def _ranked(outcomes: Mapping[str, Mapping[str, float]], ways: Mapping[str, Way]) -> tuple[Measurement, ...]:
+    found = [
+        Measurement(way=ways[name], mean=cell["mean"], margin=cell["margin"], searches=int(cell["searches"]))
+        for name, cell in outcomes.items()
+    ]
+    return tuple(sorted(found, key=lambda one: -one.mean))

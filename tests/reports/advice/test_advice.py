@@ -1,0 +1,136 @@
+"""Advice on what an epsilon would buy: from the measurements that come with the program, and from nothing else."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.reports.advice.advice import comparison_for, in_one_sentence, show_comparison
+from dpsweep.reports.advice.evidence import FILE, Comparison, Evidence, MeasuredSet, Measurement, Way
+from dpsweep.reports.pages.release import write_release
+from tests.forked_programs import CLI
+from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
+
+pytestmark = TRAINS
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "steps=3")
+WAYS = {one.way.name: one.way for found in Evidence.read().comparisons for one in found.outcomes}
+SMALL, LARGE = (MeasuredSet(name=name, records=n, inputs=9) for name, n in (("small", 1000), ("large", 60000)))
+
+
+def outcome(name: str, mean: float, margin: float, *, shows_map: bool = False, words: str = "") -> Measurement:
+    way = Way(name=name, words=words or f"tuning={name}", shows_map=shows_map)
+    return Measurement(way=way, mean=mean, margin=margin, searches=5)
+
+
+def compared(on: MeasuredSet = SMALL, epsilon: float = 3.0) -> Comparison:
+    line = "search=linear_scaling search.noise_multipliers=[{12},{0.5}]"
+    outcomes = (outcome("line", 0.9, 0.01, words=line), outcome("map", 0.88, 0.012, shows_map=True))
+    return Comparison(measured_on=on, epsilon=epsilon, outcomes=(*outcomes, outcome("other", 0.8, 0.01)))
+
+
+def test_the_numbers_that_come_with_the_program_are_those_that_were_measured(tmp_path: Path) -> None:
+    benchmark = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "searching.py"), run_name="imported")
+    written = tmp_path / FILE.name
+    written.write_text(benchmark["written_evidence"]())
+    assert written.read_bytes() == FILE.read_bytes()
+
+
+def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest_size() -> None:
+    measured = [compared(on, epsilon) for on in (SMALL, LARGE) for epsilon in (1.0, 8.0)]
+    evidence = Evidence(comparisons=measured)
+    for (name, records, inputs, epsilon), found in {
+        ("small", 60000, 9, 2.0): measured[0],
+        ("other", 6000, 9, 3.0): measured[1],
+        ("other", 9000, 9, 0.01): measured[2],
+        ("other", 500000, 9, 100.0): measured[3],
+        ("other", 700000, 9, 1.0): None,
+        ("other", 90, 9, 1.0): None,
+        ("small", 1000, 9, float("inf")): None,
+        ("small", 1000, 9, 0.0): None,
+    }.items():
+        assert evidence.nearest(name, records, inputs, epsilon) is found
+
+
+def test_ways_are_told_apart_by_their_intervals() -> None:
+    best, with_map, other = compared().outcomes
+    assert (compared().best, compared().best_map) == (best, with_map)
+    assert [one.as_good_as(best) for one in (best, with_map, other)] == [True, True, False]
+
+
+def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None:
+    for found in Evidence.read().comparisons:
+        means = [one.mean for one in found.outcomes]
+        assert means == sorted(means, reverse=True)
+        assert found.best_map is not None
+        assert all(one.margin >= 0 and one.searches > 1 for one in found.outcomes)
+
+
+def test_one_sentence_names_a_model_and_a_map() -> None:
+    assert list(in_one_sentence(None)) == []
+    assert list(in_one_sentence(compared())) == [
+        "Measured on small at epsilon 3 (docs/search.md): for a model (no map), line: 90.0 % ± 1.0; for a map and a "
+        "model, map: 88.0 % ± 1.2. dpsweep advise ranks all ways."
+    ]
+
+
+def test_overrides_have_the_noise_of_this_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    show_comparison(compared(), noise=2.5)
+    said = capsys.readouterr().out
+    assert (
+        "For a model (no map), add to `dpsweep sweep`: search=linear_scaling search.noise_multipliers=[30,1.25]" in said
+    )
+    assert "For a map and a model, add to `dpsweep sweep`: tuning=map" in said
+    assert said.index("line *") < said.index("map *") < said.index("other")
+    assert "other *" not in said
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_every_way_that_was_measured_can_be_planned(compose_priced: Compose, name: str) -> None:
+    words = WAYS[name].words.replace("{12}", "240").replace("{6}", "120").split()
+    priced = compose_priced(["dataset=digits", "privacy.epsilon=3", *LIGHT, *words])
+    assert 2.9 < priced.quote.epsilon <= 3
+
+
+def test_nothing_is_said_of_numbers_in_place_of_classes(compose_priced: Compose) -> None:
+    numbers = ("dataset=regression", "trainer=dpsgd", "trainer.lr=0.1", "trainer.clip_norm=10")
+    assert comparison_for(compose_priced([*LIGHT, *numbers]).plan, 3.0) is None
+
+
+def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) -> None:
+    before = set(tmp_path.rglob("*"))
+    done = program("advise", "dataset=digits", "privacy.epsilon=3", *LIGHT, module=CLI)
+    assert done.returncode == 0, done.stderr
+    assert "What epsilon 3 in all bought on mnist_5k" in done.stdout
+    assert "For a map and a model, add to `dpsweep sweep`:" in done.stdout
+    assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("pages")
+def test_the_curators_page_says_it_and_the_release_does_not(program: Program, ledger: Ledger) -> None:
+    words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_norm=1", "privacy.epsilon=3", *LIGHT)
+    folder = folder_of(program(*words))
+    assert "Measured on mnist_5k at epsilon 3" in (folder / "curator" / "report.html").read_text()
+    assert "Measured on" not in write_release(folder, ledger).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("privacy.noise_multiplier=3",), "Expected privacy.epsilon, what a whole search may cost"),
+        (("dataset.records=400", "sampler.batch_size=50"), "nothing measured is near digits"),
+    ],
+)
+def test_what_was_not_measured_is_one_sentence(program: Program, words: tuple[str, ...], sentence: str) -> None:
+    refused = program("advise", "dataset=digits", *LIGHT, *words, module=CLI)
+    assert refused.returncode == 2
+    assert sentence in refused.stderr
