@@ -14,7 +14,7 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("evidence.json")
 LARGEST_FACTOR = 10.0
-"""Data sets whose numbers of records differ by a larger factor are not compared."""
+"""Data sets whose numbers of records, or of a record's inputs, differ by a larger factor are not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,22 +94,23 @@ class Evidence:
 
         Sizes are nominal: the number of records first, then that of a record's inputs. Epsilon is the nearest in ratio.
         """
-        near = [
-            one
-            for one in self.comparisons
-            if one.measured_on.name == name or abs(_log(one.measured_on.records, records)) <= math.log(LARGEST_FACTOR)
-        ]
+        if not 0 < epsilon < math.inf:
+            return None
 
         def distance(one: Comparison) -> tuple[bool, float, float, float]:
-            measured = one.measured_on
-            far = abs(_log(measured.records, records)), abs(_log(measured.inputs, inputs))
-            return (measured.name != name, *far, abs(_log(one.epsilon, epsilon)))
+            on = one.measured_on
+            return (
+                on.name != name,
+                abs(math.log(on.records / records)),
+                abs(math.log(on.inputs / inputs)),
+                abs(math.log(one.epsilon / epsilon)),
+            )
 
-        return min(near, key=distance, default=None) if 0 < epsilon < math.inf else None
+        def is_near(one: Comparison) -> bool:
+            other, by_records, by_inputs, _ = distance(one)
+            return not other or max(by_records, by_inputs) <= math.log(LARGEST_FACTOR)
 
-
-def _log(one: float, other: float) -> float:
-    return math.log(one / other)
+        return min(filter(is_near, self.comparisons), key=distance, default=None)
 
 
 def _ranked(outcomes: Mapping[str, Mapping[str, float]], ways: Mapping[str, Way]) -> tuple[Measurement, ...]:

@@ -110,7 +110,7 @@ class SweepCoordinator:
         found = comparison_for(priced.plan, priced.plan.target_epsilon)
         if found is None:
             raise BadInput(
-                f"Expected classes, and a number of records near what was measured ({SOURCE}): nothing measured is "
+                f"Expected classes, and numbers of records and inputs near what was measured ({SOURCE}): nothing measured is "
                 f"near {priced.plan.account}."
             )
         show_comparison(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])

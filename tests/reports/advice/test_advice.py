@@ -55,6 +55,8 @@ def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest
         ("other", 500000, 9, 100.0): measured[3],
         ("other", 700000, 9, 1.0): None,
         ("other", 90, 9, 1.0): None,
+        ("other", 1000, 91, 1.0): None,
+        ("small", 1000, 91, 1.0): measured[0],
         ("small", 1000, 9, float("inf")): None,
         ("small", 1000, 9, 0.0): None,
     }.items():
