@@ -110,8 +110,8 @@ class SweepCoordinator:
         found = comparison_for(priced.plan, priced.plan.target_epsilon)
         if found is None:
             raise BadInput(
-                f"Expected classes, and numbers of records and inputs near what was measured ({SOURCE}): nothing measured is "
-                f"near {priced.plan.account}."
+                f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
+                f"{priced.plan.account} was measured."
             )
         show_comparison(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])
         return ExitCode.DONE

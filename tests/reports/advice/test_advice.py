@@ -129,7 +129,7 @@ def test_the_curators_page_says_it_and_the_release_does_not(program: Program, le
     ("words", "sentence"),
     [
         (("privacy.noise_multiplier=3",), "Expected privacy.epsilon, what a whole search may cost"),
-        (("dataset.records=400", "sampler.batch_size=50"), "nothing measured is near digits"),
+        (("dataset.records=400", "sampler.batch_size=50"), "nothing near digits was measured"),
     ],
 )
 def test_what_was_not_measured_is_one_sentence(program: Program, words: tuple[str, ...], sentence: str) -> None:
