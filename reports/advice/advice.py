@@ -38,27 +38,28 @@ def in_one_sentence(found: Comparison | None) -> Iterator[str]:
     yield f"{measured}: {model}; {both}. dpsweep advise ranks all ways."
 
 
-def show_comparison(found: Comparison, noise: float) -> None:
-    """Prints all ways, and what to add to a sweep's command for the best ones.
+def in_a_table(found: Comparison, noise: float) -> Iterator[str]:
+    """All ways, a line each, and what to add to a sweep's command for the best ones.
 
     `noise` is the noise multiplier at which one run alone costs the epsilon.
     """
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
-    sizes = f"{on.records} records of {on.inputs} numbers"
     width = max(len(one.way.name) for one in found.outcomes) + 2
-    print(f"What epsilon {typed(found.epsilon)} in all bought on {on.name} ({sizes})\n")
-    print(f"{'way':<{width}}  {'accuracy':>13}  shows    overrides")
+    sizes = f"{on.records} records of {on.inputs} numbers"
+    yield f"What epsilon {typed(found.epsilon)} in all bought on {on.name} ({sizes})\n"
+    yield f"{'way':<{width}}  {'accuracy':>13}  shows    overrides"
     for one in found.outcomes:
         name = f"{one.way.name} *" if one.as_good_as(found.best) else one.way.name
         shows = "a map" if one.way.shows_map else "a model"
-        print(f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {_words(one, noise)}")
-    print(
+        yield f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {_words(one, noise)}"
+    yield (
         f"\nMeans over {least} or more searches, with 95 % intervals, on public test records, by logistic regression "
-        f"({SOURCE}).\n* is not told apart from the best. Every way costs the whole epsilon."
+        f"({SOURCE})."
     )
-    print(f"For a model (no map), add to `dpsweep sweep`: {_words(found.best, noise)}")
+    yield "* is not told apart from the best. Every way costs the whole epsilon."
+    yield f"For a model (no map), add to `dpsweep sweep`: {_words(found.best, noise)}"
     if found.best_map is not None and found.best_map is not found.best:
-        print(f"For a map and a model, add to `dpsweep sweep`: {_words(found.best_map, noise)}")
+        yield f"For a map and a model, add to `dpsweep sweep`: {_words(found.best_map, noise)}"
 
 
 def _accuracy(one: Measurement) -> str:

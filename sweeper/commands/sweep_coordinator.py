@@ -25,7 +25,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import Execution
-from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_one_sentence, show_comparison
+from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.progress_display import Display
@@ -113,7 +113,8 @@ class SweepCoordinator:
                 f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
                 f"{priced.plan.account} was measured."
             )
-        show_comparison(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])
+        for line in in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"]):
+            print(line)
         return ExitCode.DONE
 
     def sweep(self) -> ExitCode:

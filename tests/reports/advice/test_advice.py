@@ -11,7 +11,7 @@ import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.reports.advice.advice import comparison_for, in_one_sentence, show_comparison
+from dpsweep.reports.advice.advice import comparison_for, in_a_table, in_one_sentence
 from dpsweep.reports.advice.evidence import FILE, Comparison, Evidence, MeasuredSet, Measurement, Way
 from dpsweep.reports.pages.release import write_release
 from tests.forked_programs import CLI
@@ -85,9 +85,8 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
     ]
 
 
-def test_overrides_have_the_noise_of_this_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    show_comparison(compared(), noise=2.5)
-    said = capsys.readouterr().out
+def test_overrides_have_the_noise_of_this_plan() -> None:
+    said = "\n".join(in_a_table(compared(), noise=2.5))
     assert (
         "For a model (no map), add to `dpsweep sweep`: search=linear_scaling search.noise_multipliers=[30,1.25]" in said
     )
