@@ -25,17 +25,16 @@ def comparison_for(plan: Plan, epsilon: float) -> Comparison | None:
 
 
 def in_one_sentence(found: Comparison | None) -> Iterator[str]:
-    """What the epsilon would buy, for a model and for a map and a model; nothing if nothing near was measured."""
+    """The lines of a sentence on what the epsilon bought, for a model, and for a map and a model; none without evidence."""
     if found is None:
         return
     best, best_map = found.best, found.best_map
-    measured = f"Measured on {found.measured_on.name} at epsilon {typed(found.epsilon)} ({SOURCE})"
-    model = f"for a model (no map), {best.way.name}: {_accuracy(best)}"
-    if best_map is None or best_map is best:
-        yield f"{measured}: {model}. dpsweep advise ranks all ways."
-        return
-    both = f"for a map and a model, {best_map.way.name}: {_accuracy(best_map)}"
-    yield f"{measured}: {model}; {both}. dpsweep advise ranks all ways."
+    measured = f"Measured on {found.measured_on.name} at epsilon {typed(found.epsilon)}"
+    yield f"{measured} ({SOURCE}; dpsweep advise ranks all ways):"
+    if best_map is not best:
+        yield f"for a model (no map), {best.way.name}: {_accuracy(best)}{'.' if best_map is None else ';'}"
+    if best_map is not None:
+        yield f"for a map and a model, {best_map.way.name}: {_accuracy(best_map)}."
 
 
 def in_a_table(found: Comparison, noise: float) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,15 @@ def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None
 def test_one_sentence_names_a_model_and_a_map() -> None:
     assert list(in_one_sentence(None)) == []
     assert list(in_one_sentence(compared())) == [
-        "Measured on small at epsilon 3 (docs/search.md): for a model (no map), line: 90.0 % ± 1.0; for a map and a "
-        "model, map: 88.0 % ± 1.2. dpsweep advise ranks all ways."
+        "Measured on small at epsilon 3 (docs/search.md; dpsweep advise ranks all ways):",
+        "for a model (no map), line: 90.0 % ± 1.0;",
+        "for a map and a model, map: 88.0 % ± 1.2.",
     ]
+    _, with_map, other = compared().outcomes
+    ends = {with_map: "for a map and a model, map: 88.0 % ± 1.2.", other: "for a model (no map), other: 80.0 % ± 1.0."}
+    for alone, end in ends.items():
+        _, *said = in_one_sentence(replace(compared(), outcomes=(alone,)))
+        assert said == [end]
 
 
 def test_overrides_have_the_noise_of_this_plan() -> None:
