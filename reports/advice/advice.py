@@ -25,7 +25,7 @@ def comparison_for(plan: Plan, epsilon: float) -> Comparison | None:
 
 
 def in_one_sentence(found: Comparison | None) -> Iterator[str]:
-    """The lines of a sentence on what the epsilon bought, for a model and for a map; none if nothing near was measured."""
+    """The lines of a sentence on what the epsilon bought, for a model and for a map; none without a comparison."""
     if found is None:
         return
     best, best_map = found.best, found.best_map
