@@ -4,7 +4,7 @@ Every search is one `dpsweep sweep` of the settings in searching.yaml, with a le
 winner is chosen by its declared noisy scores. Accuracies are exact, on the data set's public test records; for
 mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is an independent search.
 
-    python benchmarks/searching.py run FOLDER [DATA ...]
+    python benchmarks/searching.py run FOLDER [DATA[:EPSILON] ...]
     python benchmarks/searching.py table
     python benchmarks/searching.py evidence
 
@@ -55,6 +55,10 @@ class Search:
     epsilon: float
     way: str
     round: int
+
+    @property
+    def cell(self) -> str:
+        return f"{self.data}:{self.epsilon:g}"
 
     @property
     def key(self) -> str:
@@ -176,7 +180,7 @@ def run(folder: str, only: Sequence[str]) -> None:
     """Makes all searches that the results do not have yet."""
     settings = yaml.safe_load(SETTINGS.read_text())
     known = {line["data"] + f" {line['epsilon']:g} {line['way']} {line['round']}" for line in lines()}
-    due = [one for one in searches(settings) if one.key not in known and (not only or one.data in only)]
+    due = [one for one in searches(settings) if one.key not in known and (not only or {one.data, one.cell} & set(only))]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -207,7 +211,10 @@ def lines() -> list[dict[str, Any]]:
 
 
 def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
-    """The accuracies of each way, data set and epsilon; 0 for a search without a winner, which hands nothing over."""
+    """The accuracies of each way, data set and epsilon that was searched at least twice.
+
+    A search without a winner hands nothing over and counts as 0.
+    """
     cells: dict[tuple[str, str, float], list[float]] = {}
     oracle: dict[tuple[str, float], dict[str, list[float]]] = {}
     for line in found:
@@ -219,7 +226,7 @@ def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float],
             own.append(next(iter(line["accuracy"].values()), 0.0))
     for (data, epsilon), points in oracle.items():
         cells[ORACLE, data, epsilon] = max(points.values(), key=statistics.fmean)
-    return cells
+    return {cell: values for cell, values in cells.items() if len(values) > 1}
 
 
 def table() -> str:
@@ -229,11 +236,10 @@ def table() -> str:
         epsilons = sorted({epsilon for _, other, epsilon in cells if other == data})
         ways = dict.fromkeys(way for way, other, _ in cells if other == data)
         middle = epsilons[len(epsilons) // 2]
-        order = sorted(ways, key=lambda way: -statistics.fmean(cells.get((way, data, middle), [0])))
+        order = sorted(ways, key=lambda way: -statistics.fmean(cells[way, data, middle]))
         written.append(f"{data:<34}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
         written += [
-            f"{way:<34}" + "".join(f"{shown(cells.get((way, data, epsilon), [])):>22}" for epsilon in epsilons)
-            for way in order
+            f"{way:<34}" + "".join(f"{shown(cells[way, data, epsilon]):>22}" for epsilon in epsilons) for way in order
         ]
         written.append("")
     return "\n".join(written).rstrip()
@@ -248,13 +254,11 @@ def margin(values: Sequence[float]) -> float:
 
 def shown(values: Sequence[float]) -> str:
     """Mean, half of its interval, and the worst."""
-    if len(values) < 2:
-        return "-"
     return f"{100 * statistics.fmean(values):.1f} ±{100 * margin(values):4.1f} ({100 * min(values):.1f})"
 
 
 def evidence() -> dict[str, Any]:
-    """The numbers of all honest ways that were measured at least twice, for `dpsweep advise`."""
+    """The numbers of all honest ways, for `dpsweep advise`."""
     settings, cells = yaml.safe_load(SETTINGS.read_text()), cells_of(lines())
     places = sorted({(data, epsilon) for way, data, epsilon in cells if way != ORACLE})
     return {
@@ -274,7 +278,7 @@ def evidence() -> dict[str, Any]:
                         "searches": len(values),
                     }
                     for way in settings["ways"]
-                    if len(values := cells.get((way, data, epsilon), [])) > 1
+                    if (values := cells.get((way, data, epsilon)))
                 },
             }
             for data, epsilon in places

@@ -38,7 +38,7 @@ def cells() -> dict[str, dict[str, list[float]]]:
     found = BENCHMARK["cells_of"](BENCHMARK["lines"]())
     own: dict[str, dict[str, list[float]]] = {}
     for (way, data, epsilon), values in found.items():
-        if epsilon == EPSILON and len(values) > 1:
+        if epsilon == EPSILON:
             mean = round(sum(values) / len(values), 4)
             own.setdefault(data, {})[way] = [mean, round(BENCHMARK["margin"](values), 4)]
     first = next(iter(own.values()))
