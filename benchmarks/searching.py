@@ -22,7 +22,6 @@ import json
 import math
 import multiprocessing
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -169,17 +168,19 @@ def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any
 
 def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[str]:
     """The overrides of a search, with its multiples of the noise of one run."""
+    from dpsweep.reports.advice.evidence import Way
+
     if search.way == ORACLE:
         line = str(settings["oracle"])
     else:
         line = f"privacy.epsilon={search.epsilon:g} {settings['ways'][search.way]}"
-    return re.sub(r"\{([\d.]+)\}", lambda found: f"{float(found[1]) * noise:.4g}", line).split()
+    return Way(name=search.way, words=line, shows_map=False).overrides(noise).split()
 
 
 def run(folder: str, only: Sequence[str]) -> None:
     """Makes all searches that the results do not have yet."""
     settings = yaml.safe_load(SETTINGS.read_text())
-    known = {line["data"] + f" {line['epsilon']:g} {line['way']} {line['round']}" for line in lines()}
+    known = {Search(**{name: line[name] for name in ("data", "epsilon", "way", "round")}).key for line in lines()}
     due = [one for one in searches(settings) if one.key not in known and (not only or {one.data, one.cell} & set(only))]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -118,19 +119,25 @@ def draw(drawn: Mapping[str, Prices]) -> bytes:
         Line2D([], [], color=marks.INK, linewidth=1.3, linestyle=(0, (3, 2)), label="lower bound by an attack"),
     ]
     axes.legend(handles=kinds, frameon=False, fontsize=8, labelcolor=marks.INK, loc="upper left")
-    return _with_numbers(charts.finish(figure, NAME, "").png, drawn)
+    return with_numbers(charts.finish(figure, NAME, "").png, {name: asdict(own) for name, own in drawn.items()})
 
 
 def numbers(picture: Path = PICTURE) -> dict[str, Prices]:
     """The numbers that a picture carries."""
-    with Image.open(picture) as image:
-        stored = json.loads(image.info["numbers"])
+    stored = stored_numbers(picture)
     return {name: Prices(**{key: tuple(value) for key, value in own.items()}) for name, own in stored.items()}
 
 
-def _with_numbers(png: bytes, drawn: Mapping[str, Prices]) -> bytes:
+def stored_numbers(picture: Path) -> dict[str, Any]:
+    """The numbers that `with_numbers` stored in a picture."""
+    with Image.open(picture) as image:
+        return dict(json.loads(image.info["numbers"]))
+
+
+def with_numbers(png: bytes, numbers: Mapping[str, Any]) -> bytes:
+    """The picture in few colours, with its numbers as text."""
     information, made = PngInfo(), io.BytesIO()
-    information.add_text("numbers", json.dumps({name: asdict(own) for name, own in drawn.items()}))
+    information.add_text("numbers", json.dumps(numbers))
     with Image.open(io.BytesIO(png)) as picture:
         picture.convert("RGB").quantize(FEW_COLOURS).save(made, format="png", optimize=True, pnginfo=information)
     return made.getvalue()

@@ -7,8 +7,6 @@ The picture carries its numbers as text, and a test compares them.
 
 from __future__ import annotations
 
-import io
-import json
 import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +14,6 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures import charts
@@ -25,12 +21,11 @@ from dpsweep.reports.figures import charts
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "search.png"
 BEGIN, END = "<!-- begin table: python docs/search_results.py -->\n", "<!-- end table -->\n"
+PRICES = runpy.run_path(str(ROOT / "docs" / "price_by_tries.py"))
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "searching.py"), run_name="imported")
 EPSILON = 3.0
 LEFT, RIGHT, ROW, HEAD = 0.27, 0.985, 0.205, 0.95
 """The edges of the panels as shares of the width; the heights of a row and of the head, in inches."""
-
-FEW_COLOURS = 128
 
 
 def cells() -> dict[str, dict[str, list[float]]]:
@@ -73,27 +68,18 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
     figure.text(0.01, 1 - 0.28 / height, title, fontsize=11.5, fontweight="bold", color=marks.INK)
     for x, name, colour in ((0.01, "shows a map too", 0), (0.17, "shows one model, or scores of few points", 1)):
         figure.text(x, 1 - 0.5 / height, f"● {name}", fontsize=8.5, color=marks.SERIES[colour])
-    return _with_numbers(charts.finish(figure, "search", "").png, drawn)
+    return PRICES["with_numbers"](charts.finish(figure, "search", "").png, drawn)
 
 
 def numbers(picture: Path = PICTURE) -> dict[str, Any]:
     """The numbers that a picture carries."""
-    with Image.open(picture) as image:
-        return dict(json.loads(image.info["numbers"]))
+    return dict(PRICES["stored_numbers"](picture))
 
 
 def insert(page: str) -> str:
     """The page with the table of what was measured."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}```\n{BENCHMARK['table']()}\n```\n{END}{rest.partition(END)[2]}"
-
-
-def _with_numbers(png: bytes, drawn: Mapping[str, Any]) -> bytes:
-    information, made = PngInfo(), io.BytesIO()
-    information.add_text("numbers", json.dumps(drawn))
-    with Image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGB").quantize(FEW_COLOURS).save(made, format="png", optimize=True, pnginfo=information)
-    return made.getvalue()
 
 
 if __name__ == "__main__":

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
-from dpsweep.accounting.notation import noise_up, typed
+from dpsweep.accounting.notation import typed
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.advice.evidence import Comparison, Evidence, Measurement
 
@@ -21,7 +20,8 @@ def comparison_for(plan: Plan, epsilon: float) -> Comparison | None:
     declared = plan.trials[0].config.get("dataset", {})
     if not {"name", "records", "shape", "classes"} <= set(declared) or declared["classes"] == 1:
         return None
-    return Evidence.read().nearest(declared["name"], declared["records"], math.prod(declared["shape"]), epsilon)
+    protected = declared.get("units") or declared["records"]
+    return Evidence.read().nearest(declared["name"], protected, math.prod(declared["shape"]), epsilon)
 
 
 def in_one_sentence(found: Comparison | None) -> Iterator[str]:
@@ -50,21 +50,16 @@ def in_a_table(found: Comparison, noise: float) -> Iterator[str]:
     for one in found.outcomes:
         name = f"{one.way.name} *" if one.as_good_as(found.best) else one.way.name
         shows = "a map" if one.way.shows_map else "a model"
-        yield f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {_words(one, noise)}"
+        yield f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {one.way.overrides(noise)}"
     yield (
         f"\nMeans over {least} or more searches, with 95 % intervals, on public test records, by logistic regression "
         f"({SOURCE})."
     )
     yield "* is not told apart from the best. Every way costs the whole epsilon."
-    yield f"For a model (no map), add to `dpsweep sweep`: {_words(found.best, noise)}"
+    yield f"For a model (no map), add to `dpsweep sweep`: {found.best.way.overrides(noise)}"
     if found.best_map is not None and found.best_map is not found.best:
-        yield f"For a map and a model, add to `dpsweep sweep`: {_words(found.best_map, noise)}"
+        yield f"For a map and a model, add to `dpsweep sweep`: {found.best_map.way.overrides(noise)}"
 
 
 def _accuracy(one: Measurement) -> str:
     return f"{100 * one.mean:.1f} % ± {100 * one.margin:.1f}"
-
-
-def _words(one: Measurement, noise: float) -> str:
-    """The overrides, with multiples of the noise of one run as numbers."""
-    return re.sub(r"\{([\d.]+)\}", lambda found: noise_up(float(found[1]) * noise), one.way.words)

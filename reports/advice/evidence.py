@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpsweep.accounting.notation import noise_up
+
 FILE = Path(__file__).with_name("evidence.json")
 LARGEST_FACTOR = 10.0
-"""Data sets whose numbers of records, or of a record's inputs, differ by a larger factor are not compared."""
+"""Numbers of records, of a record's inputs, and epsilons that differ by a larger factor are not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,10 @@ class Way:
     name: str
     words: str
     shows_map: bool
+
+    def overrides(self, noise: float) -> str:
+        """The overrides where one run alone has this noise multiplier."""
+        return re.sub(r"\{([\d.]+)\}", lambda found: noise_up(float(found[1]) * noise), self.words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +99,8 @@ class Evidence:
     def nearest(self, name: str, records: int, inputs: int, epsilon: float) -> Comparison | None:
         """The comparison for this data set, or else for the one nearest in size; None if none is near.
 
-        Sizes are nominal: the number of records first, then that of a record's inputs. Epsilon is the nearest in ratio.
+        Sizes are nominal, and nearest in ratio: the number of records (of units, where these are protected) first, then
+        that of a record's inputs, then epsilon.
         """
         if not 0 < epsilon < math.inf:
             return None
@@ -107,8 +115,9 @@ class Evidence:
             )
 
         def is_near(one: Comparison) -> bool:
-            other, by_records, by_inputs, _ = distance(one)
-            return not other or max(by_records, by_inputs) <= math.log(LARGEST_FACTOR)
+            other, by_records, by_inputs, by_epsilon = distance(one)
+            most = math.log(LARGEST_FACTOR)
+            return by_epsilon <= most and (not other or max(by_records, by_inputs) <= most)
 
         return min(filter(is_near, self.comparisons), key=distance, default=None)
 

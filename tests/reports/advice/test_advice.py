@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,8 +53,10 @@ def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest
     for (name, records, inputs, epsilon), found in {
         ("small", 60000, 9, 2.0): measured[0],
         ("other", 6000, 9, 3.0): measured[1],
-        ("other", 9000, 9, 0.01): measured[2],
-        ("other", 500000, 9, 100.0): measured[3],
+        ("other", 9000, 9, 0.2): measured[2],
+        ("other", 500000, 9, 70.0): measured[3],
+        ("other", 500000, 9, 90.0): None,
+        ("small", 1000, 9, 0.09): None,
         ("other", 700000, 9, 1.0): None,
         ("other", 90, 9, 1.0): None,
         ("other", 1000, 91, 1.0): None,
@@ -112,6 +115,13 @@ def test_every_way_that_was_measured_can_be_planned(compose_priced: Compose, nam
 def test_nothing_is_said_of_numbers_in_place_of_classes(compose_priced: Compose) -> None:
     numbers = ("dataset=regression", "trainer=dpsgd", "trainer.lr=0.1", "trainer.clip_norm=10")
     assert comparison_for(compose_priced([*LIGHT, *numbers]).plan, 3.0) is None
+
+
+def test_protected_units_count_in_place_of_records() -> None:
+    sizes = {"name": "visits", "records": 9_000_000, "shape": [196], "classes": 2}
+    for units, found in ((5000, True), (None, False)):
+        plan = SimpleNamespace(trials=[SimpleNamespace(config={"dataset": {**sizes, "units": units}})])
+        assert (comparison_for(plan, 3.0) is not None) is found
 
 
 def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) -> None:
