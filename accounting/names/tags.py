@@ -113,6 +113,11 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "cross_entropy": "dpsweep.trainers.declarations.losses.CrossEntropy",
         "squared_error": "dpsweep.trainers.declarations.losses.SquaredError",
     },
+    "features": {
+        "efficientnet_lite0": "dpsweep.trainers.features.efficientnet_lite0.EfficientNetLite0",
+        "sentence_encoder": "dpsweep.trainers.features.sentence_encoder.SentenceEncoder",
+        "torch_module": "dpsweep.trainers.features.torch_module.TorchModule",
+    },
     "augmentation": {
         "shift_flip": "dpsweep.trainers.declarations.augmentation.ShiftFlip",
     },

@@ -21,6 +21,7 @@ from dpsweep.accounting.records.released_winner import CONFIG_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.curator_page import Page
@@ -44,27 +45,35 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
         raise BadInput(f"Expected {folder} to have a winner that the selection rule discloses, and its model.")
     config = yaml.safe_load((release / CONFIG_FILE).read_text())
     with as_written(f"the sweep in {folder}"):
-        dataset = sweep.trial(sweep.winner).config["dataset"]
-        form = preprocessing.declared(dataset)
+        winner = sweep.trial(sweep.winner).config
+        dataset, features = winner["dataset"], FrozenFeatures.of(winner)
+        form = preprocessing.declared(dataset, features)
         own = snippet.is_own(config["model"])
-        code = snippet.snippet(config, dataset, form, MODEL_FILE)
-        card = render_card(page, code, own=own, form=form)
-        source = model_code.code_of(home_of(config["model"]).rpartition(".")[0]) if own else None
+        code = snippet.snippet(config, dataset, form, MODEL_FILE, features)
+        card = render_card(page, code, own=own, form=form, features=features)
+        sources = {model_code.FILE: config["model"]} if own else {}
+        if features is not None and features.package is not None:
+            sources[snippet.EXTRACTOR] = features.node
+        code_files = {name: model_code.code_of(home_of(node).rpartition(".")[0]) for name, node in sources.items()}
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
         shutil.copyfile(release / name, partial / name)
-    if source is not None:
-        (partial / model_code.FILE).write_text(source)
+    for name, source in code_files.items():
+        (partial / name).write_text(source)
     (partial / CARD).write_text(card)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / CARD
 
 
-def render_card(page: Page, code: str, *, own: bool, form: Mapping[str, Any] | None) -> str:
+def render_card(
+    page: Page, code: str, *, own: bool, form: Mapping[str, Any] | None, features: FrozenFeatures | None = None
+) -> str:
     """The card in Markdown, for a released page and the code from a raw row to a label.
 
-    `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared.
+    `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared;
+    `features` are the frozen features that the model reads, if any.
     """
-    return fill("card.md.j2", page=page, winner=page.best[0], code=Markup(code), own=own, form=form)
+    winner = page.best[0]
+    return fill("card.md.j2", page=page, winner=winner, code=Markup(code), own=own, form=form, features=features)

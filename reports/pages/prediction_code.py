@@ -10,8 +10,13 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import fields_of, home_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.numbers import whole
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
+
+EXTRACTOR = "extractor.py"
+INPUTS, FEATURES = "inputs", "features"
+"""The functions of the code whose outputs are a model's inputs."""
 
 _LONGEST_EXAMPLE = 16
 """Largest number of columns for which the example row is written out."""
@@ -69,6 +74,21 @@ def inputs(row):
     numbers[0, : len(kept)] = torch.tensor(kept)
     return numbers
 '''
+_EXTRACTED = """
+extractor = {name}(**declared["features"]["settings"])
+network = extractor.module(InputForm(shape={shape}, preprocessing=declared))
+
+
+def features(row):
+    \"\"\"The frozen features of one record.\"\"\"
+    return network(inputs(row))
+"""
+_OWN_FEATURES = '''
+def features(row):
+    """The frozen features of one record, {size} numbers of your module, scaled to norm {norm}."""
+    numbers = torch.as_tensor(row, dtype=torch.float32).reshape(1, {size})
+    return numbers * {norm} / numbers.norm()
+'''
 _UNKNOWN = '''
 def inputs(row):
     """One input of the model, of shape {shape}, as your data set returns it."""
@@ -82,19 +102,35 @@ _IMPORTS = {
 }
 
 
-def snippet(config: Mapping[str, Any], dataset: Mapping[str, Any], form: Mapping[str, Any] | None, weights: str) -> str:
+def snippet(
+    config: Mapping[str, Any],
+    dataset: Mapping[str, Any],
+    form: Mapping[str, Any] | None,
+    weights: str,
+    features: FrozenFeatures | None = None,
+) -> str:
     """The code for a winner's configuration, the declaration of its data set, and its declared preprocessing.
 
-    Raises `BadInput` if a key of the configuration cannot be an argument of a function.
+    `features` are the frozen features that are the model's inputs, if any. Raises `BadInput` if a key of the
+    configuration cannot be an argument of a function.
     """
-    source, call = _model(config["model"], dataset)
+    shape = tuple(whole("dataset.shape", length) for length in dataset["shape"])
+    source, call = _model(config["model"], (features.size,) if features else shape, dataset)
+    extracted, example = [], _example(form, dataset)
+    if features and form is not None and features.package is not None:
+        name = features.extractor
+        source += f"\nfrom {EXTRACTOR.removesuffix('.py')} import {name}, InputForm  # {EXTRACTOR} lies beside it"
+        extracted = [_inputs(form, dataset).strip("\n"), _EXTRACTED.format(name=name, shape=shape).strip("\n")]
+    elif features:
+        extracted = [_OWN_FEATURES.format(size=features.size, norm=features.norm).strip("\n")]
+        example = f"torch.ones({features.size})"
     kind = None if form is None else str(form["kind"])
     parts = [
         _head(kind, source),
-        _inputs(form, dataset).strip("\n"),
+        *(extracted or [_inputs(form, dataset).strip("\n")]),
         f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
-        _answer(form, dataset),
-        f"row = {_example(form, dataset)}  # put your own here\nprint({_verb(dataset)}(row))",
+        _answer(form, dataset, FEATURES if features else INPUTS),
+        f"row = {example}  # put your own here\nprint({_verb(dataset)}(row))",
     ]
     return "\n\n\n".join(parts)
 
@@ -111,14 +147,14 @@ def _head(kind: str | None, source: str) -> str:
     return f"{_IMPORTS[kind]}import torch\nfrom safetensors.torch import load_file\n\n{source}\n\n{opened}"
 
 
-def _model(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[str, str]:
-    """The line that imports the model's factory, and the call of the factory."""
+def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[str, Any]) -> tuple[str, str]:
+    """The line that imports the model's factory, and the call of the factory for inputs of this shape."""
     module, _, factory = home_of(model).rpartition(".")
     fields = fields_of(model)
     if invalid := [key for key in fields if not key.isidentifier()]:
         raise BadInput(f"Expected model.{invalid[0]} to be the name of an argument.")
     arguments = [
-        str(tuple(whole("dataset.shape", length) for length in dataset["shape"])),
+        str(shape),
         str(whole("dataset.classes", dataset["classes"])),
         *(f"{key}={value!r}" for key, value in fields.items()),
     ]
@@ -160,7 +196,7 @@ def _verb(dataset: Mapping[str, Any]) -> str:
     return "number" if dataset["classes"] == 1 else "label"
 
 
-def _answer(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+def _answer(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
     verb = _verb(dataset)
     named = form is not None and form["labels"] is not None
     answer = {
@@ -169,7 +205,7 @@ def _answer(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     }[verb]
     return (
         f'def {verb}(row):\n    """The model\'s prediction for one row."""\n    with torch.no_grad():\n'
-        f"        outputs = model(inputs(row))[0]\n    return {answer}"
+        f"        outputs = model({inputs}(row))[0]\n    return {answer}"
     )
 
 

@@ -12,15 +12,17 @@ from typing import Any
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.names.stored_classes import build_own
 from dpsweep.accounting.numbers import whole
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 
 FILE = "preprocessing.json"
 OUTPUTS = ("class", "number")
 
 
-def declared(dataset: Mapping[str, Any]) -> dict[str, Any] | None:
+def declared(dataset: Mapping[str, Any], features: FrozenFeatures | None = None) -> dict[str, Any] | None:
     """The preprocessing of a data set's declaration, None if only a class of the user defines it.
 
-    It is also None for an older version's declaration that cannot be read: the model is released without it.
+    If the inputs are frozen `features`, the settings of their extractor are in it. It is also None for an older
+    version's declaration that cannot be read: the model is released without it.
     """
     try:
         form = getattr(build_own(dataset, "dataset"), "preprocessing", None)
@@ -34,4 +36,5 @@ def declared(dataset: Mapping[str, Any]) -> dict[str, Any] | None:
         "shape": [whole("dataset.shape", length) for length in dataset["shape"]],
         "classes": classes,
         "output": OUTPUTS[classes == 1],
+        **({"features": features.released} if features else {}),
     }

@@ -30,6 +30,7 @@ from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.exhibits import catalogue
@@ -96,8 +97,11 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
     config = {key: value for key, value in winner.config.items() if key in point}
     config["dataset"] = {"name": sweep.plan.account}  # without the paths of its files
+    features = FrozenFeatures.of(winner.config)
+    if features is not None:
+        config["features"] = features.released
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
-    if (form := preprocessing.declared(winner.config["dataset"])) is not None:
+    if (form := preprocessing.declared(winner.config["dataset"], features)) is not None:
         write_json(target / preprocessing.FILE, form)
     model = sweep.folder / "trials" / winner.id / MODEL_FILE
     if model.exists() or model.is_symlink():

@@ -23,6 +23,7 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.statement.final_run import final_apart, final_run
 from dpsweep.reports.statement.floating_point import floating_point
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
@@ -52,6 +53,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         *_searched_elsewhere(context),
         *final_run(context),
         sampling(context),
+        *_features(context),
         _accountants(context),
         _scores(context),
         randomness(context),
@@ -315,6 +317,22 @@ def _started_from(context: Context) -> tuple[str, ...]:
         f"The initial weights of {listed(list(dict.fromkeys(pretrained)))}, frozen ones included, are assumed to be "
         "public: no guarantee covers the data that they were trained on.",
     )
+
+
+def _features(context: Context) -> Iterator[Line]:
+    """The line on frozen features: their extractor, its public training data and its checksum."""
+    features = FrozenFeatures.of(context.sweep.plan.trials[0].config)
+    if features is not None:
+        yield Line(
+            topic="Features",
+            text=f"A model's inputs are frozen features by {features.extractor}, which was trained on "
+            f"{features.trained_on}. These data are declared public: no guarantee covers them.",
+            level=EvidenceLevel.ASSUMED,
+            evidence=(
+                f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
+                f"alone and scaled to norm {typed(features.norm)}.",
+            ),
+        )
 
 
 def _trust(context: Context) -> Line:

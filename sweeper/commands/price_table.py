@@ -100,8 +100,18 @@ def _which_to_take(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
         yield f"For one model, without a map: tuning={winner.label} at epsilon {epsilon_up(winner.epsilon)}."
 
 
-def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seconds: float | None, device: str) -> None:
-    """Prints the plan's own price: the whole search first, the price of a single run, as often quoted, near the end."""
+def show(
+    priced: PricedPlan,
+    statement: Statement | None,
+    outlook: Outlook,
+    seconds: float | None,
+    device: str,
+    missing_features: int = 0,
+) -> None:
+    """Prints the plan's own price: the whole search first, the price of a single run, as often quoted, near the end.
+
+    `missing_features` is the number of records whose frozen features must be computed first.
+    """
     plan = priced.plan
     console = Console(highlight=False)
     table = Table(title=f"Plan {plan.id} on {plan.account}", show_header=False, title_justify="left", pad_edge=False)
@@ -135,7 +145,8 @@ def show(priced: PricedPlan, statement: Statement | None, outlook: Outlook, seco
         table.add_row(
             "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
         )
-    table.add_row("time", f"about {duration(seconds)} on {device}" if seconds is not None else "unknown")
+    first = f", after the features of {missing_features} records, once" if missing_features else ""
+    table.add_row("time", f"about {duration(seconds)} on {device}{first}" if seconds is not None else f"unknown{first}")
     console.print(table)
     for note in plan.notes:
         console.print(note)

@@ -19,6 +19,8 @@ from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialRe
 from dpsweep.sweeper.commands.price_table import duration
 
 SECONDS = 0.5
+FEATURES = "features "
+"""How a job's progress begins while it computes frozen features."""
 
 AHEAD = 128
 """Number of waiting trials to check each time: trials begin in order, so the running ones are among the first."""
@@ -44,6 +46,7 @@ class Display:
         self._seconds = seconds
         self._waiting = {trial.id: self._stamp(trial.id) for trial in trials}
         self._total, self._done, self._failed = total, done, 0
+        self._tenth: int | None = None
         self._started, self._here = time.monotonic(), 0
         self._stop, self._looking = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -94,8 +97,19 @@ class Display:
                 self._count(result)
         running = self._running()
         state = f"{len(running)} running, {self._failed} failed | {self._budget} | {self._to_go()}"
-        detail = f" | step {running[0]}" if len(running) == 1 else ""
+        extracting = next((state for state in running if state.startswith(FEATURES)), "")
+        self._say_features(extracting)
+        detail = f" | {extracting or running[0]}" if extracting or len(running) == 1 else ""
         self._progress.update(self._task, completed=self._done, state=state + detail)
+
+    def _say_features(self, state: str) -> None:
+        """A plain line for each further tenth of the records whose features are computed."""
+        if not state or self._console.is_terminal:
+            return
+        done, _, total = state.removeprefix(FEATURES).strip().partition("/")
+        if total.isdecimal() and (tenth := 10 * int(done) // max(1, int(total))) != self._tenth:
+            self._tenth = tenth
+            self._console.print(f"features of {done} of {total} records", soft_wrap=True)
 
     def _count(self, result: TrialResult) -> None:
         self._done, self._here = self._done + 1, self._here + 1
@@ -116,7 +130,7 @@ class Display:
             return None
 
     def _running(self) -> list[str]:
-        """The completed steps of the running trials."""
+        """What the running trials do: the steps that they completed, or the features."""
         steps = []
         for trial in islice(self._waiting, AHEAD):
             try:

@@ -49,7 +49,7 @@ from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
-from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training
+from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, missing_features
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.trial.blocks import could_share
 
@@ -136,7 +136,7 @@ class SweepCoordinator:
         if over and request.retry is not Retry.ALL:
             check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(plan))
         else:
-            check = check_training(plan, request)
+            check = check_training(plan, request, folder.private)
         ledger.verify()
         seconds = self._show(priced, self._statement(plan), check.per_step)
         data = fingerprint_of(check.contents, ledger)
@@ -211,7 +211,8 @@ class SweepCoordinator:
         request, plan = self.request, priced.plan
         seconds = None if per_step is None else estimate.plan_seconds(priced, per_step, request.workers.jobs)
         view = outlook(priced, statement, could_share=could_share(plan, priced.rule.discloses))
-        price_table.show(priced, statement, view, seconds, request.place)
+        missing = missing_features(priced.plan, self._folder(priced.plan).private)
+        price_table.show(priced, statement, view, seconds, request.place, missing)
         return seconds
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:

@@ -49,7 +49,7 @@ IDENTITY = (
 )
 """The stored keys that identify a trial; devices, paths and budgets are not among them."""
 
-WHERE_GIVEN = ("ema", "augmentation")
+WHERE_GIVEN = ("ema", "augmentation", "features")
 """Further keys that identify a trial; they are not stored if they are null or empty."""
 
 UNLESS_SAID = (

@@ -77,7 +77,8 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
     device = resolve_device(device)
     works, steps = [], []
     for config in configs:
-        declared, shape = declare(config), tuple(config["dataset"]["shape"])
+        declared = declare(config)
+        shape = tuple(declared.dataset.shape)
         batch_size = _examples(declared)
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
@@ -163,7 +164,7 @@ def asked(
 def kind_of(config: Mapping[str, Any]) -> str:
     """The settings that determine how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
-    parts |= {"augmentation": config["augmentation"]} if config.get("augmentation") else {}
+    parts |= {name: config[name] for name in ("augmentation", "features") if config.get(name)}
     return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)
 
 

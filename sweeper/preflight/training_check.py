@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.accounting.ledger.private_store import HOME_VARIABLE
+from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.preflight.data_identity import read_contents
 from dpsweep.sweeper.request.sweep_request import SweepRequest
+from dpsweep.sweeper.trial.spec import declare
+from dpsweep.trainers.features.extracted import Extracted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class TrainingCheck:
         return cls(contents=contents, threads=1, per_step=per_step)
 
 
-def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
+def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> TrainingCheck:
     """Tries everything that a user's mistake can break; raises `BadInput` if something fails."""
     if request.workers.elsewhere and not os.environ.get(HOME_VARIABLE):
         raise BadInput(
@@ -42,6 +44,7 @@ def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
     if request.forked:
         forked_jobs.prepare(machine.device, machine.threads)
     contents = read_contents(plan, machine.data)
+    _check_features(plan, store)
     shapes = estimate.shapes_of(plan)
     try:
         times = estimate.time_steps(
@@ -52,3 +55,23 @@ def check_training(plan: Plan, request: SweepRequest) -> TrainingCheck:
     return TrainingCheck(
         contents=contents, threads=times.threads, per_step=dict(zip(shapes, times.seconds, strict=True))
     )
+
+
+def missing_features(plan: Plan, store: PrivateStore) -> int:
+    """About how many records' frozen features the first job must compute; 0 for a plan without features."""
+    dataset = declare(plan.trials[0].config).dataset
+    return dataset.missing(store.features) if isinstance(dataset, Extracted) else 0
+
+
+def _check_features(plan: Plan, store: PrivateStore) -> None:
+    """Tries the extractor of frozen features on random inputs, and checks the features that are on disk."""
+    dataset = declare(plan.trials[0].config).dataset
+    if not isinstance(dataset, Extracted):
+        return
+    from dpsweep.trainers.features.cache import FeatureCache
+    from dpsweep.trainers.features.checks import check_features
+
+    try:
+        FeatureCache(root=store.features).check(dataset, check_features(dataset))
+    except (ValueError, RuntimeError) as cause:
+        raise BadInput(f"These features cannot be computed: {cause}") from cause

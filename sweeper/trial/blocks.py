@@ -20,7 +20,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.sweeper.trial.spec import FEATURES, build, dataset_of
 from dpsweep.trainers.data.interface import unit_column
 
 MOST = 256
@@ -103,7 +103,7 @@ def at_once(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
     if config.get("augmentation"):
         return 0
-    parts = {name: config[name] for name in ("dataset", "model", "engine")}
+    parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
     return _at_once(json.dumps(parts, sort_keys=True))
 
 
@@ -113,7 +113,7 @@ def _at_once(parts: str) -> int:
     from dpsweep.trainers.engines.stacked import Stack
 
     config = json.loads(parts)
-    if not build(config["engine"], "engine").stacks or unit_column(build(config["dataset"], "dataset")) is not None:
+    if not build(config["engine"], "engine").stacks or unit_column(dataset_of(config)) is not None:
         return 0
     try:
         model = make_model(config, "any")

@@ -16,14 +16,16 @@ from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
-from dpsweep.sweeper.trial.spec import build, class_of, part_of
+from dpsweep.sweeper.trial.spec import FEATURES, build, class_of, dataset_of, part_of
 from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
+from dpsweep.trainers.features.extracted import Extracted
 
 if TYPE_CHECKING:
     from torch import nn
 
     from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import Streams
 
 
@@ -59,31 +61,36 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     from dpsweep.trainers.randomness import initial_seed
 
     parameters = at_home(fields_of(config["model"]))
-    shape, classes = tuple(config["dataset"]["shape"]), config["dataset"]["classes"]
+    dataset = dataset_of(config)
+    shape, classes = tuple(dataset.shape), dataset.classes
     factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
     make = partial(factory, shape, classes, **parameters)
     model = build_model(make, seed) if tag_of(name) else construct(make, name, seed)
-    check_words(model, vocabulary_of(build(config["dataset"], "dataset")), shape)
+    check_words(model, vocabulary_of(dataset), shape)
     return model
 
 
-def load(config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None, coins: str = "") -> Split:
+def load(
+    config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None, coins: str, features: FeatureCache
+) -> Split:
     """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
 
-    `coins` is `Session.coins`.
+    `coins` is `Session.coins`; `features` has the frozen features of the records, if the trial has some.
     """
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
-    request |= {"part": config["part"]} if "part" in config else {}
-    return _load(json.dumps(request, sort_keys=True), folder, coins)
+    request |= {name: config[name] for name in ("part", FEATURES) if name in config}
+    return _load(json.dumps(request, sort_keys=True), folder, coins, features)
 
 
 @lru_cache(maxsize=1)
-def _load(request: str, folder: Path | None, coins: str) -> Split:
+def _load(request: str, folder: Path | None, coins: str, features: FeatureCache) -> Split:
     config = json.loads(request)
-    dataset = build(config["dataset"], "dataset")
+    dataset = dataset_of(config)
     private, test = dataset.load(folder)
     if (private.units is None) != (unit_column(dataset) is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
+    if isinstance(dataset, Extracted):
+        private, test = dataset.extract(private, features), None if test is None else dataset.extract(test, features)
     adjacency = Adjacency(config["adjacency"])
     if (part := part_of(config)) is not None:
         private = part.of(private, adjacency, bytes.fromhex(coins))

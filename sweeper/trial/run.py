@@ -22,7 +22,7 @@ from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial.blocks import stacks
 from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
 from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
-from dpsweep.sweeper.trial.session import Machine, Session, log, progress
+from dpsweep.sweeper.trial.session import PROGRESS, Interrupted, Machine, Session, feature_cache, log, progress
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.declarations.scores import looks_every, noisy_counts
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
@@ -97,9 +97,14 @@ def run_sessions(
     for group in groups:
         try:
             first = group[0].session
-            data = load(first.trial.config, first.declaration.adjacency, machine.data, first.coins)
+            features = feature_cache([one.session for one in group], machine.device, should_stop)
+            data = load(first.trial.config, first.declaration.adjacency, machine.data, first.coins, features)
             _log_no_records(group, data)
             outcomes = _train(group, data, machine, should_stop, shared=shared)
+        except Interrupted:
+            for one in group:
+                _log_stopped(one.session, one.step)
+            continue
         except Exception as error:  # noqa: BLE001 - any error ends these trials and is written to their results
             for one in group:
                 failed(one.session, error)
@@ -107,13 +112,17 @@ def run_sessions(
         for one, outcome in zip(group, outcomes, strict=True):
             session = one.session
             if outcome.stopped:
-                session.log.info("stopped after step %d", outcome.steps)
-                (session.place.files / "progress").unlink(missing_ok=True)
+                _log_stopped(session, outcome.steps)
                 continue
             try:
                 _end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
             except Exception as error:  # noqa: BLE001
                 failed(session, error)
+
+
+def _log_stopped(session: Session, step: int) -> None:
+    session.log.info("stopped after step %d", step)
+    (session.place.files / PROGRESS).unlink(missing_ok=True)
 
 
 def _log_no_records(group: Sequence[_Ready], data: Split) -> None:
@@ -131,7 +140,7 @@ def _empty(data: Split) -> list[str]:
 
 def _end(session: Session, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
-    (session.place.files / "progress").unlink(missing_ok=True)
+    (session.place.files / PROGRESS).unlink(missing_ok=True)
     replace(result, ended=_now()).write(session.place.files)
     forget_checkpoints(session.place.files)
     session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)

@@ -27,6 +27,7 @@ from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
+from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.interface import check_run, is_noiseless
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.scores import Score
     from dpsweep.trainers.methods.interface import Trainer
 
+FEATURES = "features"
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
@@ -153,10 +155,11 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ["dataset", "loss", "trainer", "sampler", "schedule", "bounds", "score"]
+    names = ["loss", "trainer", "sampler", "schedule", "bounds", "score"]
     names += ["augmentation"] if config.get("augmentation") else []
     whole = {"bounds": SAME_BOUND, **config}
     parts = {name: _declared(json.dumps(whole[name], sort_keys=True), name) for name in names}
+    parts["dataset"] = dataset_of(config)
     if isinstance(parts["trainer"], OutputPerturbation):
         parts["sampler"] = _everyone(config, parts)
     declaration = Declaration(
@@ -187,6 +190,18 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     if steps != declaration.priced_steps:
         raise BadInput(f"Expected sampler={name_of(config['sampler'])} to access the records once a step or epoch.")
     return declaration
+
+
+def dataset_of(config: Mapping[str, Any]) -> DataSet:
+    """The data set of a configuration, with frozen features as inputs if it names an extractor."""
+    dataset: DataSet = _declared(json.dumps(config["dataset"], sort_keys=True), "dataset")
+    if not config.get(FEATURES):
+        return dataset
+    extractor = _declared(json.dumps(config[FEATURES], sort_keys=True), FEATURES)
+    try:
+        return Extracted(of=dataset, extractor=extractor)
+    except (TypeError, ValueError) as cause:
+        raise BadInput(str(cause)) from cause
 
 
 def train_records(config: Mapping[str, Any]) -> int:

@@ -56,6 +56,7 @@ def test_auto_s_is_dpnsgd_by_another_name() -> None:
 
 @pytest.mark.parametrize("configuration", configurations("model"))
 def test_models(configuration) -> None:
+    configuration = configuration.get("model", configuration)
     shape, classes = (3, 32, 32), 1 if configuration["_target_"].endswith("linear") else 10
     if OmegaConf.missing_keys(configuration):
         pytest.skip("asks the user for a file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dpsweep.trainers.data.units import Index, Units
+
+DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,8 @@ class Records:
     """The records of one part of a data set.
 
     Shapes: features [n, *shape] of uint8 or float32 as stored; labels [n] of int64 for classes, of float32 for
-    numbers; n may be 0. `units` is None if every record is its own unit.
+    numbers; n may be 0. `units` is None if every record is its own unit. `stored` has the digests of the records that
+    the features were computed from, uint8 [n, 32]; None if the features are the stored ones.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
@@ -46,6 +50,7 @@ class Records:
     labels: torch.Tensor
     scaling: Scaling = Scaling()
     units: Units | None = None
+    stored: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
         if str(self.features.dtype) not in ("torch.uint8", "torch.float32"):
@@ -56,6 +61,8 @@ class Records:
             raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({len(self.features)},).")
         if self.units is not None and len(self.units.of) != len(self):
             raise ValueError(f"Expected units.of={len(self.units.of)} entries for {len(self)} records.")
+        if self.stored is not None and self.stored.shape != (len(self), DIGEST_BYTES):
+            raise ValueError(f"Expected stored={self.stored.shape} to be [{len(self)}, {DIGEST_BYTES}].")
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
@@ -72,12 +79,19 @@ class Records:
         return _rows(self.labels, index).to(device=device)
 
     def contents(self) -> Iterator[bytes]:
-        """Each record's label and stored features as little-endian bytes, the same on every machine."""
+        """Each record's label and stored features as little-endian bytes, or their digests; alike on every machine."""
+        if self.stored is not None:
+            return (digest.tobytes() for digest in self.stored)
         stored = self.features.cpu().numpy()
         features = stored.astype(stored.dtype.newbyteorder("<"), order="C", copy=False)
         stored_labels = self.labels.cpu().numpy()
         labels = stored_labels.astype(stored_labels.dtype.newbyteorder("<"))
         return (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))
+
+    def digests(self) -> NDArray[np.uint8]:
+        """A digest of each record's contents, uint8 [n, 32]."""
+        digests = b"".join(blake2b(content, digest_size=DIGEST_BYTES).digest() for content in self.contents())
+        return np.frombuffer(digests, dtype=np.uint8).reshape(len(self), DIGEST_BYTES)
 
     @property
     def available(self) -> int:
@@ -105,7 +119,8 @@ class Records:
         """The records at `index`, in its order, with their units."""
         native = _native(index)
         units = None if self.units is None else self.units.select(index)
-        return replace(self, features=self.features[native], labels=self.labels[native], units=units)
+        stored = None if self.stored is None else self.stored[index]
+        return replace(self, features=self.features[native], labels=self.labels[native], units=units, stored=stored)
 
     def to(self, device: torch.device | str) -> Records:
         """The same records, stored on `device`."""

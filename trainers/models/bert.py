@@ -55,15 +55,30 @@ def bert(
     """
     if trained not in _TRAINED:
         raise ValueError(f"Expected trained={trained} to be one of {', '.join(_TRAINED)}.")
-    source = Published(**weights)
-    form = Form(**_sizes_of(source), heads=heads, padding=padding, first_place=first_place, eps=eps)
-    if len(shape) != 1 or not 1 <= shape[0] <= form.longest:
-        raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.longest} words.")
-    encoder = Encoder(form, length=shape[0], source=source)
+    encoder = _encoder(shape, Published(**weights), heads=heads, padding=padding, first_place=first_place, eps=eps)
     encoder.layers.requires_grad_(trained != "head")
     for embedding in (encoder.words, encoder.places, encoder.norm):
         embedding.requires_grad_(trained == "all")
-    return nn.Sequential(encoder, nn.Linear(form.width, classes))
+    return nn.Sequential(encoder, nn.Linear(encoder.form.width, classes))
+
+
+def frozen_encoder(
+    shape: tuple[int, ...], *, weights: Mapping[str, str], heads: int, padding: int, first_place: int, eps: float
+) -> Encoder:
+    """The encoder of `bert` with its published weights, none of which is trained."""
+    with torch.random.fork_rng(devices=[]):  # torch draws weights, which are replaced
+        encoder = _encoder(shape, Published(**weights), heads=heads, padding=padding, first_place=first_place, eps=eps)
+    encoder.load_state_dict(encoder.published())
+    return encoder.requires_grad_(False)
+
+
+def _encoder(
+    shape: tuple[int, ...], source: Published, *, heads: int, padding: int, first_place: int, eps: float
+) -> Encoder:
+    form = Form(**_sizes_of(source), heads=heads, padding=padding, first_place=first_place, eps=eps)
+    if len(shape) != 1 or not 1 <= shape[0] <= form.longest:
+        raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.longest} words.")
+    return Encoder(form, length=shape[0], source=source)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,7 +88,7 @@ CASES: dict[str, tuple[Mapping[str, Any], Callable[[Any], torch.Tensor], list[An
     "categories": (DATASETS["adult"], adult_inputs, adult_rows()),
     "array": (NPZ, npz_inputs, np.linspace(-2, 4, 48).reshape(8, 2, 3).tolist()),
     "pooled": (DATASETS["mnist_5k"], pooled, np.random.default_rng(1).integers(0, 256, (6, 1, 28, 28)).tolist()),
-    "words": (DATASETS["sst2"], counted, ["A fine film, a FINE film!", "dull", "", "caf\u00e9 \u00fcber 12"]),
+    "words": (DATASETS["sst2_words"], counted, ["A fine film, a FINE film!", "dull", "", "caf\u00e9 \u00fcber 12"]),
 }
 
 

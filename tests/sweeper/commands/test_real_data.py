@@ -40,6 +40,8 @@ def results(program: Program, dataset: str, *line: str) -> list[TrialResult]:
         ("mnist", ("trainer=dpnsgd", "trainer.lr=3.2", "trainer.regularizer=0.01,1"), 0.85),
         ("mnist", ("trainer=dpadam", "trainer.lr=0.003,0.01", "trainer.clip_norm=1.6"), 0.8),
         ("adult", ("trainer=dpnsgd", "trainer.lr=2,8", "trainer.regularizer=0.1"), 0.8),
+        ("cifar10", ("trainer.lr=16,32", "trainer.clip_norm=0.8"), 0.74),
+        ("sst2", ("trainer.lr=16,32", "trainer.clip_norm=0.8"), 0.74),
         ("fashion_mnist", ("trainer=dpsgd", "trainer.lr=0.5,2", "trainer.clip_norm=1"), 0.7),
     ],
 )
@@ -56,7 +58,7 @@ def test_private_training_learns_at_the_default_budget(
 def test_resnet20_on_cifar10_to_the_end(program: Program, ledger: Ledger) -> None:
     """2 x 2 points, a few steps: the path of the papers' experiment, not its accuracy."""
     grid = ("trainer=dpnsgd", "trainer.lr=0.4,1.6", "trainer.regularizer=0.01,1", "steps=2", "seed=1")
-    found = results(program, "cifar10", *grid)
+    found = results(program, "cifar10", "model=resnet20", *grid)
     assert [result.status for result in found] == [Status.FINISHED] * 4
     assert all(result.steps == 2 for result in found)
     assert len(ledger.statement("cifar10").charges) == 1

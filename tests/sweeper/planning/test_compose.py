@@ -242,6 +242,7 @@ def test_a_thousand_points_take_seconds(
         f"{group}={path.stem}"
         for group in ("accountant", "engine", "model", "sampler", "lr_schedule", "tuning")
         for path in sorted((CONF / group).glob("*.yaml"))
+        if path.stem != "minilm_head"  # of texts, which this data set has not
     ],
 )
 def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str) -> None:
@@ -258,6 +259,7 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
     group, _, name = choice.partition("=")
     if group in plan.trials[0].config:
         written = OmegaConf.load(CONF / group / f"{name}.yaml")
+        written = written.get(group, written)  # a model with its features is a file of both
         assert home_of(plan.trials[0].config[group]) == written["_target_"]
 
 

@@ -72,7 +72,7 @@ DATA_SETS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(file), OPEN.get(file.stem, {})))
     for file in sorted(CONF.glob("dataset/*.yaml"))
 }
-ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_roberta"), "sst2")
+ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_words", "sst2_roberta"), "sst2")
 """Data sets of the same records as another one, whose account theirs is."""
 SECOND = ("radius", "regularizer", "clip_norm", "transform.regularizer", "transform.clip_norm")
 """What a grid varies beside the learning rate."""

@@ -1,0 +1,150 @@
+"""Sweeps on frozen features: computed after the charge, once, and named on the page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.trainers.pretrained_files import digest_of
+from tests.randomized import TRAINS
+from tests.trainers import extractors
+from tests.trainers.extractors import SIZE, WRONG, weights_file
+
+pytestmark = TRAINS
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+CLI = "dpsweep.sweeper.commands.cli"
+QUICK = ("trainer=dpsgd", "trainer.lr=0.5,2", "trainer.clip_norm=1", "steps=3", "accountant=rdp")
+PRICE = ("accountant.witnesses=[]", "privacy.noise_multiplier=30")
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Callable[..., tuple[str, ...]]:
+    """The words of a sweep on features by a class of tests/trainers/extractors.py."""
+    file = weights_file(tmp_path, 64)
+
+    def line(kind: str = "Projection", **changes: str) -> tuple[str, ...]:
+        settings = {
+            "source": f"{{_target_: {extractors.__name__}.{kind}, file: {file}}}",
+            "weights": str(file),
+            "sha256": digest_of(file),
+            "size": str(SIZE),
+            "trained_on": "'invented digits'",
+        } | changes
+        named = (f"features.{name}={value}" for name, value in settings.items())
+        return ("dataset=digits", "features=module", *named, *QUICK, *PRICE)
+
+    return line
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> Path:
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.splitlines()[-1])
+
+
+def test_features_are_computed_once_after_the_charge_and_shared_by_sweeps(
+    program: Program, words: Callable[..., tuple[str, ...]], ledger: Ledger, tmp_path: Path
+) -> None:
+    done = program("plan", *words(), module=CLI)
+    assert done.returncode == 0, done.stderr
+    assert not [*tmp_path.rglob("*.safetensors")], "nothing is computed before the charge"
+    done = program("sweep", *words(), module=CLI)
+    assert done.returncode == 0, done.stderr
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "frozen-features").rglob("*.*")}
+    assert len([path for path in kept if path.stem != "probes"]) == 8, "1797 records, 250 a file"
+    again = program("sweep", *words(), "steps=4", module=CLI)
+    assert again.returncode == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert len(ledger.statement("digits").charges) == 2
+
+
+def test_the_page_and_the_card_name_the_extractor_its_data_and_its_checksum(
+    program: Program, words: Callable[..., tuple[str, ...]], tmp_path: Path, pages: None
+) -> None:
+    page = last_line(program("sweep", *words(), module=CLI))
+    folder = page.parents[1]
+    digest = digest_of(tmp_path / "weights.pt")
+    told = page.read_text()
+    assert digest is not None
+    for text in ("TorchModule", "invented digits", digest, "declared public"):
+        assert text in told
+    released = last_line(program("release", str(folder), module=CLI)).parent
+    assert "invented digits" in (released / "report.html").read_text()
+    assert str(tmp_path) not in "".join(file.read_text() for file in released.glob("*.[jy]*"))
+    form = json.loads((released / "preprocessing.json").read_text())
+    assert form["features"]["settings"]["sha256"] == digest
+    card = last_line(program("export", str(folder), module=CLI))
+    text = card.read_text()
+    assert digest in text
+    code = text.partition("```python\n")[2].partition("```")[0]
+    ran = subprocess.run([sys.executable, "-c", code], cwd=card.parent, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) in range(10)
+
+
+@pytest.mark.parametrize("kind", [kind.__name__ for kind in WRONG])
+def test_a_wrong_extractor_is_refused_in_a_sentence_and_nothing_is_charged(
+    kind: str, program: Program, words: Callable[..., tuple[str, ...]], ledger: Ledger
+) -> None:
+    done = program("sweep", *words(kind), module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("These features cannot be computed: Expected")
+    assert ledger.accounts() == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sha256": "0" * 64}, "to have sha256=0000"),
+        ({"weights": "/nowhere/w.pt"}, "features=none and a model of the data set's own inputs run"),
+        ({"size": "9"}, "Expected features.size=9 == 5"),
+        ({"norm": "0"}, "Expected features.norm=0 > 0"),
+        ({"trained_on": "''"}, "to name the public training data"),
+    ],
+)
+def test_wrong_settings_are_refused_in_a_sentence_and_nothing_is_charged(
+    changes: dict[str, str], sentence: str, program: Program, words: Callable[..., tuple[str, ...]], ledger: Ledger
+) -> None:
+    done = program("sweep", *words(**changes), module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert ledger.accounts() == ()
+
+
+def test_features_of_other_records_are_refused_before_a_second_charge(
+    program: Program, words: Callable[..., tuple[str, ...]], ledger: Ledger, tmp_path: Path
+) -> None:
+    assert program("sweep", *words(), module=CLI).returncode == 0
+    shards = sorted(
+        path for path in tmp_path.rglob("*.safetensors") if path.stem != "probes" and "frozen-features" in path.parts
+    )
+    one, other = [path for path in shards if "trials" not in path.parts][:2]
+    one.write_bytes(other.read_bytes())
+    done = program("sweep", *words(), "steps=4", module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert "damaged, or from other data" in done.stderr
+    assert len(ledger.statement("digits").charges) == 1
+
+
+def test_augmentation_of_features_is_refused(
+    program: Program, words: Callable[..., tuple[str, ...]], ledger: Ledger
+) -> None:
+    done = program("sweep", *words(), "augmentation=shift_flip", module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert ledger.accounts() == ()
+
+
+def test_the_models_of_frozen_features_name_their_features(program: Program) -> None:
+    for model, features in (("efficientnet_lite0_head", "EfficientNetLite0"), ("minilm_head", "SentenceEncoder")):
+        shown = program("--cfg", "job", f"model={model}").stdout
+        assert features in shown
+        assert "logistic.logistic" in shown
+    assert "EfficientNetLite0" not in program("--cfg", "job", "dataset=cifar10", "model=resnet20").stdout

@@ -1,0 +1,219 @@
+"""Frozen features: one record at a time, kept by contents, and never those of other records."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.trainers.data.own.npz import Npz
+from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.split import part_mask
+from dpsweep.trainers.features import cache as caches
+from dpsweep.trainers.features.cache import FeatureCache
+from dpsweep.trainers.features.checks import check_features, probes_of
+from dpsweep.trainers.features.extracted import Extracted
+from dpsweep.trainers.features.torch_module import TorchModule
+from dpsweep.trainers.pretrained_files import digest_of
+from tests.trainers import extractors
+from tests.trainers.extractors import SIZE, WRONG, Picky, Projection, weights_file
+
+SHAPE, RECORDS = (2, 3), 7
+NORM = 2.0
+
+
+def extractor(folder: Path, kind: type[Projection] = Projection, **changes: Any) -> TorchModule:
+    file = weights_file(folder, int(np.prod(SHAPE)))
+    fields: dict[str, Any] = {
+        "source": {"_target_": f"{extractors.__name__}.{kind.__name__}", "file": str(file)},
+        "weights": str(file),
+        "sha256": digest_of(file),
+        "size": SIZE,
+        "norm": NORM,
+        "trained_on": "invented digits",
+    }
+    return TorchModule(**(fields | changes))
+
+
+def data_set(folder: Path, **changes: Any) -> Extracted:
+    npz = {"path": "own.npz", "features": "x", "labels": "y", "bounds": (0.0, 1.0)}
+    of = Npz(name="own", records=RECORDS, test_records=0, shape=SHAPE, classes=2, unit="record", **npz)
+    return Extracted(of=of, extractor=extractor(folder, **changes))
+
+
+def records(many: int = RECORDS, seed: int = 0) -> Records:
+    features = np.random.default_rng(seed).random((many, *SHAPE), dtype=np.float32)
+    return Records(features=torch.from_numpy(features), labels=torch.arange(many) % 2)
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "ROWS", 3)
+
+
+def test_features_replace_the_inputs_and_leave_units_labels_and_split_alone(tmp_path: Path) -> None:
+    dataset, raw = data_set(tmp_path), records()
+    found = dataset.extract(raw, FeatureCache(root=tmp_path / "cache"))
+    module = dataset.module()
+    expected = torch.cat([module(raw.inputs(slice(i, i + 1), "cpu")) for i in range(RECORDS)])
+    assert torch.equal(found.inputs(slice(None), "cpu"), expected)
+    assert torch.equal(found.labels, raw.labels)
+    assert dataset.shape == (SIZE,)
+    assert torch.allclose(found.features.norm(dim=1), torch.tensor(NORM))
+    mask = part_mask(found, 0.5, Adjacency.ADD_OR_REMOVE_ONE)
+    assert np.array_equal(mask, part_mask(replace(found, features=found.features + 1e-6), 0.5, "add_or_remove_one"))
+    chosen = found.select(np.array([4, 2]))
+    assert [*chosen.contents()] == [[*found.contents()][place] for place in (4, 2)]
+
+
+def test_a_record_has_the_same_features_whatever_records_surround_it(tmp_path: Path) -> None:
+    dataset, raw = data_set(tmp_path), records()
+    whole = dataset.extract(raw, FeatureCache(root=tmp_path / "cache")).features
+    for place in range(RECORDS):
+        without = np.delete(np.arange(RECORDS), place)
+        fewer = dataset.extract(raw.select(without), FeatureCache(root=tmp_path / f"cache {place}")).features
+        assert torch.equal(fewer, whole[torch.from_numpy(without)]), "bit by bit"
+
+
+def test_no_record_raises_and_numbers_that_are_not_finite_become_zero(tmp_path: Path) -> None:
+    dataset = data_set(tmp_path, kind=Picky)
+    raw = records(3)
+    raw.features[0] = 0.0
+    raw.features[1] = 7.0
+    found = dataset.extract(raw, FeatureCache(root=tmp_path / "cache")).features
+    assert found[0].tolist() == found[1].tolist() == [0.0] * SIZE
+    assert float(found[2].norm()) == pytest.approx(NORM)
+
+
+def test_features_are_computed_once_and_a_killed_computation_goes_on(tmp_path: Path) -> None:
+    dataset, raw, said = data_set(tmp_path), records(), []
+
+    def stop(done: int, total: int) -> None:
+        said.append((done, total))
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.extract(raw, FeatureCache(root=tmp_path / "cache", on_rows=stop))
+    whole = dataset.extract(raw, FeatureCache(root=tmp_path / "cache", on_rows=lambda *rows: said.append(rows)))
+    assert said == [(0, 7), (3, 7), (3, 7), (6, 7), (7, 7)]
+    again = dataset.extract(raw, FeatureCache(root=tmp_path / "cache", on_rows=lambda *rows: pytest.fail("computed")))
+    assert torch.equal(again.features, whole.features)
+
+
+def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
+    data_set(tmp_path).extract(records(), FeatureCache(root=tmp_path / "cache"))
+    for path in (tmp_path / "cache", *(tmp_path / "cache").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    assert not [*(tmp_path / "cache").rglob("*.lock"), *(tmp_path / "cache").rglob("*.partial")]
+
+
+def test_other_records_other_scaling_and_another_extractor_get_their_own(tmp_path: Path) -> None:
+    cache = FeatureCache(root=tmp_path / "cache")
+    dataset, raw = data_set(tmp_path), records()
+    first = dataset.extract(raw, cache).features
+    changed = replace(raw, features=raw.features.clone())
+    changed.features[6, 0, 0] += 0.25
+    second = dataset.extract(changed, cache).features
+    assert torch.equal(second[:6], first[:6])
+    assert not torch.equal(second[6], first[6])
+    other = data_set(tmp_path, norm=NORM / 2)
+    assert torch.allclose(other.extract(raw, cache).features, first / 2)
+
+
+def shards(tmp_path: Path) -> list[Path]:
+    return [path for path in sorted((tmp_path / "cache").rglob("*.safetensors")) if path.stem != "probes"]
+
+
+def test_damaged_features_and_those_of_other_records_are_refused(tmp_path: Path) -> None:
+    cache, dataset = FeatureCache(root=tmp_path / "cache"), data_set(tmp_path)
+    dataset.extract(records(), cache)
+    cache.check(dataset, check_features(dataset))
+    one, other, _ = shards(tmp_path)
+    whole = one.read_bytes()
+    for content in (other.read_bytes(), whole[:-1], whole[:-4] + b"abcd", b""):
+        one.write_bytes(content)
+        with pytest.raises(BadInput, match="damaged, or from other data"):
+            cache.check(dataset, check_features(dataset))
+    one.write_bytes(whole)
+    cache.check(dataset, check_features(dataset))
+
+
+def test_features_by_code_that_has_changed_since_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, dataset = FeatureCache(root=tmp_path / "cache"), data_set(tmp_path)
+    dataset.extract(records(), cache)
+    monkeypatch.setattr(Projection, "forward", lambda self, inputs: inputs.flatten(1)[:, :SIZE])
+    with pytest.raises(BadInput, match="its code has changed since"):
+        cache.check(dataset, check_features(dataset))
+
+
+def test_a_full_disk_costs_time_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    dataset = data_set(tmp_path)
+    expected = dataset.extract(records(), FeatureCache(root=tmp_path / "cache")).features
+    monkeypatch.setattr(os, "open", full)
+    monkeypatch.setattr(caches.FileLock, "acquire", lambda self, **options: self)
+    monkeypatch.setattr(caches.FileLock, "__enter__", lambda self: self)
+    found = dataset.extract(records(), FeatureCache(root=tmp_path / "full")).features
+    assert torch.equal(found, expected)
+
+
+def test_a_folder_that_cannot_be_made_costs_time_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    dataset = data_set(tmp_path)
+    expected = dataset.extract(records(), FeatureCache(root=tmp_path / "cache")).features
+    found = dataset.extract(records(), FeatureCache(root=tmp_path / "file" / "cache")).features
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.__name__)
+def test_an_extractor_that_does_not_treat_a_record_alone_is_refused(kind: type[Projection], tmp_path: Path) -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match="Expected"):
+        check_features(data_set(tmp_path, kind=kind))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_good_extractor_passes_and_says_what_it_computes(tmp_path: Path) -> None:
+    dataset = data_set(tmp_path)
+    features = check_features(dataset)
+    assert torch.equal(features, dataset.module()(probes_of(dataset.form)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sha256": "0" * 64}, "to have sha256=0000"),
+        ({"weights": "/nowhere/weights.pt"}, "got None"),
+        ({"weights": "weights.pt"}, "to be an absolute path"),
+        ({"size": 0}, "features.size=0 >= 1"),
+        ({"norm": 0.0}, "features.norm=0.0 > 0"),
+        ({"trained_on": " "}, "to name the public training data"),
+        ({"source": {"file": "x"}}, "to have _target_"),
+        ({"source": {"_target_": f"{extractors.__name__}.Missing"}}, "to make a module"),
+        ({"source": {"_target_": "builtins.dict"}}, "to make a torch.nn.Module"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        data_set(tmp_path, **changes).module()
+
+
+def test_a_folders_checksum_is_that_of_the_command_that_the_docstring_names(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name, content in (("b.bin", b"two"), ("sub/a.json", b"one")):
+        (tmp_path / name).write_bytes(content)
+    lines = f"{sha256(b'two').hexdigest()}  b.bin\n{sha256(b'one').hexdigest()}  sub/a.json\n"
+    assert digest_of(tmp_path) == sha256(lines.encode()).hexdigest()
+    assert digest_of(tmp_path / "missing") is None

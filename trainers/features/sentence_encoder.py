@@ -1,0 +1,89 @@
+"""Features of texts: the mean over a text's words of an encoder with published weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsweep.accounting.numbers import positive, positive_int
+from dpsweep.trainers.features.interface import InputForm, check_extractor
+from dpsweep.trainers.pretrained_files import Published
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceEncoder:
+    """An encoder of the BERT family (`trainers/models/bert.py`), all of it frozen.
+
+    `weights` is a file of safetensors, in an installed package or at an absolute path, as in a Hugging Face folder;
+    `size` is the encoder's width. The data set's vocabulary must be the encoder's.
+    Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019.
+    """
+
+    weights: Mapping[str, str]
+    size: int
+    heads: int
+    padding: int
+    first_place: int
+    eps: float
+    norm: float
+    trained_on: str
+
+    def __post_init__(self) -> None:
+        for name in ("size", "heads"):
+            positive_int(f"features.{name}", getattr(self, name))
+        positive("features.eps", self.eps)
+        check_extractor(self)
+        self._file()
+
+    def check(self, form: InputForm) -> None:
+        """Refuse inputs other than token numbers with the same padding."""
+        if form.preprocessing is None or form.kind != "tokens":
+            raise ValueError("Expected a data set of token numbers with an encoder of texts, such as dataset=sst2.")
+        if form.preprocessing["padding"] != self.padding:
+            raise ValueError(
+                f"Expected features.padding={self.padding} == {form.preprocessing['padding']}, the vocabulary's."
+            )
+
+    def locate(self) -> None:
+        """Find the encoder's weights."""
+        self._file().path()
+
+    def module(self, form: InputForm) -> nn.Module:
+        """The encoder on each text without its padding."""
+        from dpsweep.trainers.features.scaled_rows import ScaledRows
+        from dpsweep.trainers.models.bert import frozen_encoder
+
+        settings = {name: getattr(self, name) for name in ("heads", "padding", "first_place", "eps")}
+        frozen = frozen_encoder(form.shape, weights=self.weights, **settings)
+        words = (form.preprocessing or {})["words"]
+        if frozen.form.width != self.size or frozen.form.words < words:
+            raise ValueError(
+                f"Expected an encoder of width features.size={self.size} with at least the vocabulary's {words} words, "
+                f"got width {frozen.form.width} and {frozen.form.words} words."
+            )
+        return ScaledRows(_without_padding(frozen, self.padding), self.norm)
+
+    def _file(self) -> Published:
+        return Published(**self.weights)
+
+
+def _without_padding(encoder: nn.Module, padding: int) -> nn.Module:
+    """The encoder on token numbers [n, length] without the columns that are padding in every text: the same means."""
+    import torch
+    from torch import Tensor
+
+    class WithoutPadding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            used = (tokens != padding).any(dim=0).nonzero()
+            means: Tensor = self.encoder(tokens[:, : int(used.max()) + 1 if len(used) else 1])
+            return means
+
+    return WithoutPadding()
