@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpsweep.accounting.errors import DpsweepError
-from dpsweep.accounting.names.stored_classes import build_own
 from dpsweep.accounting.numbers import whole
+from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 
 FILE = "preprocessing.json"
@@ -24,10 +23,7 @@ def declared(dataset: Mapping[str, Any], features: FrozenFeatures | None = None)
     If the inputs are frozen `features`, the settings of their extractor are in it. It is also None for an older
     version's declaration that cannot be read: the model is released without it.
     """
-    try:
-        form = getattr(build_own(dataset, "dataset"), "preprocessing", None)
-    except (DpsweepError, ValueError, TypeError, KeyError, ImportError):
-        return None
+    form = declared_by(dataset, "preprocessing")
     if not isinstance(form, Mapping):
         return None
     classes = whole("dataset.classes", dataset["classes"])

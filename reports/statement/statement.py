@@ -22,6 +22,7 @@ from dpsweep.accounting.selection.public_data import Public
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.statement.final_run import final_apart, final_run
@@ -112,13 +113,16 @@ def _size(context: Context) -> tuple[Line, ...]:
 
 def _unit(context: Context) -> Line:
     unit = context.sweep.plan.unit
+    caution = declared_by(context.sweep.plan.trials[0].config["dataset"], "caution") or ""
     neighbours = {
         Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
         Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
     }[context.sweep.plan.adjacency]
     return Line(
         topic="Unit and neighbours",
-        text=f"The unit is one {unit}; two data sets are neighbours when {neighbours}.",
+        text=" ".join(
+            filter(None, (f"The unit is one {unit}; two data sets are neighbours when {neighbours}.", caution))
+        ),
         level=EvidenceLevel.STATED,
         evidence=(
             (f"A person with several {unit}s in the data is protected less.",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -106,11 +106,11 @@ def show(
     outlook: Outlook,
     seconds: float | None,
     device: str,
-    missing_features: int = 0,
+    data: Mapping[str, str],
 ) -> None:
     """Prints the plan's own price: the whole search first, the price of a single run, as often quoted, near the end.
 
-    `missing_features` is the number of records whose frozen features must be computed first.
+    `data` has further rows, about the records.
     """
     plan = priced.plan
     console = Console(highlight=False)
@@ -145,8 +145,9 @@ def show(
         table.add_row(
             "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
         )
-    first = f", after the features of {missing_features} records, once" if missing_features else ""
-    table.add_row("time", f"about {duration(seconds)} on {device}{first}" if seconds is not None else f"unknown{first}")
+    table.add_row("time", f"about {duration(seconds)} on {device}" if seconds is not None else "unknown")
+    for name, text in data.items():
+        table.add_row(name, text)
     console.print(table)
     for note in plan.notes:
         console.print(note)

@@ -49,7 +49,7 @@ from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
-from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, missing_features
+from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.trial.blocks import could_share
 
@@ -211,8 +211,8 @@ class SweepCoordinator:
         request, plan = self.request, priced.plan
         seconds = None if per_step is None else estimate.plan_seconds(priced, per_step, request.workers.jobs)
         view = outlook(priced, statement, could_share=could_share(plan, priced.rule.discloses))
-        missing = missing_features(priced.plan, self._folder(priced.plan).private)
-        price_table.show(priced, statement, view, seconds, request.place, missing)
+        data = data_in_words(priced.plan, self._folder(priced.plan).private)
+        price_table.show(priced, statement, view, seconds, request.place, data)
         return seconds
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:

@@ -57,10 +57,16 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> Tr
     )
 
 
-def missing_features(plan: Plan, store: PrivateStore) -> int:
-    """About how many records' frozen features the first job must compute; 0 for a plan without features."""
-    dataset = declare(plan.trials[0].config).dataset
-    return dataset.missing(store.features) if isinstance(dataset, Extracted) else 0
+def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:
+    """What a user should know of the plan's records beside their price: a caution, and features yet to be computed."""
+    dataset, words = declare(plan.trials[0].config).dataset, {}
+    if isinstance(dataset, Extracted):
+        missing, dataset = dataset.missing(store.features), dataset.of
+        if missing:
+            words["features"] = f"of about {missing} records are computed first, once: this time is not in the estimate"
+    if caution := getattr(dataset, "caution", None):
+        words["records"] = str(caution)
+    return words
 
 
 def _check_features(plan: Plan, store: PrivateStore) -> None:

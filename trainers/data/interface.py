@@ -22,7 +22,8 @@ class DataSet(Protocol):
     column that identifies the unit of each record; `units`, the nominal number of units; and `contribution_cap`, the
     largest number of records that one unit may contribute. Without them every record is a unit. The optional field
     `public` declares all records public: then no guarantee protects them. The optional property `preprocessing` states
-    how a raw record becomes an input (`trainers/data/preprocessing.py`); it is released together with a model.
+    how a raw record becomes an input (`trainers/data/preprocessing.py`); it is released together with a model. The
+    optional property `caution` is a sentence about what a guarantee for a record leaves out; every page shows it.
     """
 
     @property

@@ -45,6 +45,11 @@ class Phrases(FromFiles):
     GLUE publishes it.
     """
 
+    @property
+    def caution(self) -> str:
+        """What a guarantee for a record leaves out, for every page."""
+        return "A record is a phrase, and many phrases are parts of one sentence: no whole sentence is protected."
+
     def _check(self) -> None:
         if len(self.shape) != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{self._width}].")
