@@ -37,8 +37,10 @@ import yaml
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 WORKERS = 2
-ON_FEATURES = ("cifar10", "sst2")
-"""The data sets with frozen features, whose own grid is another one."""
+ON_FEATURES = {"cifar10": "efficientnet_lite0", "sst2": "minilm"}
+"""The data sets with frozen features, whose own grid is not the one that is compared."""
+
+GRID = "grid=small"
 
 ORACLE = "the oracle's point (dishonest)"
 PRELOAD = [
@@ -112,7 +114,7 @@ def one_run_noise(data: str, epsilon: float, folder: str) -> float:
 def asked(data: str, folder: str) -> tuple[str, ...]:
     """What all searches on a data set have in common."""
     own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    grid = ("grid=small",) if data in ON_FEATURES else ()
+    grid = (GRID,) if data in ON_FEATURES else ()
     return (f"dataset={data}", *own, *grid, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
@@ -303,12 +305,20 @@ def written_evidence() -> str:
     return json.dumps(evidence(), indent=1) + "\n"
 
 
-def sizes(data: str) -> dict[str, int]:
-    """The nominal sizes that the data set's configuration declares."""
+def sizes(data: str) -> dict[str, Any]:
+    """The nominal sizes that the data set's configuration declares, and what its searches were given beside a way."""
     from dpsweep.sweeper.commands.hydra_app import CONF
 
     declared = yaml.safe_load((CONF / "dataset" / f"{data}.yaml").read_text())["dataset"]
-    return {"records": declared["records"], "inputs": math.prod(declared["shape"])}
+    inputs, features = math.prod(declared["shape"]), ON_FEATURES.get(data)
+    if features is not None:
+        inputs = yaml.safe_load((CONF / "features" / f"{features}.yaml").read_text())["size"]
+    return {
+        "records": declared["records"],
+        "inputs": inputs,
+        "features": features is not None,
+        "words": "" if features is None else GRID,
+    }
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dpsweep.accounting.notation import typed
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.advice.evidence import Comparison, Evidence, Measurement
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 
 SOURCE = "docs/search.md"
 
@@ -17,11 +18,13 @@ def comparison_for(plan: Plan, epsilon: float) -> Comparison | None:
 
     None for numbers in place of classes, and where nothing near was measured.
     """
-    declared = plan.trials[0].config.get("dataset", {})
+    config = plan.trials[0].config
+    declared, features = config.get("dataset", {}), FrozenFeatures.of(config)
     if not {"name", "records", "shape", "classes"} <= set(declared) or declared["classes"] == 1:
         return None
     protected = declared.get("units") or declared["records"]
-    return Evidence.read().nearest(declared["name"], protected, math.prod(declared["shape"]), epsilon)
+    inputs = math.prod(declared["shape"]) if features is None else features.size
+    return Evidence.read().nearest(declared["name"], protected, inputs, epsilon, features=features is not None)
 
 
 def in_one_sentence(found: Comparison | None) -> Iterator[str]:
@@ -44,21 +47,21 @@ def in_a_table(found: Comparison, noise: float) -> Iterator[str]:
     """
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
     width = max(len(one.way.name) for one in found.outcomes) + 2
-    sizes = f"{on.records} records of {on.inputs} numbers"
+    sizes = f"{on.records} records of {on.inputs} {'frozen features' if on.features else 'numbers'}"
     yield f"What epsilon {typed(found.epsilon)} in all bought on {on.name} ({sizes})\n"
     yield f"{'way':<{width}}  {'accuracy':>13}  shows    overrides"
     for one in found.outcomes:
         name = f"{one.way.name} *" if one.as_good_as(found.best) else one.way.name
         shows = "a map" if one.way.shows_map else "a model"
-        yield f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {one.way.overrides(noise)}"
+        yield f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {found.overrides(one, noise)}"
     yield (
         f"\nMeans over {least} or more searches, with 95 % intervals, on public test records, by logistic regression "
         f"({SOURCE})."
     )
     yield "* is not told apart from the best. Every way costs the whole epsilon."
-    yield f"For a model (no map), add to `dpsweep sweep`: {found.best.way.overrides(noise)}"
+    yield f"For a model (no map), add to `dpsweep sweep`: {found.overrides(found.best, noise)}"
     if found.best_map is not None and found.best_map is not found.best:
-        yield f"For a map and a model, add to `dpsweep sweep`: {found.best_map.way.overrides(noise)}"
+        yield f"For a map and a model, add to `dpsweep sweep`: {found.overrides(found.best_map, noise)}"
 
 
 def _accuracy(one: Measurement) -> str:

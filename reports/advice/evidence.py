@@ -35,11 +35,16 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSet:
-    """A data set that searches were measured on, with its nominal sizes."""
+    """A data set that searches were measured on, with its nominal sizes.
+
+    `features` says whether its inputs are frozen features; `words` are overrides that all its searches had.
+    """
 
     name: str
     records: int
     inputs: int
+    features: bool
+    words: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +68,10 @@ class Comparison:
     measured_on: MeasuredSet
     epsilon: float
     outcomes: Sequence[Measurement]
+
+    def overrides(self, one: Measurement, noise: float) -> str:
+        """The overrides of a way, as it was measured, where one run alone has this noise multiplier."""
+        return f"{self.measured_on.words} {one.way.overrides(noise)}".lstrip()
 
     @property
     def best(self) -> Measurement:
@@ -96,11 +105,13 @@ class Evidence:
             )
         )
 
-    def nearest(self, name: str, records: int, inputs: int, epsilon: float) -> Comparison | None:
+    def nearest(
+        self, name: str, records: int, inputs: int, epsilon: float, *, features: bool = False
+    ) -> Comparison | None:
         """The comparison for this data set, or else for the one nearest in size; None if none is near.
 
         Sizes are nominal, and nearest in ratio: the number of records (of units, where these are protected) first, then
-        that of a record's inputs, then epsilon.
+        that of a record's inputs, then epsilon. Frozen features are compared with frozen features alone.
         """
         if not 0 < epsilon < math.inf:
             return None
@@ -119,7 +130,8 @@ class Evidence:
             most = math.log(LARGEST_FACTOR)
             return by_epsilon <= most and (not other or max(by_records, by_inputs) <= most)
 
-        return min(filter(is_near, self.comparisons), key=distance, default=None)
+        alike = [one for one in self.comparisons if one.measured_on.features == features]
+        return min(filter(is_near, alike), key=distance, default=None)
 
 
 def _ranked(outcomes: Mapping[str, Mapping[str, float]], ways: Mapping[str, Way]) -> tuple[Measurement, ...]:

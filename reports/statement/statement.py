@@ -12,8 +12,7 @@ from typing import Any
 
 from dpsweep.accounting.cautions import cautions, epsilon_in_words
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import class_name, name_of
-from dpsweep.accounting.names.tags import tag_of
+from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, typed
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import Disclosure
@@ -24,9 +23,9 @@ from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
-from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.statement.final_run import final_apart, final_run
 from dpsweep.reports.statement.floating_point import floating_point
+from dpsweep.reports.statement.pretrained import frozen_features, started_from
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import charged, randomness, sampling
 
@@ -34,9 +33,6 @@ _FORCED = (
     "No accountant can claim less than {epsilon}: an explicit attack on this search (an aligned canary among records "
     "that contribute nothing, the worst possible score) proves this lower bound."
 )
-
-PUBLISHED = "bert"
-"""Our model that starts from published pretrained weights."""
 
 LUCK = (
     "Each interval is for one score. The best of many scores is partly luck: a new score of the same model tends to be "
@@ -54,7 +50,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         *_searched_elsewhere(context),
         *final_run(context),
         sampling(context),
-        *_features(context),
+        *frozen_features(context),
         _accountants(context),
         _scores(context),
         randomness(context),
@@ -297,7 +293,7 @@ def _not_covered(context: Context) -> Line:
         evidence=(
             f"The architecture ({listed(models)}) and the grid, if they were chosen after looking at the data.",
             "Preprocessing by constants that were computed from the data.",
-            *_started_from(context),
+            *started_from(context),
             elsewhere,
             "The time that a run takes, and whether it fails, are assumed not to depend on any record.",
             *(
@@ -307,36 +303,6 @@ def _not_covered(context: Context) -> Line:
             ),
         ),
     )
-
-
-def _started_from(context: Context) -> tuple[str, ...]:
-    """The models that start from pretrained weights, which are assumed to be public."""
-    models = (trial.config.get("model", {}) for trial in context.sweep.plan.trials)
-    pretrained = [
-        class_name(model) for model in models if tag_of(name_of(model)) is None or name_of(model) == PUBLISHED
-    ]
-    if not any(pretrained):
-        return ()
-    return (
-        f"The initial weights of {listed(list(dict.fromkeys(pretrained)))}, frozen ones included, are assumed to be "
-        "public: no guarantee covers the data that they were trained on.",
-    )
-
-
-def _features(context: Context) -> Iterator[Line]:
-    """The line on frozen features: their extractor, its public training data and its checksum."""
-    features = FrozenFeatures.of(context.sweep.plan.trials[0].config)
-    if features is not None:
-        yield Line(
-            topic="Features",
-            text=f"A model's inputs are frozen features by {features.extractor}, which was trained on "
-            f"{features.trained_on}. These data are declared public: no guarantee covers them.",
-            level=EvidenceLevel.ASSUMED,
-            evidence=(
-                f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
-                f"alone and scaled to norm {typed(features.norm)}.",
-            ),
-        )
 
 
 def _trust(context: Context) -> Line:

@@ -26,7 +26,10 @@ Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]
 LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "steps=3")
 WAYS = {one.way.name: one.way for found in Evidence.read().comparisons for one in found.outcomes}
-SMALL, LARGE = (MeasuredSet(name=name, records=n, inputs=9) for name, n in (("small", 1000), ("large", 60000)))
+SMALL, LARGE = (
+    MeasuredSet(name=name, records=n, inputs=9, features=False, words="")
+    for name, n in (("small", 1000), ("large", 60000))
+)
 
 
 def outcome(name: str, mean: float, margin: float, *, shows_map: bool = False, words: str = "") -> Measurement:
@@ -45,6 +48,19 @@ def test_the_numbers_that_come_with_the_program_are_those_that_were_measured(tmp
     written = tmp_path / FILE.name
     written.write_text(benchmark["written_evidence"]())
     assert written.read_bytes() == FILE.read_bytes()
+
+
+def test_features_are_compared_with_features_alone_and_words_of_all_searches_are_named() -> None:
+    frozen = replace(SMALL, features=True, words="grid=small")
+    evidence = Evidence(comparisons=[compared(SMALL), compared(frozen)])
+    for features, on in ((False, SMALL), (True, frozen)):
+        nearest = evidence.nearest("small", 1000, 9, 3.0, features=features)
+        assert nearest is not None
+        assert nearest.measured_on is on
+    text = "\n".join(in_a_table(compared(frozen), 2.0))
+    assert "1000 records of 9 frozen features" in text
+    assert "add to `dpsweep sweep`: grid=small search=linear_scaling" in text
+    assert "grid=small" not in "\n".join(in_a_table(compared(SMALL), 2.0))
 
 
 def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest_size() -> None:

@@ -1,0 +1,148 @@
+"""What the default of each method's settings loses to the best value of the same axis, on public test records.
+
+Every value is trained through the command line, at the noise of one run alone at one epsilon; settings in
+defaults.yaml. The axes of steps and of batch sizes are factors of each data set's own number, at the noise that each
+then needs.
+
+    python benchmarks/defaults.py run FOLDER [DATA ...]
+    python benchmarks/defaults.py table
+
+FOLDER holds the official files. defaults.jsonl gets a line for each plan, so that a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from searching import PRELOAD, WORKERS, accuracies, asked, one_run_noise, swept
+
+SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
+LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One axis of a method on a data set: a line of the results. A factor is one value of an axis of lengths."""
+
+    data: str
+    method: str
+    key: str
+    round: int
+    factor: float | None = None
+
+
+def axes(settings: Mapping[str, Any]) -> Iterator[Axis]:
+    """All axes, round after round."""
+    for turn in range(settings["rounds"]):
+        for data in settings["data"]:
+            for method, own in settings["methods"].items():
+                for key, values in own.items():
+                    if len(values) > 1:
+                        yield Axis(data=data, method=method, key=key, round=turn)
+            for method in settings["lengths_of"]:
+                for key, factors in settings["lengths"].items():
+                    for factor in factors:
+                        yield Axis(data=data, method=method, key=key, round=turn, factor=factor)
+
+
+def trained(axis: Axis, settings: Mapping[str, Any], noise: float, folder: str) -> dict[str, Any]:
+    """The accuracy of each value of an axis."""
+    own = settings["methods"][axis.method]
+    words = [*asked(axis.data, folder), *LIGHT.split(), f"trainer={axis.method}"]
+    words += [f"{key}={','.join(map(str, values if key == axis.key else values[:1]))}" for key, values in own.items()]
+    if axis.factor is None:
+        words.append(f"privacy.noise_multiplier={noise}")
+    else:
+        number = max(1, round(axis.factor * length(axis.data, axis.key)))
+        words += [f"{axis.key}={number}", f"privacy.epsilon={settings['epsilon']:g}"]
+    with tempfile.TemporaryDirectory() as place:
+        found = accuracies(swept(words, Path(place)), folder, every=True)
+    values = {point: dict(ast.literal_eval(point)).get(axis.key, axis.factor) for point in found}
+    return asdict(axis) | {"accuracy": {str(values[point]): round(value, 4) for point, value in found.items()}}
+
+
+def length(data: str, key: str) -> int:
+    """The data set's own number of steps, or batch size."""
+    declared = yaml.safe_load((Path(__file__).parents[1] / "conf" / "dataset" / f"{data}.yaml").read_text())
+    return int(declared["steps"] if key == "steps" else declared["sampler"]["batch_size"])
+
+
+def run(folder: str, only: Sequence[str]) -> None:
+    """Trains what the results do not have yet."""
+    settings = yaml.safe_load(SETTINGS.read_text())
+    known = {Axis(**{key: value for key, value in line.items() if key != "accuracy"}) for line in lines()}
+    due = [axis for axis in axes(settings) if axis not in known and (not only or axis.data in only)]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool, RESULTS.open("a") as out:
+        names = sorted({axis.data for axis in due})
+        noises = pool.map(one_run_noise, names, [settings["epsilon"]] * len(names), [folder] * len(names))
+        noise = dict(zip(names, noises, strict=True))
+        waiting = [pool.submit(trained, axis, settings, noise[axis.data], folder) for axis in due]
+        for future in as_completed(waiting):
+            try:
+                print(json.dumps(future.result()), file=out, flush=True)
+            except RuntimeError as error:
+                print(error, file=sys.stderr, flush=True)
+
+
+def lines() -> list[dict[str, Any]]:
+    """The axes that were trained."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def losses() -> dict[tuple[str, str], dict[str, tuple[float, float, str]]]:
+    """For each method and key: by data set, the default's accuracy, the best one's, and the best value."""
+    means: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for line in lines():
+        for value, accuracy in line["accuracy"].items():
+            means.setdefault((line["method"], line["key"], line["data"]), {}).setdefault(value, []).append(accuracy)
+    settings, found = yaml.safe_load(SETTINGS.read_text()), {}
+    for (method, key, data), values in means.items():
+        default = str((settings["methods"][method].get(key) or settings["lengths"][key])[0])
+        mean = {value: statistics.fmean(one) for value, one in values.items()}
+        if default in mean:
+            best = max(mean, key=lambda value: mean[value])
+            found.setdefault((method, key), {})[data] = (mean[default], mean[best], best)
+    return found
+
+
+def table() -> str:
+    """The points that each default loses by data set, with the best value where it loses more than the limit."""
+    settings = yaml.safe_load(SETTINGS.read_text())
+    names, written = settings["data"], []
+    written.append(f"{'points lost':<36}{'default':>8}" + "".join(f"{name:>16}" for name in names))
+    for (method, key), by_data in losses().items():
+        default = (settings["methods"][method].get(key) or settings["lengths"][key])[0]
+        cells = []
+        for name in names:
+            own, most, best = by_data.get(name, (0.0, 0.0, ""))
+            lost = 100 * (most - own)
+            cells.append(
+                "" if name not in by_data else f"{lost:.1f}" + (f" ({best})" if lost > settings["most"] else "")
+            )
+        written.append(f"{f'{method} {key}':<36}{default:>8g}" + "".join(f"{cell:>16}" for cell in cells))
+    return "\n".join(written)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["run", folder, *only]:
+            run(str(Path(folder).resolve()), only)
+        case _:
+            print(table())
