@@ -49,6 +49,7 @@ from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.trial.blocks import could_share
@@ -91,8 +92,12 @@ class SweepCoordinator:
                 for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
                     print(sentence)
             self._show(priced, statement, per_step())
-        if message := foresee(plan, request.data, self._ledger):
-            print(message)
+        for message in (
+            former_plan(plan, folder, request.jobs.words),
+            foresee(plan, request.data, self._ledger),
+        ):
+            if message:
+                print(message)
         try:
             if not folder.plan.exists():
                 folder.make()
@@ -138,6 +143,8 @@ class SweepCoordinator:
         else:
             check = check_training(plan, request, folder.private)
         ledger.verify()
+        if message := former_plan(plan, folder, request.jobs.words):
+            print(message, file=sys.stderr)
         seconds = self._show(priced, self._statement(plan), check.per_step)
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind

@@ -88,6 +88,11 @@ class HydraJobs:
         """The sweep's folder."""
         return Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The overrides of the command, as they were typed."""
+        return tuple(map(str, self.config.hydra.overrides.task))
+
     def store(self, path: Path) -> None:
         """Writes down the command's configuration."""
         OmegaConf.save(self.config, path)
