@@ -62,7 +62,7 @@ def axes(settings: Mapping[str, Any]) -> Iterator[Axis]:
 def trained(axis: Axis, settings: Mapping[str, Any], noise: float, folder: str) -> dict[str, Any]:
     """The accuracy of each value of an axis."""
     own = settings["methods"][axis.method]
-    words = [*asked(axis.data, folder), *LIGHT.split(), f"trainer={axis.method}"]
+    words = [*asked(axis.data, folder), *LIGHT.split(), f"trainer={axis.method.partition(',')[0]}"]
     words += [f"{key}={','.join(map(str, values if key == axis.key else values[:1]))}" for key, values in own.items()]
     if axis.factor is None:
         words.append(f"privacy.noise_multiplier={noise}")

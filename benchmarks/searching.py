@@ -38,9 +38,7 @@ import yaml
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 WORKERS = 2
 ON_FEATURES = {"cifar10": "efficientnet_lite0", "sst2": "minilm"}
-"""The data sets with frozen features, whose own grid is not the one that is compared."""
-
-GRID = "grid=small"
+"""The data sets whose inputs are frozen features."""
 
 ORACLE = "the oracle's point (dishonest)"
 PRELOAD = [
@@ -114,8 +112,8 @@ def one_run_noise(data: str, epsilon: float, folder: str) -> float:
 def asked(data: str, folder: str) -> tuple[str, ...]:
     """What all searches on a data set have in common."""
     own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    grid = (GRID,) if data in ON_FEATURES else ()
-    return (f"dataset={data}", *own, *grid, "budget.epsilon=1e6", "budget.delta=1e-3")
+    words = yaml.safe_load(SETTINGS.read_text())["words"].get(data, "").split()
+    return (f"dataset={data}", *own, *words, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
 def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
@@ -317,7 +315,7 @@ def sizes(data: str) -> dict[str, Any]:
         "records": declared["records"],
         "inputs": inputs,
         "features": features is not None,
-        "words": "" if features is None else GRID,
+        "words": yaml.safe_load(SETTINGS.read_text())["words"].get(data, ""),
     }
 
 

@@ -87,6 +87,11 @@ GRIDS: dict[str, Any] = {
     file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in sorted(CONF.glob("grid/*.yaml"))
 }
 GRIDS["small"]["axes"] = DEFAULT_AXES
+GRIDS["few"]["axes"] = {
+    name: axes
+    for file in sorted(CONF.glob("trainer/few/*.yaml"))
+    for name, axes in OmegaConf.to_container(OmegaConf.load(file)).items()
+}
 
 
 def unreachable(dataset: Any, nowhere: str) -> DataSet:
