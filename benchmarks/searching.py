@@ -72,8 +72,16 @@ def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
     for turn in range(settings["rounds"]):
         for data in settings["data"]:
             for epsilon in settings["epsilons"]:
-                for way in (*settings["ways"], ORACLE):
+                for way in _ways(settings, data, turn):
                     yield Search(data=data, epsilon=epsilon, way=way, round=turn)
+
+
+def _ways(settings: Mapping[str, Any], data: str, turn: int) -> tuple[str, ...]:
+    """The ways in which a data set is searched in a round."""
+    rounds = settings["pictured_alone"].get(data)
+    if rounds is None:
+        return (*settings["ways"], ORACLE)
+    return (*settings["pictured"], ORACLE) if turn < rounds else ()
 
 
 def swept(words: Sequence[str], folder: Path) -> Path:

@@ -37,6 +37,7 @@ KNOWN = {
     "sweeper/launchers/test_forked_jobs.py": "the streams that jobs draw from, for one test that has the mark",
     "trainers/models/test_isolation.py": "a draw from the global generator that is found out, on purpose",
     "trainers/training/test_loop.py": "draws that change the global generators, on purpose",
+    "trainers/extractors.py": "an extractor that draws, to be refused",
     "trainers/own_models.py": "the initial weights of a model, which the code under test seeds",
     "trainers/engines/test_own_models.py": "constructors that draw from the global generators, on purpose",
     "trainers/models/test_models.py": "a draw that changes the global generator, on purpose",

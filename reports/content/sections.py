@@ -14,6 +14,7 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.facts import Fact
 from dpsweep.reports.content.formatting import axis_label, count, method_label, number
+from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sweep_table import FINAL, State, Sweep, noise_multiplier
 
 SECRET = (
@@ -165,12 +166,14 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     plan = sweep.plan.trials
     methods = notation.listed([method_label(name) for name in dict.fromkeys(trial.method for trial in plan)])
     models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
+    features = FrozenFeatures.of(plan[0].config)
     runs = plan + sweep.plan.finals
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in runs)
     sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
         f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}{' and a final run' if sweep.plan.finals else ''}",
         notation.listed([model for model in models if model]),
+        "" if features is None else f"frozen features by {features.extractor}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",
         f"expected batch size {notation.listed(sizes)}" if sizes else "",
     ]

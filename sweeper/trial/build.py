@@ -71,11 +71,15 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
 
 
 def load(
-    config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None, coins: str, features: FeatureCache
+    config: Mapping[str, Any],
+    adjacency: Adjacency,
+    folder: Path | None,
+    coins: str = "",
+    features: FeatureCache | None = None,
 ) -> Split:
     """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
 
-    `coins` is `Session.coins`; `features` has the frozen features of the records, if the trial has some.
+    `coins` is `Session.coins`; `features` has the frozen features of the records, None if the trial has none.
     """
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
     request |= {name: config[name] for name in ("part", FEATURES) if name in config}
@@ -83,13 +87,15 @@ def load(
 
 
 @lru_cache(maxsize=1)
-def _load(request: str, folder: Path | None, coins: str, features: FeatureCache) -> Split:
+def _load(request: str, folder: Path | None, coins: str, features: FeatureCache | None) -> Split:
     config = json.loads(request)
     dataset = dataset_of(config)
     private, test = dataset.load(folder)
     if (private.units is None) != (unit_column(dataset) is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     if isinstance(dataset, Extracted):
+        if features is None:
+            raise ContractBroken(f"Expected frozen features for {dataset.name}, as declared.")
         private, test = dataset.extract(private, features), None if test is None else dataset.extract(test, features)
     adjacency = Adjacency(config["adjacency"])
     if (part := part_of(config)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import version
@@ -22,7 +22,9 @@ from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial.blocks import stacks
 from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
 from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
-from dpsweep.sweeper.trial.session import PROGRESS, Interrupted, Machine, Session, feature_cache, log, progress
+from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
+from dpsweep.sweeper.trial.ready_session import ReadySession
+from dpsweep.sweeper.trial.session import PROGRESS, Machine, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.declarations.scores import looks_every, noisy_counts
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
@@ -33,26 +35,9 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.randomness import Streams
-    from dpsweep.trainers.training.checkpoint import TrialJournal
     from dpsweep.trainers.training.gradient_sums import Sums
     from dpsweep.trainers.training.learning_curves import CurveRecorder
-    from dpsweep.trainers.training.run import Outcome, Progress, Run
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Ready:
-    """A session with everything that its training needs."""
-
-    session: Session
-    run: Run
-    model: nn.Module
-    streams: Streams
-    journal: TrialJournal
-    since: Progress | None
-
-    @property
-    def step(self) -> int:
-        return 0 if self.since is None else self.since.step
+    from dpsweep.trainers.training.run import Outcome
 
 
 def run_sessions(
@@ -97,7 +82,7 @@ def run_sessions(
     for group in groups:
         try:
             first = group[0].session
-            features = feature_cache([one.session for one in group], machine.device, should_stop)
+            features = feature_cache(group, machine.device, should_stop)
             data = load(first.trial.config, first.declaration.adjacency, machine.data, first.coins, features)
             _log_no_records(group, data)
             outcomes = _train(group, data, machine, should_stop, shared=shared)
@@ -125,7 +110,7 @@ def _log_stopped(session: Session, step: int) -> None:
     (session.place.files / PROGRESS).unlink(missing_ok=True)
 
 
-def _log_no_records(group: Sequence[_Ready], data: Split) -> None:
+def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
     """Warns in the trial's log, which only the curator sees, if there is no training record; training continues."""
     if not data.train.available:
         for one in group:
@@ -171,7 +156,7 @@ def _versions() -> Mapping[str, str]:
     return versions | {"python": platform.python_version()}
 
 
-def _prepare(session: Session, machine: Machine) -> _Ready:
+def _prepare(session: Session, machine: Machine) -> ReadySession:
     """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session."""
     import torch
 
@@ -193,7 +178,7 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
         ema=declaration.ema,
         public=declaration.public,
     )
-    return _Ready(
+    return ReadySession(
         session=session,
         run=run,
         model=make_model(trial.config, initial_identity(trial)),
@@ -203,12 +188,12 @@ def _prepare(session: Session, machine: Machine) -> _Ready:
     )
 
 
-def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
+def _groups(ready: Sequence[ReadySession], *, shared: bool) -> Iterator[list[ReadySession]]:
     """The groups that are trained together: at the same step, and of one charge if subsamples are shared.
 
     Raises `ContractBroken` if runs that were charged for the same subsamples would have different ones.
     """
-    groups: dict[tuple[object, ...], list[_Ready]] = {}
+    groups: dict[tuple[object, ...], list[ReadySession]] = {}
     for one in ready:
         groups.setdefault((one.step, one.session.receipt.charge if shared else None), []).append(one)
     if shared and len({charge for _, charge in groups}) < len(groups):
@@ -219,7 +204,7 @@ def _groups(ready: Sequence[_Ready], *, shared: bool) -> Iterator[list[_Ready]]:
 
 
 def _train(
-    group: Sequence[_Ready], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
+    group: Sequence[ReadySession], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
 ) -> tuple[Outcome, ...]:
     from dpsweep.trainers.training.loop import train_together
 
@@ -258,7 +243,7 @@ def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | N
     return CurveRecorder(every=every, look=partial(look, **settings, device=machine.device))
 
 
-def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
+def _sums(group: Sequence[ReadySession], data: Split, machine: Machine) -> Sums:
     """Gradient sums of stacked models if the models can be stacked (faster even for one), else by the engine."""
     from dpsweep.trainers.engines.stacked import Stack
     from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
@@ -281,14 +266,14 @@ def _sums(group: Sequence[_Ready], data: Split, machine: Machine) -> Sums:
     )
 
 
-def _streams(group: Sequence[_Ready]) -> list[Streams]:
+def _streams(group: Sequence[ReadySession]) -> list[Streams]:
     """One set of streams per run if they are derived from a seed; all runs share secret streams, which is faster."""
     secret = group[0].session.trial.config["seed"] is None
     return [group[0].streams] * len(group) if secret else [one.streams for one in group]
 
 
 def _finish(
-    one: _Ready, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
+    one: ReadySession, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
 ) -> TrialResult:
     """Compares the run with its charge, saves the model, and measures the score."""
     from dpsweep.trainers.models.weights_file import save_model

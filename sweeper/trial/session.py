@@ -9,18 +9,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import DRAW_FILE, StoredDraw, has_secret_part
 from dpsweep.sweeper.trial.spec import Declaration, declare
-
-if TYPE_CHECKING:
-    from dpsweep.trainers.features.cache import FeatureCache
 
 log = logging.getLogger("dpsweep")
 
@@ -92,29 +88,6 @@ class Session:
                 logger.removeHandler(handler)
             with suppress(OSError):
                 handler.close()
-
-
-class Interrupted(Exception):
-    """The job was asked to stop before the first step."""
-
-
-def feature_cache(sessions: Sequence[Session], device: str, should_stop: Callable[[], bool]) -> FeatureCache:
-    """The frozen features of the user's records, which lie beside the private stores of all plans.
-
-    While they are computed, the number of finished records is written for the coordinator's display; `Interrupted` is
-    raised if the job is asked to stop.
-    """
-    from dpsweep.trainers.features.cache import FeatureCache
-
-    def on_rows(done: int, total: int) -> None:
-        for session in sessions:
-            (session.place.files / PROGRESS).write_text(f"features {done}/{total}")
-        log.info("features of %d of %d records", done, total)
-        if should_stop():
-            raise Interrupted
-
-    store = PrivateStore.of_record(sessions[0].place.record)
-    return FeatureCache(root=store.features, device=device, on_rows=on_rows)
 
 
 def progress(places: Sequence[Path], steps: int) -> Callable[[int], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import torch
@@ -91,6 +92,14 @@ class Picky(Projection):
         features = super().forward(inputs)
         features[inputs.flatten(1).max(dim=1).values > 1] = float("nan")
         return features
+
+
+class Slow(Projection):
+    """It takes two milliseconds for each record."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        time.sleep(0.002 * (len(inputs) == 1))
+        return super().forward(inputs)
 
 
 WRONG = (Centred, Normalized, Counting, Remembering, Noisy, Narrow, Flat)

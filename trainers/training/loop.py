@@ -104,7 +104,7 @@ def train_together(
     refuse_mixing(models[0], tuple(records.features.shape[1:]))
     earlier = since or [None] * len(runs)
     progresses = [
-        _begin(run, model.to(device)) if last is None else _resume(last, model.to(device))
+        beginning(run, model.to(device)) if last is None else _resume(last, model.to(device))
         for run, model, last in zip(runs, models, earlier, strict=True)
     ]
     run_journals = journals or [Unrecorded()] * len(runs)
@@ -267,7 +267,8 @@ def _require_same(members: Sequence[_Member]) -> None:
             raise ValueError(f"Expected {name} of runs that are trained together to be alike.")
 
 
-def _begin(run: Run, model: nn.Module) -> Progress:
+def beginning(run: Run, model: nn.Module) -> Progress:
+    """The progress of a run before its first step; the model's parameters become views of its weights."""
     weights = _as_one_vector(model)
     average = None if run.ema is None else weights.clone()
     return Progress(weights=weights, fixed=_fixed(model), state=run.trainer.update.start(weights), average=average)

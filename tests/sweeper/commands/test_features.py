@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dpsweep.trainers.pretrained_files import digest_of
 from tests.randomized import TRAINS
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, weights_file
+from tests.waiting import HANGS, strike_when
 
 pytestmark = TRAINS
 
@@ -72,7 +74,7 @@ def test_the_page_and_the_card_name_the_extractor_its_data_and_its_checksum(
     digest = digest_of(tmp_path / "weights.pt")
     told = page.read_text()
     assert digest is not None
-    for text in ("TorchModule", "invented digits", digest, "declared public"):
+    for text in ("frozen features by TorchModule", "invented digits", digest, "declared public"):
         assert text in told
     released = last_line(program("release", str(folder), module=CLI)).parent
     assert "invented digits" in (released / "report.html").read_text()
@@ -131,6 +133,35 @@ def test_features_of_other_records_are_refused_before_a_second_charge(
     assert done.returncode == 2, done.stderr
     assert "damaged, or from other data" in done.stderr
     assert len(ledger.statement("digits").charges) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_what_stops_the_computation_costs_nothing_more_and_loses_no_finished_features(
+    number: signal.Signals,
+    program: Program,
+    words: Callable[..., tuple[str, ...]],
+    environment: dict[str, str],
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    def kept() -> dict[Path, int]:
+        files = (tmp_path / "frozen-features").rglob("*.safetensors")
+        return {path: path.stat().st_mtime_ns for path in files if path.stem != "probes"}
+
+    line = [*words("Slow"), "page=false"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "sweeper", *line], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        strike_when(lambda: 2 <= len(kept()) < 6, process, number)
+        said, _ = process.communicate(timeout=HANGS)
+    assert process.returncode == (130 if number is signal.SIGINT else -number), said
+    before = kept()
+    assert 2 <= len(before) < 8
+    done = program("sweep", *words("Slow"), module=CLI)
+    assert done.returncode == 0, done.stderr
+    assert len(ledger.statement("digits").charges) == 1, "no step had been taken"
+    assert len(kept()) == 8
+    assert {path: time for path, time in kept().items() if path in before} == before
 
 
 def test_augmentation_of_features_is_refused(
