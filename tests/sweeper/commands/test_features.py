@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.trainers.pretrained_files import digest_of
 from tests.randomized import TRAINS
+from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, weights_file
 from tests.waiting import HANGS, strike_when
@@ -162,6 +164,28 @@ def test_what_stops_the_computation_costs_nothing_more_and_loses_no_finished_fea
     assert len(ledger.statement("digits").charges) == 1, "no step had been taken"
     assert len(kept()) == 8
     assert {path: time for path, time in kept().items() if path in before} == before
+
+
+def test_patients_with_several_records_are_protected_on_features_too(
+    program: Program, ledger: Ledger, tmp_path: Path
+) -> None:
+    write_visits(tmp_path)
+    file = weights_file(tmp_path, 2)
+    settings = {
+        "source": f"{{_target_: {extractors.__name__}.Projection, file: {file}}}",
+        "weights": str(file),
+        "sha256": digest_of(file),
+        "size": str(SIZE),
+        "trained_on": "'invented digits'",
+    }
+    words = ("features=module", *(f"features.{name}={value}" for name, value in settings.items()))
+    done = program("sweep", *TABLE, *PATIENTS, f"data={tmp_path}", *words, module=CLI)
+    assert done.returncode == 0, done.stderr
+    assert ledger.statement("visits").budget.unit == "patient"
+    (result, *_) = tmp_path.rglob("result.json")
+    assert json.loads(result.read_text())["status"] == "finished"
+    model = load_file(result.with_name("model.safetensors"))
+    assert [*model["1.weight"].shape] == [2, SIZE]
 
 
 def test_augmentation_of_features_is_refused(
