@@ -33,6 +33,11 @@ class EfficientNetLite0:
     trained_on: str
     size: int = 1280
 
+    @property
+    def fallback(self) -> str:
+        """What runs without the extractor."""
+        return "Without it: features=none, with a model of images (model=cnn, model=resnet20)."
+
     def __post_init__(self) -> None:
         positive_int("features.pixels", self.pixels)
         if self.size != 1280:

@@ -131,9 +131,7 @@ class Extracted:
         try:
             self.extractor.locate()
         except ValueError as cause:
-            raise BadInput(
-                f"{cause} Without it, features=none and a model of the data set's own inputs run."
-            ) from cause
+            raise BadInput(f"{cause} {self.extractor.fallback}") from cause
         self.of.locate(folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:

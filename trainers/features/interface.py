@@ -44,6 +44,11 @@ class Extractor(Protocol):
         ...
 
     @property
+    def fallback(self) -> str:
+        """A sentence on what runs without the extractor."""
+        ...
+
+    @property
     def trained_on(self) -> str:
         """The public data that the weights were trained on."""
         ...

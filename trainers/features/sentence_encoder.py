@@ -32,6 +32,11 @@ class SentenceEncoder:
     norm: float
     trained_on: str
 
+    @property
+    def fallback(self) -> str:
+        """What runs without the extractor."""
+        return "Without it: dataset=sst2_words, bags of words, or your own counts."
+
     def __post_init__(self) -> None:
         for name in ("size", "heads"):
             positive_int(f"features.{name}", getattr(self, name))

@@ -34,6 +34,11 @@ class TorchModule:
     norm: float
     trained_on: str
 
+    @property
+    def fallback(self) -> str:
+        """What runs without the extractor."""
+        return "Without it: features=none."
+
     def __post_init__(self) -> None:
         positive_int("features.size", self.size)
         check_extractor(self)

