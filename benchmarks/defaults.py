@@ -4,7 +4,7 @@ Every value is trained through the command line, at the noise of one run alone a
 defaults.yaml. The axes of steps and of batch sizes are factors of each data set's own number, at the noise that each
 then needs.
 
-    python benchmarks/defaults.py run FOLDER [DATA ...]
+    python benchmarks/defaults.py run FOLDER [DATA or METHOD ...]
     python benchmarks/defaults.py table
 
 FOLDER holds the official files. defaults.jsonl gets a line for each plan, so that a run that was stopped goes on.
@@ -85,7 +85,7 @@ def run(folder: str, only: Sequence[str]) -> None:
     """Trains what the results do not have yet."""
     settings = yaml.safe_load(SETTINGS.read_text())
     known = {Axis(**{key: value for key, value in line.items() if key != "accuracy"}) for line in lines()}
-    due = [axis for axis in axes(settings) if axis not in known and (not only or axis.data in only)]
+    due = [axis for axis in axes(settings) if axis not in known and (not only or {axis.data, axis.method} & set(only))]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     os.environ["OMP_NUM_THREADS"] = "1"
