@@ -37,6 +37,9 @@ import yaml
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 WORKERS = 2
+LEAST = 3
+"""The fewest searches of a cell that a mean is given for."""
+
 ON_FEATURES = {"cifar10": "efficientnet_lite0", "sst2": "minilm"}
 """The data sets whose inputs are frozen features."""
 
@@ -231,7 +234,7 @@ def lines() -> list[dict[str, Any]]:
 
 
 def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
-    """The accuracies of each way, data set and epsilon that was searched at least twice.
+    """The accuracies of each way, data set and epsilon that was searched often enough.
 
     A search without a winner hands nothing over and counts as 0.
     """
@@ -246,7 +249,7 @@ def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float],
             own.append(next(iter(line["accuracy"].values()), 0.0))
     for (data, epsilon), points in oracle.items():
         cells[ORACLE, data, epsilon] = max(points.values(), key=statistics.fmean)
-    return {cell: values for cell, values in cells.items() if len(values) > 1}
+    return {cell: values for cell, values in cells.items() if len(values) >= LEAST}
 
 
 def table() -> str:
@@ -257,9 +260,10 @@ def table() -> str:
         ways = dict.fromkeys(way for way, other, _ in cells if other == data)
         middle = epsilons[len(epsilons) // 2]
         order = sorted(ways, key=lambda way: -statistics.fmean(cells[way, data, middle]))
-        written.append(f"{data:<34}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
+        written.append(f"{data:<42}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
         written += [
-            f"{way:<34}" + "".join(f"{shown(cells[way, data, epsilon]):>22}" for epsilon in epsilons) for way in order
+            (f"{way:<42}" + "".join(f"{shown(cells.get((way, data, one), ())):>22}" for one in epsilons)).rstrip()
+            for way in order
         ]
         written.append("")
     return "\n".join(written).rstrip()
@@ -273,7 +277,9 @@ def margin(values: Sequence[float]) -> float:
 
 
 def shown(values: Sequence[float]) -> str:
-    """Mean, half of its interval, and the worst."""
+    """Mean, half of its interval, and the worst; empty without values."""
+    if not values:
+        return ""
     return f"{100 * statistics.fmean(values):.1f} ±{100 * margin(values):4.1f} ({100 * min(values):.1f})"
 
 

@@ -25,7 +25,7 @@ BEGIN, END = "<!-- begin table: python docs/search_results.py -->\n", "<!-- end 
 PRICES = runpy.run_path(str(ROOT / "docs" / "price_by_tries.py"))
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "searching.py"), run_name="imported")
 EPSILON = 3.0
-LEFT, RIGHT, ROW, HEAD = 0.27, 0.985, 0.205, 0.95
+LEFT, RIGHT, ROW, HEAD = 0.225, 0.99, 0.22, 0.95
 """The edges of the panels as shares of the width; the heights of a row and of the head, in inches."""
 
 
@@ -48,11 +48,11 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
     ways = list(next(iter(drawn.values())))
     maps = {name for name, way in BENCHMARK["evidence"]()["ways"].items() if way["shows_map"]}
     height = ROW * len(ways) + HEAD
-    figure = Figure(figsize=(9.2, height))
+    figure = Figure(figsize=(12.5, height))
     FigureCanvasAgg(figure)
     width = (RIGHT - LEFT) / len(drawn)
     for place, (data, own) in enumerate(drawn.items()):
-        axes = figure.add_axes((LEFT + place * width, 0.45 / height, width * 0.92, ROW * len(ways) / height))
+        axes = figure.add_axes((LEFT + place * width, 0.45 / height, width * 0.88, ROW * len(ways) / height))
         for row, way in enumerate(ways):
             if way not in own:
                 continue
@@ -63,12 +63,13 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
         axes.set_ylim(-0.7, len(ways) - 0.3)
         means = [100 * mean for mean, _ in own.values()]
         axes.set_xlim(min(means) - 2, max(means) + 1.5)
-        charts.style(axes, "", f"{data}, accuracy in %", "")
+        charts.style(axes, "", f"{data}, %", "")
+        axes.locator_params(axis="x", nbins=4)
         axes.set_yticks(range(len(ways)), ways if place == 0 else [""] * len(ways), fontsize=8, color=marks.INK)
         axes.tick_params(axis="y", length=0)
     title = f"The model that is handed over, at a total epsilon of {EPSILON:g}"
     figure.text(0.01, 1 - 0.28 / height, title, fontsize=11.5, fontweight="bold", color=marks.INK)
-    for x, name, colour in ((0.01, "shows a map too", 0), (0.17, "shows one model, or scores of few points", 1)):
+    for x, name, colour in ((0.01, "shows a map too", 0), (0.13, "shows one model, or scores of few points", 1)):
         figure.text(x, 1 - 0.5 / height, f"● {name}", fontsize=8.5, color=marks.SERIES[colour])
     return PRICES["with_numbers"](charts.finish(figure, "search", "").png, drawn)
 
