@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import ast
 import json
-import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from searching import PRELOAD, WORKERS, accuracies, asked, one_run_noise, swept
+from searching import accuracies, asked, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"
@@ -86,19 +83,11 @@ def run(folder: str, only: Sequence[str]) -> None:
     settings = yaml.safe_load(SETTINGS.read_text())
     known = {Axis(**{key: value for key, value in line.items() if key != "accuracy"}) for line in lines()}
     due = [axis for axis in axes(settings) if axis not in known and (not only or {axis.data, axis.method} & set(only))]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool, RESULTS.open("a") as out:
+    with workers() as pool:
         names = sorted({axis.data for axis in due})
         noises = pool.map(one_run_noise, names, [settings["epsilon"]] * len(names), [folder] * len(names))
         noise = dict(zip(names, noises, strict=True))
-        waiting = [pool.submit(trained, axis, settings, noise[axis.data], folder) for axis in due]
-        for future in as_completed(waiting):
-            try:
-                print(json.dumps(future.result()), file=out, flush=True)
-            except RuntimeError as error:
-                print(error, file=sys.stderr, flush=True)
+        write_as_they_come([pool.submit(trained, axis, settings, noise[axis.data], folder) for axis in due], RESULTS)
 
 
 def lines() -> list[dict[str, Any]]:

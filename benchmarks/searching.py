@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -204,10 +204,7 @@ def run(folder: str, only: Sequence[str]) -> None:
     settings = yaml.safe_load(SETTINGS.read_text())
     known = {Search(**{name: line[name] for name in ("data", "epsilon", "way", "round")}).key for line in lines()}
     due = [one for one in searches(settings) if one.key not in known and (not only or {one.data, one.cell} & set(only))]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool, RESULTS.open("a") as out:
+    with workers() as pool:
         cells = sorted({(one.data, one.epsilon) for one in due})
         noises = dict(
             zip(cells, pool.map(one_run_noise, *zip(*cells, strict=True), [folder] * len(cells)), strict=True)
@@ -221,6 +218,22 @@ def run(folder: str, only: Sequence[str]) -> None:
             )
             for one in due
         ]
+        write_as_they_come(waiting, RESULTS)
+
+
+@contextlib.contextmanager
+def workers() -> Iterator[ProcessPoolExecutor]:
+    """Processes of one thread each, forked from a server that has the program's imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+        yield pool
+
+
+def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path) -> None:
+    """Appends each result to a file of JSON lines; a sweep that failed is printed and left out."""
+    with results.open("a") as out:
         for future in as_completed(waiting):
             try:
                 print(json.dumps(future.result()), file=out, flush=True)
