@@ -5,7 +5,8 @@ The sweep folders decide nothing; they only remember which command made them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from itertools import takewhile
 from pathlib import Path
 
 import yaml
@@ -16,6 +17,8 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 _TASK = "    task:\n"
 """The line of Hydra's record after which the words of the command stand; parsing the whole file takes a tenth."""
 
+_ITEM = "    - "
+
 
 def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
     """A message that names the newest sweep of the same words with another plan; empty if there is none.
@@ -25,19 +28,21 @@ def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
     if folder.command.exists():
         return ""
     others = [path for path in folder.root.parent.glob(f"*/{folder.command.name}") if path.parent != folder.root]
-    for path in sorted(others, key=lambda one: one.stat().st_mtime, reverse=True):
-        if sorted(_words(path)) == sorted(words):
-            return (
-                f"Defaults have changed: this command was plan {path.parent.name} before ({path.parent}); now it is "
-                f"plan {plan.id}, with a charge of its own."
-            )
-    return ""
+    same = [path for path in others if sorted(_words(path)) == sorted(words)]
+    if not same:
+        return ""
+    former = max(same, key=lambda path: path.stat().st_mtime).parent
+    return (
+        f"Defaults have changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
+        "a charge of its own."
+    )
 
 
-def _words(path: Path) -> Iterator[str]:
-    """The overrides of the command that made a sweep folder, from Hydra's record of it."""
-    _, found, rest = path.read_text(encoding="utf-8", errors="replace").partition(_TASK)
-    for line in rest.splitlines() if found else ():
-        if not line.startswith("    - "):
-            return
-        yield str(yaml.safe_load(line.removeprefix("    - ")))
+def _words(path: Path) -> list[str]:
+    """The overrides of the command that made a sweep folder, from Hydra's record; none if it cannot be read."""
+    try:
+        _, _, rest = path.read_text(encoding="utf-8").partition(_TASK)
+        lines = takewhile(lambda line: line.startswith(_ITEM), rest.splitlines())
+        return [str(yaml.safe_load(line.removeprefix(_ITEM))) for line in lines]
+    except (OSError, ValueError, yaml.YAMLError):
+        return []

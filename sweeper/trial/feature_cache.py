@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.ledger.private_store import PrivateStore
@@ -38,7 +39,8 @@ def feature_cache(group: Sequence[ReadySession], device: str, should_stop: Calla
             _keep_beginnings(group, device)
             kept = True
         for one in group:
-            (one.session.place.files / PROGRESS).write_text(f"features {done}/{total}")
+            with suppress(OSError):  # a full disk must not end a job because its progress cannot be written
+                (one.session.place.files / PROGRESS).write_text(f"features {done}/{total}")
         log.info("features of %d of %d records", done, total)
         if should_stop():
             raise Interrupted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,7 +139,7 @@ def test_features_of_other_records_are_refused_before_a_second_charge(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_what_stops_the_computation_costs_nothing_more_and_loses_no_finished_features(
+def test_what_stops_the_computation_costs_nothing_more_and_a_restored_beginning_is_charged(
     number: signal.Signals,
     program: Program,
     words: Callable[..., tuple[str, ...]],
@@ -159,11 +160,17 @@ def test_what_stops_the_computation_costs_nothing_more_and_loses_no_finished_fea
     assert process.returncode == (130 if number is signal.SIGINT else -number), said
     before = kept()
     assert 2 <= len(before) < 8
+    shutil.copytree(tmp_path / "sweeps", tmp_path / "copy")
     done = program("sweep", *words("Slow"), module=CLI)
     assert done.returncode == 0, done.stderr
     assert len(ledger.statement("digits").charges) == 1, "no step had been taken"
     assert len(kept()) == 8
     assert {path: time for path, time in kept().items() if path in before} == before
+    shutil.rmtree(tmp_path / "sweeps")
+    (tmp_path / "copy").rename(tmp_path / "sweeps")
+    restored = program("sweep", *words("Slow"), module=CLI)
+    assert restored.returncode == 0, restored.stderr
+    assert len(ledger.statement("digits").charges) == 2, "the first checkpoint trains once on its charge"
 
 
 def test_patients_with_several_records_are_protected_on_features_too(

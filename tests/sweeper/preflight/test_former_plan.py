@@ -31,5 +31,8 @@ def test_the_same_words_with_another_plan_are_named_before_the_charge(program: P
     assert f"this command was plan {command.parent.name} before" in swept.stderr
     again = program("sweep", *later, module=CLI)
     assert "Defaults have changed" not in again.stderr, "it was said once"
+    for damaged in (b"    task:\n    - {\n", b"    task:\n    - \xff\n", b""):
+        command.write_bytes(damaged)
+        assert program("plan", *later, "repeats=2", module=CLI).returncode == 0, "a folder decides nothing"
     command.write_text(known)
     assert "Defaults have changed" not in program("sweep", *first, module=CLI).stderr
