@@ -75,13 +75,14 @@ def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
     for turn in range(settings["rounds"]):
         for data in settings["data"]:
             for epsilon in settings["epsilons"]:
-                for way in _ways(settings, data, turn):
+                for way in _ways(settings, data, epsilon, turn):
                     yield Search(data=data, epsilon=epsilon, way=way, round=turn)
 
 
-def _ways(settings: Mapping[str, Any], data: str, turn: int) -> tuple[str, ...]:
-    """The ways in which a data set is searched in a round."""
-    rounds = settings["pictured_alone"].get(data)
+def _ways(settings: Mapping[str, Any], data: str, epsilon: float, turn: int) -> tuple[str, ...]:
+    """The ways in which a data set is searched at an epsilon in a round."""
+    few = settings["pictured_alone"]
+    rounds = few.get(f"{data}:{epsilon:g}", few.get(data))
     if rounds is None:
         return (*settings["ways"], ORACLE)
     return (*settings["pictured"], ORACLE) if turn < rounds else ()

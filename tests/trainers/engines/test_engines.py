@@ -22,6 +22,7 @@ from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.models.mlp import mlp
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.strided_cnn import strided_cnn
 from dpsweep.trainers.models.wide_resnet import wide_resnet
 from tests.trainers.gradients import CLASSES, TRANSFORMS, each_engine, expected, problem, reference
 
@@ -34,6 +35,7 @@ MODELS = [
     (partial(mlp, widths=[6, 5], **TEMPERED), (2, 3)),
     (partial(cnn, **TEMPERED), (1, 16, 16)),
     (cnn, (1, 16, 16)),
+    (strided_cnn, (1, 17, 16)),
     (cnn, (3, 17, 18)),
     (resnet20, (3, 8, 8)),
     (partial(wide_resnet, depth=10, widening=1, groups=4), (3, 8, 8)),

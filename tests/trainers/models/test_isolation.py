@@ -13,6 +13,7 @@ from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.models.mlp import mlp
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.strided_cnn import strided_cnn
 from dpsweep.trainers.models.wide_resnet import wide_resnet
 
 
@@ -58,7 +59,7 @@ def model(layer: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
 
 
-@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, resnet20, wide_resnet])
+@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, strided_cnn, resnet20, wide_resnet])
 def test_our_models_pass_and_are_left_alone(factory) -> None:
     ours = factory((3, 32, 32), 10).eval()
     before = {name: value.clone() for name, value in ours.state_dict().items()}

@@ -17,6 +17,7 @@ from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.models.mlp import mlp
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.strided_cnn import strided_cnn
 from dpsweep.trainers.models.tempered_sigmoid import TemperedSigmoid
 from dpsweep.trainers.models.weight_standardization import WeightStandardConv2d
 from dpsweep.trainers.models.wide_resnet import wide_resnet
@@ -31,6 +32,8 @@ COUNTS = [
     (partial(mlp, widths=[3, 4, 5]), COLOUR, 2, 3073 * 3 + 4 * 4 + 5 * 5 + 6 * 2),
     (cnn, GREY, 10, 260 + 5020 + 321 * 50 + 51 * 10),
     (cnn, COLOUR, 10, 760 + 5020 + 501 * 50 + 51 * 10),
+    (strided_cnn, GREY, 10, 65 * 16 + 257 * 16 * 2 + 513 * 32 + 33 * 10),
+    (strided_cnn, COLOUR, 10, 193 * 16 + 257 * 16 * 2 + 801 * 32 + 33 * 10),
     (wide_resnet, COLOUR, 10, 2753818),
     (partial(wide_resnet, depth=10, widening=1, groups=4), GREY, 10, 78938 - 2 * 9 * 16),
     (resnet20, COLOUR, 10, 269722),
@@ -68,7 +71,7 @@ def test_resnet20_shortcuts_carry_the_image_where_the_branch_is_silent() -> None
     assert not out[:, 24:].any()
 
 
-@pytest.mark.parametrize("factory", [cnn, resnet20, wide_resnet])
+@pytest.mark.parametrize("factory", [cnn, strided_cnn, resnet20, wide_resnet])
 @pytest.mark.parametrize("shape", [(784,), (28, 28), (1, 7, 28), (1, 2, 3, 4)])
 def test_image_models_refuse_what_is_no_image(factory, shape) -> None:
     with pytest.raises(ValueError, match=r"^Expected shape=.* to be \(channels, height, width\), at least"):
@@ -76,11 +79,12 @@ def test_image_models_refuse_what_is_no_image(factory, shape) -> None:
 
 
 def test_the_smallest_images_fit() -> None:
-    assert cnn((1, 16, 16), 10)(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
+    for factory in (cnn, strided_cnn):
+        assert factory((1, 16, 16), 10)(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
     assert resnet20((1, 8, 8), 10)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, resnet20, partial(wide_resnet, depth=10)])
+@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, strided_cnn, resnet20, partial(wide_resnet, depth=10)])
 def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
     def weights(seed: int) -> torch.Tensor:
         return nn.utils.parameters_to_vector(build(partial(factory, COLOUR, 10), seed).parameters())
@@ -149,7 +153,7 @@ def test_tempered_sigmoids_are_the_papers(numbers, exact) -> None:
     assert torch.allclose(TemperedSigmoid(**numbers)(values), exact(values), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("factory", [cnn, partial(mlp, widths=(8, 8))])
+@pytest.mark.parametrize("factory", [cnn, strided_cnn, partial(mlp, widths=(8, 8))])
 def test_every_hidden_layer_has_the_activation_that_was_asked_for(factory) -> None:
     tempering = {"scale": 1.5, "temperature": 3.0, "offset": 0.7}
     kinds = [type(module) for module in factory(GREY, 10, activation="tanh")]
@@ -162,7 +166,7 @@ def test_every_hidden_layer_has_the_activation_that_was_asked_for(factory) -> No
     assert nn.Tanh in map(type, factory(GREY, 10, activation="tanh", tempering={"scale": 2.0, "offset": 1}))
 
 
-@pytest.mark.parametrize("factory", [mlp, cnn])
+@pytest.mark.parametrize("factory", [mlp, cnn, strided_cnn])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
