@@ -28,7 +28,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from searching import accuracies, asked, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
+BUDGET = "budget."
 LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"
+PUBLIC = "dataset.public=true score=training"
+"""What a method without noise is given in place of a budget and of `LIGHT`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +62,13 @@ def axes(settings: Mapping[str, Any]) -> Iterator[Axis]:
 def trained(axis: Axis, settings: Mapping[str, Any], noise: float, folder: str) -> dict[str, Any]:
     """The accuracy of each value of an axis."""
     own = settings["methods"][axis.method]
-    words = [*asked(axis.data, folder), *LIGHT.split(), f"trainer={axis.method.partition(',')[0]}"]
+    noiseless = axis.method in settings["without_noise"]
+    words = [word for word in asked(axis.data, folder) if not (noiseless and word.startswith(BUDGET))]
+    words += [*(PUBLIC if noiseless else LIGHT).split(), f"trainer={axis.method.partition(',')[0]}"]
     words += [f"{key}={','.join(map(str, values if key == axis.key else values[:1]))}" for key, values in own.items()]
-    if axis.factor is None:
+    if axis.factor is None and not noiseless:
         words.append(f"privacy.noise_multiplier={noise}")
-    else:
+    if axis.factor is not None:
         number = max(1, round(axis.factor * length(axis.data, axis.key)))
         words += [f"{axis.key}={number}", f"privacy.epsilon={settings['epsilon']:g}"]
     with tempfile.TemporaryDirectory() as place:
