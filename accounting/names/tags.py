@@ -135,7 +135,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "mlp": "dpsweep.trainers.models.mlp.mlp",
         "one_hidden": "dpsweep.trainers.models.one_hidden.one_hidden",
         "resnet20": "dpsweep.trainers.models.resnet20.resnet20",
-        "strided_cnn": "dpsweep.trainers.models.strided_cnn.strided_cnn",
+        "strided_cnn": "dpsweep.trainers.models.cnn.strided_cnn",
         "wide_resnet": "dpsweep.trainers.models.wide_resnet.wide_resnet",
     },
     "dataset": {

@@ -16,15 +16,19 @@ from dpsweep.sweeper.trial.session import Machine
 class Compute:
     """The devices, threads and memory that a command asks for; no part of any identity.
 
-    `threads` and `chunk` are None for what suits, and so is `together`, the most points that one job trains.
+    `threads` and `chunk` are None for what suits, and so is `together`, the most points that one job trains. Each model
+    is trained by so many `processes`.
     """
 
     device: str
     threads: int | None
     chunk: int | None
     together: int | None
+    processes: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.processes, int) or isinstance(self.processes, bool) or self.processes < 1:
+            raise BadInput(f"Expected compute.processes={self.processes!r} to be an integer >= 1.")
         for name in ("threads", "chunk", "together"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -34,15 +38,18 @@ class Compute:
     def of(cls, config: Mapping[str, Any]) -> Compute:
         """What the group `compute` of a configuration asks for."""
         names = ("threads", "chunk", "together")
-        return cls(device=str(config["device"]), **{name: config[name] for name in names})
+        processes = config.get("processes", 1)
+        return cls(device=str(config["device"]), processes=processes, **{name: config[name] for name in names})
 
     def machine(self, data: Path | None, workers: int = 1) -> Machine:
         """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""
+        shared = max(1, workers) * self.processes
         return Machine(
             device=resolve_device(self.device),
-            threads=limited_threads(cores() // max(1, workers)) if self.threads is None else self.threads,
+            threads=limited_threads(cores() // shared) if self.threads is None else self.threads,
             chunk=self.chunk,
             data=data,
+            processes=self.processes,
         )
 
 

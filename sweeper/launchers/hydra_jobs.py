@@ -30,7 +30,7 @@ JOB: Mapping[str, Any] = {
     "trusted": [],  # the classes that are not ours and that the command line named; no other one in a plan is imported
     "data": None,
     "store": None,  # the plan's private store, where receipts are claimed and steps are marked
-    "compute": {"device": "auto", "threads": None, "chunk": None, "together": None},
+    "compute": {"device": "auto", "threads": None, "chunk": None, "together": None, "processes": 1},
 }
 """The configuration of a job: nothing but what the runner tells it. All else stands in the plan."""
 

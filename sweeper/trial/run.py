@@ -19,10 +19,10 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.records.step_log import StepLog, forget_checkpoints, go_on, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.sweeper.trial.blocks import stacks
 from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
 from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
 from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
+from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.ready_session import ReadySession
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.randomness import Streams
-    from dpsweep.trainers.training.gradient_sums import Sums
     from dpsweep.trainers.training.learning_curves import CurveRecorder
     from dpsweep.trainers.training.run import Outcome
 
@@ -214,20 +213,22 @@ def _train(
         device = machine.device
         return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
     places = [one.session.place.files for one in group]
-    return train_together(
-        [one.run for one in group],
-        [one.model for one in group],
-        _sums(group, data, machine),
-        data.train,
-        _streams(group),
-        device=machine.device,
-        share=shared,
-        on_step=progress(places, group[0].run.steps),
-        should_stop=should_stop,
-        journals=[one.journal for one in group],
-        since=[one.since for one in group],
-        watch=_watch(group[0].session, data, machine),
-    )
+    streams = _streams(group)
+    with gradient_sums(group, data, machine, streams) as sums:
+        return train_together(
+            [one.run for one in group],
+            [one.model for one in group],
+            sums,
+            data.train,
+            streams,
+            device=machine.device,
+            share=shared,
+            on_step=progress(places, group[0].run.steps),
+            should_stop=should_stop,
+            journals=[one.journal for one in group],
+            since=[one.since for one in group],
+            watch=_watch(group[0].session, data, machine),
+        )
 
 
 def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
@@ -241,29 +242,6 @@ def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | N
     engine = build(session.trial.config["engine"], "engine")
     settings = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
     return CurveRecorder(every=every, look=partial(look, **settings, device=machine.device))
-
-
-def _sums(group: Sequence[ReadySession], data: Split, machine: Machine) -> Sums:
-    """Gradient sums of stacked models if the models can be stacked (faster even for one), else by the engine."""
-    from dpsweep.trainers.engines.stacked import Stack
-    from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
-
-    first, records = group[0].session, data.train.to(machine.device)
-    config, loss = first.trial.config, first.declaration.loss
-    if stacks(config):
-        log.info("engine stacked")
-        stack = Stack.of(group[0].model, loss)
-        return StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
-    return EngineSums(
-        models=tuple(one.model for one in group),
-        engine=build(config["engine"], "engine"),
-        records=records,
-        device=machine.device,
-        chunk=machine.chunk,
-        loss=loss,
-        augmentation=first.declaration.augmentation,
-        draws=[streams.augmentation for streams in _streams(group)],
-    )
 
 
 def _streams(group: Sequence[ReadySession]) -> list[Streams]:

@@ -16,13 +16,12 @@ from dpsweep.trainers.engines.chunk_size import automatic_chunk
 from dpsweep.trainers.engines.gradients.parameters import gradient_norms
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip, Normalize
-from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.cnn import cnn, strided_cnn
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.models.mlp import mlp
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
-from dpsweep.trainers.models.strided_cnn import strided_cnn
 from dpsweep.trainers.models.wide_resnet import wide_resnet
 from tests.trainers.gradients import CLASSES, TRANSFORMS, each_engine, expected, problem, reference
 

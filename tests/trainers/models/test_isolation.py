@@ -7,13 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.models.checks.modules import refuse_mixing
-from dpsweep.trainers.models.cnn import cnn
+from dpsweep.trainers.models.cnn import cnn, strided_cnn
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.models.mlp import mlp
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
-from dpsweep.trainers.models.strided_cnn import strided_cnn
 from dpsweep.trainers.models.wide_resnet import wide_resnet
 
 

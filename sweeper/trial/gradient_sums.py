@@ -1,0 +1,71 @@
+"""How the gradients of a group of runs are summed: stacked, by an engine, or by an engine in several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.trial.blocks import stacks
+from dpsweep.sweeper.trial.ready_session import ReadySession
+from dpsweep.sweeper.trial.session import Machine, log
+from dpsweep.sweeper.trial.spec import build
+
+if TYPE_CHECKING:
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.randomness import Streams
+    from dpsweep.trainers.training.gradient_sums import Sums
+
+CUDA = "cuda"
+
+
+@contextmanager
+def gradient_sums(
+    group: Sequence[ReadySession], data: Split, machine: Machine, streams: Sequence[Streams]
+) -> Iterator[Sums]:
+    """Gradient sums of stacked models if the models can be stacked (faster even for one), else by the engine.
+
+    An engine sums in `machine.processes` processes; stacked models and augmented copies take one.
+    """
+    from dpsweep.trainers.engines.stacked import Stack
+    from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
+
+    first, records = group[0].session, data.train.to(machine.device)
+    config, declaration = first.trial.config, first.declaration
+    if stacks(config):
+        log.info("engine stacked")
+        stack = Stack.of(group[0].model, declaration.loss)
+        yield StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
+        return
+    sums = EngineSums(
+        models=tuple(one.model for one in group),
+        engine=build(config["engine"], "engine"),
+        records=records,
+        device=machine.device,
+        chunk=machine.chunk,
+        loss=declaration.loss,
+        augmentation=declaration.augmentation,
+        draws=[one.augmentation for one in streams],
+    )
+    if machine.processes == 1 or declaration.augmentation is not None:
+        yield sums
+        return
+    from dpsweep.trainers.training.data_parallel import across_processes  # no job without further processes imports it
+
+    log.info("%d processes", machine.processes)
+    with across_processes(sums, devices(machine.device, machine.processes), threads=machine.threads) as parallel:
+        yield parallel
+
+
+def devices(device: str, processes: int) -> list[str]:
+    """A device for each process: the same CPU, or a GPU each; raises `BadInput` where there are too few GPUs."""
+    import torch
+
+    if device != CUDA:
+        return [device] * processes
+    if processes > torch.cuda.device_count():
+        raise BadInput(
+            f"Expected compute.processes={processes} <= {torch.cuda.device_count()}, the GPUs of this machine."
+        )
+    return [f"{CUDA}:{place}" for place in range(processes)]
