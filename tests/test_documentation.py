@@ -143,6 +143,13 @@ def test_the_page_of_searches_and_its_picture_are_what_was_measured() -> None:
     assert script["numbers"]() == script["cells"](), "python docs/search_results.py"
 
 
+def test_the_page_of_published_results_is_what_was_trained() -> None:
+    page = (ROOT / "docs" / "learning.md").read_text()
+    assert runpy.run_path(str(ROOT / "docs" / "learning_results.py"))["insert"](page) == page, (
+        "python docs/learning_results.py"
+    )
+
+
 def test_architecture_names_files_that_are_there() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert all(
