@@ -6,7 +6,7 @@ noise of training, the noise of the scores. Then the whole search is priced, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,11 +99,10 @@ def price_search(spec: SearchSpec) -> PricedSearch:
             f"Expected privacy.epsilon={typed(spec.target)} to pay for the scores as well as for the steps, got "
             f"{apart(quote.epsilon, spec.target)[0]} at this score.noise_std."
         )
-    runs_alone = [(trial.final or trial).event for trial in trials]
-    alone = {digest({name: to_json(part) for name, part in event.parts.items()}): event for event in runs_alone}
+    alone = runs_alone(trials)
     if len(alone) > 1 and (spec.proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
         notes += (_unlike(terms.rule, spec),)
-    dearest = max(alone.values(), key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
+    dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
     return PricedSearch(
         rule_config=rule_config,
         rule=terms.rule,
@@ -115,6 +114,12 @@ def price_search(spec: SearchSpec) -> PricedSearch:
         target_epsilon=target,
         notes=notes,
     )
+
+
+def runs_alone(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
+    """The distinct events of single runs: of the final run where a trial has one."""
+    events = [(trial.final or trial).event for trial in trials]
+    return [*{digest({name: to_json(part) for name, part in event.parts.items()}): event for event in events}.values()]
 
 
 def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:

@@ -71,6 +71,19 @@ def advise(arguments: list[str]) -> None:
     sweep([*arguments, "hydra.sweeper.verb=advise"])
 
 
+def resume(arguments: list[str]) -> None:
+    """`dpsweep resume FOLDER [OVERRIDES]`; the overrides say where and how jobs run."""
+    folder, *words = arguments or [""]
+    _folders([folder] if folder else [])
+    for word in words:
+        if not word.startswith(ABOUT_JOBS):
+            raise BadInput(
+                f"Expected {word} to say where jobs run ({', '.join(ABOUT_JOBS)}): what runs is in {folder}/plan.json."
+            )
+    place = str(Path(folder).absolute()).replace("\\", "\\\\").replace("'", "\\'")
+    sweep([*words, f"hydra.sweep.dir='{place}'", "hydra.sweeper.verb=resume"])
+
+
 def budget(arguments: list[str]) -> None:
     """`dpsweep budget VERB ...`."""
     from dpsweep.sweeper.commands.budget import budget
@@ -112,8 +125,15 @@ def export(arguments: list[str]) -> None:
         print(write_export(folder, Ledger(Ledger.locate())))
 
 
+ABOUT_JOBS = (
+    *("compute.", "data=", "hydra/launcher=", "hydra.launcher.", "page=", "--again", "privacy.accept_delta="),
+    *("hydra.sweeper.study=", "hydra.sweeper.retry=", "hydra.sweeper.max_batch_size="),
+)
+"""How a word may begin that `dpsweep resume` takes beside its folder."""
+
 VERBS = {
     "sweep": (sweep, "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again"),
+    "resume": (resume, "go on with a sweep folder by its own plan, also where defaults have changed since"),
     "plan": (plan, "print what a sweep would cost and how long it would take; changes nothing"),
     "advise": (advise, "what privacy.epsilon would buy under each way of searching, as measured; changes nothing"),
     "budget": (budget, "show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"),

@@ -51,8 +51,10 @@ from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
+from dpsweep.sweeper.request.stored_search import stored_plan, stored_search
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.trial.blocks import could_share
+from dpsweep.sweeper.trial.spec import build
 
 COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 """The rule of a single run."""
@@ -72,7 +74,8 @@ class SweepCoordinator:
 
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
-        code = {Verb.SWEEP: self.sweep, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}[self.request.verb]()
+        verbs = {Verb.SWEEP: self.sweep, Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
+        code = verbs[self.request.verb]()
         if code is not ExitCode.DONE:
             sys.exit(code)
 
@@ -124,7 +127,24 @@ class SweepCoordinator:
 
     def sweep(self) -> ExitCode:
         """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
-        priced = compose_plan(self.request.points, self.request.plan)
+        return self._charged_and_run(compose_plan(self.request.points, self.request.plan))
+
+    def resume(self) -> ExitCode:
+        """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
+
+        Only a plan that was charged is continued, so that a file that somebody wrote charges nothing.
+        """
+        settings, plan = self.request.plan, stored_plan(self.request.jobs.folder)
+        statement = self._statement(plan)
+        if statement is None or not statement.attempts(plan.id).charges:
+            raise BadInput(
+                f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
+                "continues what was charged, and `dpsweep sweep` begins."
+            )
+        panel = build(settings.accountant, "accountant")
+        return self._charged_and_run(stored_search(plan, panel, settings.privacy.get("accept_delta")))
+
+    def _charged_and_run(self, priced: PricedPlan) -> ExitCode:
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
         folder = self._folder(priced.plan)
@@ -253,7 +273,8 @@ class SweepCoordinator:
         if execution is Execution.EVERY_POINT and not folder.draw.exists():
             draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
             write_json(folder.draw, draw.to_json(), mode=0o600)
-        self.request.jobs.of_plan(priced.plan.id).store(folder.command)
+        if self.request.verb is Verb.SWEEP or not folder.command.exists():
+            self.request.jobs.of_plan(priced.plan.id).store(folder.command)
 
     def _folder(self, plan: Plan) -> SweepFolder:
         """The sweep's folder; raises `BadInput` if it holds another plan."""

@@ -5,6 +5,7 @@ The sweep folders decide nothing; they only remember which command made them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from itertools import takewhile
 from pathlib import Path
@@ -34,7 +35,7 @@ def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
     former = max(same, key=lambda path: path.stat().st_mtime).parent
     return (
         f"Defaults have changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
-        "a charge of its own."
+        f"a charge of its own. The former plan goes on with: dpsweep resume {shlex.quote(str(former))}"
     )
 
 

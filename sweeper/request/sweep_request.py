@@ -31,6 +31,7 @@ class Verb(StrEnum):
     """The action on a plan."""
 
     SWEEP = "sweep"
+    RESUME = "resume"
     PLAN = "plan"
     ADVISE = "advise"
 
