@@ -68,7 +68,7 @@ def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -
         (["model=foo", "trainer.lr=1,2"], "Could not find 'model/foo'"),
         (["trainer.foo=1"], "Could not override 'trainer.foo'"),
         (["dataset=digits", "trainer.lr=0.1,", "0.2"], "write values without spaces"),
-        (["hydra.sweeper.verb=dance"], "to be one of sweep, plan"),
+        (["hydra.sweeper.verb=dance"], "to be one of sweep, resume, plan"),
     ):
         done = program(*line)
         assert done.returncode == 2, done.stderr

@@ -86,7 +86,7 @@ def test_the_jobs_of_a_plan_leave_the_request_as_it_is(read: Read) -> None:
 @pytest.mark.parametrize(
     ("overrides", "settings", "reason"),
     [
-        ([], {"verb": "train"}, "Expected hydra.sweeper.verb=train to be one of sweep, plan."),
+        ([], {"verb": "train"}, "Expected hydra.sweeper.verb=train to be one of sweep, resume, plan."),
         ([], {"retry": "some"}, "Expected hydra.sweeper.retry=some to be one of killed, failed, all, none."),
         (["compute.together=0"], {}, "Expected compute.together=0 to be null or an integer >= 1."),
         (["compute.chunk=true"], {}, "Expected compute.chunk=True to be null or an integer >= 1."),
