@@ -146,6 +146,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "enron_mail": "dpsweep.trainers.data.sets.enron_mail.EnronMail",
         "gisette": "dpsweep.trainers.data.sets.gisette.Gisette",
         "idx_images": "dpsweep.trainers.data.files.idx.IdxImages",
+        "image_folder": "dpsweep.trainers.data.own.image_folder.ImageFolder",
         "linear_regression": "dpsweep.trainers.data.sets.synthetic.LinearRegression",
         "npz": "dpsweep.trainers.data.own.npz.Npz",
         "sst2": "dpsweep.trainers.data.sets.sst2.Sst2",

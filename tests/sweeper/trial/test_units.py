@@ -77,6 +77,14 @@ def test_with_units_sample_rate_and_claim_are_the_units(compose_priced: Compose)
         assert steps == 5
 
 
+def test_keys_that_tables_have_had_since_leave_plans_what_they_were(compose_priced: Compose) -> None:
+    same_words = ("dataset.categories=null", "dataset.test_file=null", "dataset.test_records=0")
+    assert compose_priced(TABLE).plan.id == compose_priced([*TABLE, *same_words]).plan.id == "f19653f917e7"
+    assert compose_priced([*TABLE, *PATIENTS]).plan.id == "f5fcccbbc535"
+    wards = compose_priced([*TABLE, "dataset.categories={ward:[a,b]}", "dataset.shape=[4]"]).plan
+    assert wards.trials[0].config["dataset"]["categories"] == {"ward": ["a", "b"]}
+
+
 def test_protecting_patients_takes_more_noise_than_protecting_records(compose_priced: Compose) -> None:
     def noise(line: Sequence[str]) -> float:
         return float(compose_priced(line).plan.trials[0].config["privacy"]["noise_multiplier"])

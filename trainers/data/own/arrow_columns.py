@@ -1,0 +1,136 @@
+"""Typed columns: numbers are used as they are stored, and texts, whole numbers and booleans as names of values.
+
+A missing value is an empty text, as in a CSV file: it is refused as a number, a label or a unit, and it is in no list
+of categories that does not name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.own.columns import Column, scaled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from dpsweep.trainers.data.own.columns import Bounds
+
+_TEXTS = ("is_string", "is_large_string", "is_string_view")
+_NUMBERS = ("is_integer", "is_floating", "is_decimal", "is_boolean")
+_NAMES = ("is_integer", "is_boolean")
+_BYTES = ("is_binary", "is_large_binary", "is_binary_view", "is_fixed_size_binary")
+_LISTS = ("is_list", "is_large_list", "is_fixed_size_list")
+_FIXED = ("is_integer", "is_floating", "is_boolean")
+"""The functions of `pyarrow.types` that recognise a kind of values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedColumn:
+    """One column [n] of a file, in one piece and without a dictionary.
+
+    Errors: `BadInput`, one sentence that names file, row and column; the first row is row 0.
+    """
+
+    name: str
+    file: str
+    values: pa.Array
+
+    @classmethod
+    def of(cls, name: str, file: str, values: pa.ChunkedArray) -> TypedColumn:
+        """A column of a table."""
+        return cls(name=name, file=file, values=_plain(values))
+
+    def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
+        """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
+        import pyarrow as pa
+
+        self._require(_NUMBERS, "numbers")
+        numbers = self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        wrong = ~np.isfinite(numbers)
+        if wrong.any():
+            first = int(wrong.argmax())
+            value = self.values[first].as_py()
+            raise BadInput(
+                f"Expected {self.name} in row {first} of {self.file} to be a finite number, "
+                f"got {'null' if value is None else value}."
+            )
+        return scaled(numbers, bounds)
+
+    def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
+        """The position of each value in the public list [n]; a value that is not in the list is refused."""
+        return self._texts().positions(listed)
+
+    def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
+        """A row of zeros and ones for each value [n, len(listed)]; only zeros if it is not in the public list."""
+        return self._texts().one_hot(listed)
+
+    def identifiers(self) -> list[bytes]:
+        """The values as texts, one for each record; none may be missing."""
+        return self._texts().identifiers()
+
+    def _texts(self) -> Column:
+        """The values as texts without surrounding spaces; whole numbers and booleans as 17, true and false."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        self._require((*_TEXTS, *_NAMES), "texts or whole numbers")
+        texts = compute.fill_null(compute.utf8_trim_whitespace(self.values.cast(pa.large_string())), "")
+        return Column(name=self.name, file=self.file, cells=dict(enumerate(texts.to_pylist())), place="row")
+
+    def _require(self, kinds: Sequence[str], what: str) -> None:
+        if not _is((*kinds, "is_null"), self.values.type):
+            raise BadInput(f"Expected {self.name} in {self.file} to hold {what}, got {self.values.type}.")
+
+
+def bytes_of(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
+    """The type and the values of a column as bytes; they depend on no version of pyarrow and on no buffer's padding."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    plain = _plain(values)
+    kind = plain.type
+    families = (("string", _TEXTS), ("list", _LISTS), ("struct", ("is_struct",)))
+    family = next((family for family, kinds in families if _is(kinds, kind)), str(kind))
+    yield f"{family} {len(plain)}\n".encode()
+    yield np.packbits(compute.is_null(plain).to_numpy(zero_copy_only=False)).tobytes() if plain.null_count else b""
+    if _is((*_TEXTS, *_BYTES), kind):
+        whole = compute.fill_null(plain.cast(pa.large_binary()), b"")
+        yield compute.binary_length(whole).to_numpy().astype("<i8").tobytes()
+        yield b"".join(whole.to_pylist())
+    elif _is(_LISTS, kind):
+        yield compute.fill_null(compute.list_value_length(plain), 0).to_numpy().astype("<i8").tobytes()
+        yield from bytes_of(plain.flatten())
+    elif _is(("is_struct",), kind):
+        for name, part in zip((field.name for field in kind), plain.flatten(), strict=True):
+            yield f"{name}\n".encode()
+            yield from bytes_of(part)
+    elif _is(_FIXED, kind):
+        stored = compute.fill_null(plain, pa.scalar(0).cast(kind)).to_numpy(zero_copy_only=False)
+        yield stored.astype(stored.dtype.newbyteorder("<")).tobytes()
+    else:
+        yield repr(plain.to_pylist()).encode()
+
+
+def _is(kinds: Sequence[str], found: pa.DataType) -> bool:
+    """Whether a type is one of these kinds."""
+    from pyarrow import types
+
+    return any(getattr(types, kind)(found) for kind in kinds)
+
+
+def _plain(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """The values in one piece, without a dictionary and as they are stored, not as an extension shows them."""
+    import pyarrow as pa
+
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(whole, pa.ExtensionArray):
+        return _plain(whole.storage)
+    if _is(("is_dictionary",), whole.type):
+        return _plain(whole.dictionary_decode())
+    return whole
