@@ -145,6 +145,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "enron": "dpsweep.trainers.data.sets.enron.Enron",
         "enron_mail": "dpsweep.trainers.data.sets.enron_mail.EnronMail",
         "gisette": "dpsweep.trainers.data.sets.gisette.Gisette",
+        "hugging_face": "dpsweep.trainers.data.own.hugging_face.HuggingFace",
         "idx_images": "dpsweep.trainers.data.files.idx.IdxImages",
         "image_folder": "dpsweep.trainers.data.own.image_folder.ImageFolder",
         "linear_regression": "dpsweep.trainers.data.sets.synthetic.LinearRegression",

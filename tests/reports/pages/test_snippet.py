@@ -45,7 +45,7 @@ GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my
 
 
 WARDS = TABLE | {"shape": [4], "categories": {"ward": ["a", "b"]}}
-PICTURES = ("image_folder",)
+PICTURES = ("hugging_face", "image_folder")
 
 
 def adult_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:

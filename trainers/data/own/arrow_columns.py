@@ -6,6 +6,7 @@ of categories that does not name it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,6 +75,52 @@ class TypedColumn:
         """The values as texts, one for each record; none may be missing."""
         return self._texts().identifiers()
 
+    @property
+    def is_pictures(self) -> bool:
+        """Whether the values are files of pictures, with or without their names."""
+        return _is(("is_struct", *_BYTES), self.values.type)
+
+    def pictures(self) -> list[bytes]:
+        """The files of pictures, one for each record, as Hugging Face's library stores them."""
+        kind = self.values.type
+        parts = {"": self.values}
+        if _is(("is_struct",), kind):
+            parts = dict(zip((field.name for field in kind), self.values.flatten(), strict=True))
+        files = parts.get("bytes", parts.get(""))
+        if files is None or not _is((*_BYTES, "is_null"), files.type):
+            raise BadInput(f"Expected {self.name} in {self.file} to hold the bytes of pictures, got {kind}.")
+        if files.null_count:
+            row = int(_nulls(files).argmax())
+            raise BadInput(f"Expected {self.name} in row {row} of {self.file} to hold a picture, got null.")
+        contents: list[bytes] = files.to_pylist()
+        return contents
+
+    def arrays(self, shape: tuple[int, ...]) -> NDArray[np.generic]:
+        """The numbers [n, *shape] of nested lists, or of lists of all numbers of a record."""
+        values, depth = self.values, 0
+        while _is(_LISTS, values.type) and depth <= len(shape):
+            values, depth = _plain(values.flatten()), depth + 1
+        sizes = shape if depth == len(shape) else (math.prod(shape),)
+        if len(sizes) != depth or not _is((*_FIXED, "is_null"), values.type):
+            raise BadInput(
+                f"Expected {self.name} in {self.file} to hold numbers of shape {list(shape)}, got {self.values.type}."
+            )
+        values, before = self.values, 1
+        for size in sizes:
+            self._require_rows(_lengths(values) == size, before, shape)
+            values, before = _plain(values.flatten()), before * size
+        self._require_rows(~_nulls(values), before, shape)
+        numbers: NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+        return numbers.reshape(len(self.values), *shape)
+
+    def _require_rows(self, right: NDArray[np.bool_], values: int, shape: tuple[int, ...]) -> None:
+        """Refuse the first row with a value that is not right; each row has so many `values`."""
+        if not right.all():
+            raise BadInput(
+                f"Expected {self.name} in row {int(right.argmin()) // values} of {self.file} to hold numbers of shape "
+                f"{list(shape)}, without null."
+            )
+
     def _texts(self) -> Column:
         """The values as texts without surrounding spaces; whole numbers and booleans as 17, true and false."""
         import pyarrow as pa
@@ -115,6 +162,22 @@ def bytes_of(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
         yield stored.astype(stored.dtype.newbyteorder("<")).tobytes()
     else:
         yield repr(plain.to_pylist()).encode()
+
+
+def _nulls(values: pa.Array) -> NDArray[np.bool_]:
+    """Which values are missing [n]."""
+    from pyarrow import compute
+
+    nulls: NDArray[np.bool_] = compute.is_null(values).to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def _lengths(lists: pa.Array) -> NDArray[np.int64]:
+    """The number of values of each list [n]; -1 where the list is missing."""
+    from pyarrow import compute
+
+    lengths: NDArray[np.int64] = compute.fill_null(compute.list_value_length(lists), -1).to_numpy().astype(np.int64)
+    return lengths
 
 
 def _is(kinds: Sequence[str], found: pa.DataType) -> bool:

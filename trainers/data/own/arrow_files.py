@@ -72,6 +72,8 @@ class ArrowTable:
         try:
             table = self.read(self.path, names)
             table.validate(full=True)
+        except BadInput:
+            raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise BadInput(
                 f"Expected {self.file} to be a readable {self.kind}, got: {' '.join(str(error).split()).rstrip('.')}."

@@ -5,28 +5,29 @@ The classes are the declaration's: a folder's name alone would tell that its cla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.interface import Declared
 from dpsweep.trainers.data.own.columns import listed_texts
-from dpsweep.trainers.data.own.pictures import check_picture_shape, decoded
+from dpsweep.trainers.data.own.pictures import check_picture_shape, content_of_pictures, decoded, digests_of
 from dpsweep.trainers.data.own.table_files import in_folder
 from dpsweep.trainers.data.own.units_of_files import UnitsOfFiles
 from dpsweep.trainers.data.preprocessing import of_array
-from dpsweep.trainers.data.records import DIGEST_BYTES, Records, Scaling
+from dpsweep.trainers.data.records import Records, Scaling
 from dpsweep.trainers.data.units import by_unit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.preprocessing import Form
+
+    PictureFile = tuple[str, int, Path]
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -105,59 +106,68 @@ class ImageFolder(Declared):
         The set of the private files' contents identifies the data set, whatever their names, classes and order.
         """
         self.load(folder)
-        return (Content.of(sorted(blake2b(content).digest() for _, _, content in self._files(self.path, folder))),)
+        files = self._files(self.path, folder)
+        return (content_of_pictures(_content(place, self.path) for _, _, place in files),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private pictures, capped per unit, and the public ones if there is a `test_path`."""
         self.locate(folder)
-        private = self._read(self.path, folder)
+        files = self._files(self.path, folder)
+        private = self._records(files, self.path)
         if self._units is not None and self.contribution_cap is not None:
-            names = [name for name, _, _ in self._files(self.path, folder)]
-            private = by_unit(private, self._units.identifiers(names, self.name, folder), self.contribution_cap)
-        return private, None if self.test_path is None else self._read(self.test_path, folder)
+            units = self._units.identifiers([name for name, _, _ in files], self.name, folder)
+            private = by_unit(private, units, self.contribution_cap)
+        if self.test_path is None:
+            return private, None
+        return private, self._records(self._files(self.test_path, folder), self.test_path)
 
-    def _read(self, path: str, folder: Path | None) -> Records:
-        """The records of a folder, in the order of their names."""
+    def _records(self, files: Sequence[PictureFile], path: str) -> Records:
+        """The records of these files."""
         import torch
 
-        pictures, labels, digests = [], [], []
-        for name, label, content in self._files(path, folder):
-            pictures.append(decoded(content, self.shape, f"{name} in {path}"))
-            labels.append(label)
-            digests.append(blake2b(label.to_bytes(8, "little") + content, digest_size=DIGEST_BYTES).digest())
+        contents = [_content(place, path) for _, _, place in files]
+        labels = [label for _, label, _ in files]
+        pictures = np.empty((len(files), *self.shape), dtype=np.uint8)
+        for picture, content, (name, _, _) in zip(pictures, contents, files, strict=True):
+            picture[:] = decoded(content, self.shape, f"{name} in {path}")
         return Records(
-            features=torch.from_numpy(np.array(pictures, dtype=np.uint8).reshape(-1, *self.shape)),
+            features=torch.from_numpy(pictures),
             labels=torch.tensor(labels, dtype=torch.int64),
             scaling=self._scaling,
-            stored=np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
+            stored=digests_of(contents, labels),
         )
 
-    def _files(self, path: str, folder: Path | None) -> Iterator[tuple[str, int, bytes]]:
-        """Each picture's name CLASS/NAME, its label and its content, in the order of names without classes."""
+    def _files(self, path: str, folder: Path | None) -> list[PictureFile]:
+        """Each picture's name CLASS/NAME, its label and its place, in the order of names without classes."""
         root = in_folder(path, folder)
         try:
             children = sorted(child for child in root.iterdir() if not child.name.startswith("."))
-            if loose := [child.name for child in children if child.suffix.lower() in SUFFIXES]:
-                raise BadInput(f"Expected {loose[0]} in {path} to lie in the folder of a class.")
-            classes = [child.name for child in children if child.is_dir()]
-            if unknown := [name for name in classes if name not in self.labels]:
-                raise BadInput(
-                    f"Expected the folders in {path} to be among dataset.labels={list(self.labels)}, got "
-                    f"{unknown[0]!r}: labels declares all classes, and which there are is public by that."
-                )
             files = sorted(
-                (file.relative_to(root / name).as_posix(), name)
-                for name in classes
-                for file in (root / name).rglob("*")
+                (file.relative_to(child).as_posix(), child.name)
+                for child in children
+                for file in child.rglob("*")
                 if file.is_file() and not file.name.startswith(".")
             )
-            for file, name in files:
-                if not file.lower().endswith(SUFFIXES):
-                    raise BadInput(f"Expected {name}/{file} in {path} to be a {' or '.join(SUFFIXES)}.")
-                yield f"{name}/{file}", self.labels.index(name), (root / name / file).read_bytes()
         except OSError as error:
             raise BadInput(f"Expected {path} to be a readable folder of pictures, got: {error}.") from error
+        if loose := [child.name for child in children if child.suffix.lower() in SUFFIXES]:
+            raise BadInput(f"Expected {loose[0]} in {path} to lie in the folder of a class.")
+        if unknown := [child.name for child in children if child.is_dir() and child.name not in self.labels]:
+            raise BadInput(
+                f"Expected the folders in {path} to be among dataset.labels={list(self.labels)}, got "
+                f"{unknown[0]!r}: labels declares all classes, and which there are is public by that."
+            )
+        if other := [f"{name}/{file}" for file, name in files if not file.lower().endswith(SUFFIXES)]:
+            raise BadInput(f"Expected {other[0]} in {path} to be a {' or '.join(SUFFIXES)}.")
+        return [(f"{name}/{file}", self.labels.index(name), root / name / file) for file, name in files]
 
     @property
     def _paths(self) -> Sequence[str]:
         return (self.path,) if self.test_path is None else (self.path, self.test_path)
+
+
+def _content(place: Path, path: str) -> bytes:
+    try:
+        return place.read_bytes()
+    except OSError as error:
+        raise BadInput(f"Expected {path} to be a readable folder of pictures, got: {error}.") from error

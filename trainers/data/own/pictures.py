@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.records import DIGEST_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,3 +56,17 @@ def decoded(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.ui
         reason = "another kind of file" if "cannot identify" in reason else reason
         raise BadInput(f"Expected {where} to be a whole PNG or JPEG picture, got {reason}.") from error
     return np.ascontiguousarray(pixels.reshape(height, width, channels).transpose(2, 0, 1))
+
+
+def digests_of(contents: Sequence[bytes], labels: Sequence[int]) -> NDArray[np.uint8]:
+    """The digest of each picture's file and label, uint8 [n, 32]; alike on machines whose decoders differ."""
+    digests = (
+        blake2b(int(label).to_bytes(8, "little") + content, digest_size=DIGEST_BYTES).digest()
+        for label, content in zip(labels, contents, strict=True)
+    )
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def content_of_pictures(contents: Iterable[bytes]) -> Content:
+    """The content that identifies a data set: the set of its files, whatever their names, labels and order."""
+    return Content.of(sorted(blake2b(content).digest() for content in contents))

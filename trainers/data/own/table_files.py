@@ -33,30 +33,26 @@ class TableFile(Protocol):
         ...
 
 
-def _parquet(path: Path, file: str) -> TableFile:
+def _parquet(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="Parquet file", read=read_parquet)
 
 
-def _arrow(path: Path, file: str) -> TableFile:
+def _arrow(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow)
 
 
-def _saved(path: Path, file: str) -> TableFile:
+def _saved(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="saved data set", read=read_saved)
 
 
-def _csv(path: Path, file: str) -> TableFile:
-    return CsvTable(path=path, file=file)
-
-
-FORMATS: Mapping[str, Callable[[Path, str], TableFile]] = {
+FORMATS: Mapping[str, Callable[[Path, str], ArrowTable]] = {
     ".parquet": _parquet,
     ".pq": _parquet,
     ".arrow": _arrow,
     ".feather": _arrow,
     ".ipc": _arrow,
 }
-"""The formats by suffix; a file with another suffix is read as CSV."""
+"""The formats with types, by suffix; a table in a file with another suffix is read as CSV."""
 
 
 def in_folder(file: str, folder: Path | None) -> Path:
@@ -69,9 +65,27 @@ def table_file(name: str, file: str, folder: Path | None) -> TableFile:
 
     Errors: `BadInput`, one sentence that says what to do.
     """
+    path = _found(name, file, folder)
+    if path.is_file() and path.suffix.lower() not in FORMATS:
+        return CsvTable(path=path, file=file)
+    return typed_table(name, file, folder)
+
+
+def typed_table(name: str, file: str, folder: Path | None) -> ArrowTable:
+    """The user's table, found and in a format whose columns have types; `name` is the data set's.
+
+    Errors: `BadInput`, one sentence that says what to do.
+    """
+    path = _found(name, file, folder)
+    if path.is_file() and path.suffix.lower() not in FORMATS:
+        raise BadInput(f"Expected {file} to be a folder of save_to_disk, or a file with one of {', '.join(FORMATS)}.")
+    found = _saved(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
+    found.check()
+    return found
+
+
+def _found(name: str, file: str, folder: Path | None) -> Path:
     path = in_folder(file, folder)
     if not path.is_file() and not is_saved(path):
         raise BadInput(f"{name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
-    found = (_saved if path.is_dir() else FORMATS.get(path.suffix.lower(), _csv))(path, file)
-    found.check()
-    return found
+    return path
