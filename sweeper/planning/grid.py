@@ -61,8 +61,12 @@ UNLESS_SAID = (
 )
 """Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
 
+_NO_UNITS: Mapping[str, Any] = dict.fromkeys(("unit_column", "units", "contribution_cap"))
+
 SINCE: Mapping[str, Mapping[str, Any]] = {
     "table": {"categories": None, "test_file": None, "test_records": 0},
+    "npz": _NO_UNITS,
+    "torch_dataset": _NO_UNITS,
 }
 """Keys that a data set of ours has had since after 0.1.0; they are not stored at their default either."""
 

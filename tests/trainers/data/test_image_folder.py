@@ -207,7 +207,7 @@ def test_a_picture_of_16_bits_would_lose_half_of_them(tmp_path: Path) -> None:
     [
         (
             "unknown/a.png",
-            r"the folders in photos to be among dataset\.labels=\['healthy', .*\], got 'unknown': labels",
+            r"the folders in photos to be among dataset\.labels=\['healthy', .*\], got 'unknown': if",
         ),
         ("a.png", r"a\.png in photos to lie in the folder of a class\."),
         ("sick/notes.txt", r"sick/notes\.txt in photos to be a \.png or \.jpg or \.jpeg\."),

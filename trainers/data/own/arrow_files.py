@@ -75,9 +75,8 @@ class ArrowTable:
         except BadInput:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
-            raise BadInput(
-                f"Expected {self.file} to be a readable {self.kind}, got: {' '.join(str(error).split()).rstrip('.')}."
-            ) from error
+            reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".") or type(error).__name__
+            raise BadInput(f"Expected {self.file} to be a readable {self.kind}, got: {reason}.") from error
         return table
 
 

@@ -155,7 +155,7 @@ class ImageFolder(Declared):
         if unknown := [child.name for child in children if child.is_dir() and child.name not in self.labels]:
             raise BadInput(
                 f"Expected the folders in {path} to be among dataset.labels={list(self.labels)}, got "
-                f"{unknown[0]!r}: labels declares all classes, and which there are is public by that."
+                f"{unknown[0]!r}: if you may publish that this class exists, add it to dataset.labels."
             )
         if other := [f"{name}/{file}" for file, name in files if not file.lower().endswith(SUFFIXES)]:
             raise BadInput(f"Expected {other[0]} in {path} to be a {' or '.join(SUFFIXES)}.")
