@@ -82,6 +82,15 @@ def test_colours_are_those_that_the_shape_declares(tmp_path: Path, channels: int
     assert torch.equal(private.features[0], torch.from_numpy(expected.transpose(2, 0, 1).copy()))
 
 
+def test_transparency_is_left_out(tmp_path: Path) -> None:
+    palette = Image.fromarray(pixels(0).transpose(1, 2, 0)).convert("P")
+    (tmp_path / "photos" / "sick").mkdir(parents=True)
+    palette.save(tmp_path / "photos" / "sick" / "a.png", transparency=bytes(range(256)))
+    private, _ = PHOTOS.load(tmp_path)
+    expected = np.asarray(palette.convert("RGB")).transpose(2, 0, 1).copy()
+    assert torch.equal(private.features[0], torch.from_numpy(expected))
+
+
 @pytest.mark.parametrize("by_unit", [BY_PATTERN, BY_TABLE], ids=["pattern", "table"])
 def test_the_units_are_those_of_the_names_or_of_the_table_and_are_capped(tmp_path: Path, by_unit: ImageFolder) -> None:
     private, _ = by_unit.load(written(tmp_path))

@@ -125,6 +125,14 @@ def test_whole_numbers_and_booleans_are_labels(tmp_path: Path, ill: list[Any], l
     assert torch.equal(table.load(tmp_path)[0].labels, by_text.labels)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_column_may_have_any_name(tmp_path: Path, name: str) -> None:
+    written(tmp_path, name, **{"blood.pressure, left": VISITS["weight"]})
+    bounds = {"blood.pressure, left": (40, 150), "age": (18, 90)}
+    table = dataclasses.replace(TABLE, file=name, bounds=bounds)
+    assert table.load(tmp_path)[0].features.shape == (4, 6)
+
+
 def test_whole_numbers_are_units(tmp_path: Path) -> None:
     private, _ = written(tmp_path, "visits.parquet", patient=[7, 8, 7, 9, 7]).load(tmp_path)
     assert private.units is not None

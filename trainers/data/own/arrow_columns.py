@@ -110,7 +110,7 @@ class TypedColumn:
             self._require_rows(_lengths(values) == size, before, shape)
             values, before = _plain(values.flatten()), before * size
         self._require_rows(~_nulls(values), before, shape)
-        numbers: NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+        numbers = np.array(values.to_numpy(zero_copy_only=False))  # a copy: Arrow's memory cannot be written to
         return numbers.reshape(len(self.values), *shape)
 
     def _require_rows(self, right: NDArray[np.bool_], values: int, shape: tuple[int, ...]) -> None:

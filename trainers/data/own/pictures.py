@@ -33,7 +33,8 @@ def check_picture_shape(shape: tuple[int, ...]) -> None:
 def decoded(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.uint8]:
     """The pixels uint8 [channels, height, width] of a picture's file; `where` names it in messages.
 
-    Colours become grey or grey becomes three equal colours, as the shape declares; transparency is left out.
+    Colours become grey or grey becomes three equal colours, as the shape declares; transparency is left out, and a
+    note on the orientation of a camera has no effect.
     Errors: `BadInput`, one sentence, for another format or size and for a damaged file.
     """
     from PIL import Image
@@ -48,7 +49,8 @@ def decoded(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.ui
                 )
             if picture.mode not in _READ:
                 raise BadInput(f"Expected {where} to have 8 bits a channel, got a picture of mode {picture.mode}.")
-            pixels = np.asarray(picture.convert(MODES[channels]), dtype=np.uint8)
+            opaque = picture.convert("RGBA") if "transparency" in picture.info else picture
+            pixels = np.asarray(opaque.convert(MODES[channels]), dtype=np.uint8)
     except BadInput:
         raise
     except Exception as error:  # damaged files make Pillow raise errors of many kinds

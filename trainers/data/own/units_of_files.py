@@ -93,7 +93,7 @@ class UnitsOfFiles:
 def _compiled(pattern: object) -> re.Pattern[str]:
     try:
         return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"Expected dataset.unit_pattern={pattern!r} to be a regular expression, got: {error}."
         ) from error
