@@ -142,7 +142,9 @@ def test_the_table_of_the_example_is_as_large_as_is_said_and_invented() -> None:
     assert "invented" in (EXAMPLE / "README.md").read_text()
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", ["visits", *(pytest.param(name, marks=pytest.mark.long) for name in ("photos", "scans"))]
+)
 def test_every_file_of_the_page_is_planned_swept_and_released_by_patient(
     name: str, declared: Path, program: Program, ledger: Ledger
 ) -> None:
