@@ -97,6 +97,8 @@ DOORS = {
     },
     "efficientnet_lite_pytorch": {"trainers/features/efficientnet_lite0.py"},
     "seaborn": {"reports/figures/heatmap.py"},
+    "pyarrow": {"trainers/data/own/arrow_columns.py", "trainers/data/own/arrow_files.py"},
+    "PIL": {"trainers/data/own/pictures.py"},
     "pooch": {"trainers/data/files/download.py"},
     "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
 }

@@ -39,8 +39,9 @@ def inputs(row):
     for column in declared["columns"]:
         value = str(row[column["name"]]).strip()
         if "values" in column:
-            place = column["values"].index(value)
-            numbers += [float(place == each) for each in range(len(column["values"]))]
+            if value not in column["values"] and column.get("unlisted") != "zeros":
+                raise ValueError(f"Expected {column['name']}={value!r} to be in its list.")
+            numbers += [float(value == each) for each in column["values"]]
         else:
             low, high, number = column["low"], column["high"], float(value)
             if not math.isfinite(number):

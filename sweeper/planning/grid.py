@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import TARGET, class_name, stored_config
+from dpsweep.accounting.names.stored_classes import TARGET, class_name, name_of, stored_config
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
@@ -60,6 +60,15 @@ UNLESS_SAID = (
     ("score", "bins", 20),
 )
 """Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
+
+_NO_UNITS: Mapping[str, Any] = dict.fromkeys(("unit_column", "units", "contribution_cap"))
+
+SINCE: Mapping[str, Mapping[str, Any]] = {
+    "table": {"categories": None, "test_file": None, "test_records": 0},
+    "npz": _NO_UNITS,
+    "torch_dataset": _NO_UNITS,
+}
+"""Keys that a data set of ours has had since after 0.1.0; they are not stored at their default either."""
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
@@ -276,6 +285,9 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
     for group, key, value in UNLESS_SAID:
         if resolved[group].get(key, value) == value:
             resolved[group].pop(key, None)
+    for key, value in SINCE.get(name_of(resolved["dataset"]), {}).items():
+        if resolved["dataset"].get(key, value) == value:
+            resolved["dataset"].pop(key, None)
     if resolved["bounds"] == SAME_BOUND:
         del resolved["bounds"]
     return resolved

@@ -25,13 +25,20 @@ def of_columns(
     bounds: Mapping[str, tuple[float, float]],
     labels: Sequence[str],
     categories: Mapping[str, Sequence[str]] | None = None,
+    unlisted: str = "refused",
 ) -> Form:
-    """Columns in order: numbers clamped to `bounds` and scaled to [0, 1], categories one-hot over a public list."""
+    """Columns in order: numbers clamped to `bounds` and scaled to [0, 1], categories one-hot over a public list.
+
+    `unlisted` says what a category that is not in its list becomes: `refused`, or `zeros` in place of a one.
+    """
     listed = categories or {}
+    values: dict[str, Form] = {name: {"values": list(listed[name])} for name in listed}
+    if unlisted != "refused":
+        values = {name: {**form, "unlisted": unlisted} for name, form in values.items()}
     return {
         "kind": "columns",
         "columns": [
-            {"name": name, "values": list(listed[name])}
+            {"name": name, **values[name]}
             if name in listed
             else {"name": name, "low": bounds[name][0], "high": bounds[name][1]}
             for name in columns

@@ -44,6 +44,10 @@ GAPS = {"name": "own", "path": "own.npz", "file": "own.csv", "records": 100, "sh
 GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my_data.Mine"}}
 
 
+WARDS = TABLE | {"shape": [4], "categories": {"ward": ["a", "b"]}}
+PICTURES = ("hugging_face", "image_folder")
+
+
 def adult_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
     cells = {line: list(row.values()) for line, row in enumerate(rows)}
     return torch.from_numpy(encode(cells, DATASETS["adult"]["bounds"], "adult.data"))
@@ -63,6 +67,11 @@ def table_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
     low, high = np.array([18.0, 80.0]), np.array([90.0, 200.0])
     numbers = np.array([[float(row["age"]), float(row["pressure"])] for row in rows])
     return torch.from_numpy(((np.clip(numbers, low, high) - low) / (high - low)).astype(np.float32))
+
+
+def ward_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    wards = torch.tensor([[float(row["ward"] == ward) for ward in ("a", "b")] for row in rows])
+    return torch.cat([table_inputs(rows), wards], dim=1)
 
 
 def npz_inputs(rows: Sequence[Any]) -> torch.Tensor:
@@ -86,6 +95,11 @@ CASES: dict[str, tuple[Mapping[str, Any], Callable[[Any], torch.Tensor], list[An
         [{"age": str(a), "pressure": str(p)} for a in (5, 30, 99) for p in (70, 111, 300)],
     ),
     "categories": (DATASETS["adult"], adult_inputs, adult_rows()),
+    "unlisted": (
+        WARDS,
+        ward_inputs,
+        [{"age": str(a), "pressure": "111", "ward": ward} for a in (5, 30, 99) for ward in ("a", "b", "c", "")],
+    ),
     "array": (NPZ, npz_inputs, np.linspace(-2, 4, 48).reshape(8, 2, 3).tolist()),
     "pooled": (DATASETS["mnist_5k"], pooled, np.random.default_rng(1).integers(0, 256, (6, 1, 28, 28)).tolist()),
     "words": (DATASETS["sst2_words"], counted, ["A fine film, a FINE film!", "dull", "", "caf\u00e9 \u00fcber 12"]),
@@ -119,6 +133,8 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     dataset = {key: GAPS.get(key, "a" * 64) if value == "???" else value for key, value in DATASETS[name].items()}
+    if name in PICTURES:
+        dataset["shape"] = [1, 8, 8]
     if name == "table":
         dataset["bounds"] = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
     form = declared(dataset)

@@ -77,6 +77,32 @@ def test_with_units_sample_rate_and_claim_are_the_units(compose_priced: Compose)
         assert steps == 5
 
 
+def test_keys_that_tables_have_had_since_leave_plans_what_they_were(compose_priced: Compose) -> None:
+    same_words = ("dataset.categories=null", "dataset.test_file=null", "dataset.test_records=0")
+    assert compose_priced(TABLE).plan.id == compose_priced([*TABLE, *same_words]).plan.id == "f19653f917e7"
+    assert compose_priced([*TABLE, *PATIENTS]).plan.id == "f5fcccbbc535"
+    wards = compose_priced([*TABLE, "dataset.categories={ward:[a,b]}", "dataset.shape=[4]"]).plan
+    assert wards.trials[0].config["dataset"]["categories"] == {"ward": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "where", "identity"),
+    [
+        ("npz", "path=visits.npz", "21ef3c325cb6"),
+        ("torch_dataset", "source={_target_: visits.Visits}", "bce6125db30f"),
+    ],
+)
+def test_units_of_arrays_and_datasets_leave_plans_without_them_what_they_were(
+    compose_priced: Compose, dataset: str, where: str, identity: str
+) -> None:
+    size = ("dataset.records=300", "dataset.shape=[2]", "dataset.classes=2", "dataset.bounds=[0,1]")
+    prices = ("privacy.delta=1e-5", "budget.epsilon=6", "budget.delta=1e-4")
+    named = (f"dataset={dataset}", "dataset.name=visits", f"dataset.{where}", *size)
+    line = (*named, "sampler.batch_size=20", "steps=5", *prices, *LIGHT)
+    assert compose_priced(line).plan.id == identity
+    assert compose_priced([*line, *PATIENTS]).plan.unit == "patient"
+
+
 def test_protecting_patients_takes_more_noise_than_protecting_records(compose_priced: Compose) -> None:
     def noise(line: Sequence[str]) -> float:
         return float(compose_priced(line).plan.trials[0].config["privacy"]["noise_multiplier"])

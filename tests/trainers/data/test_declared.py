@@ -64,6 +64,30 @@ OPEN: dict[str, Any] = {
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 6.0, "delta": 1e-4},
     },
+    "hugging_face": {
+        "dataset": {
+            "name": "hugging_face",
+            "path": "reviews/train",
+            "records": 2000,
+            "shape": [3, 64, 64],
+            "classes": 2,
+            "labels": [0, 1],
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 6.0, "delta": 1e-4},
+    },
+    "image_folder": {
+        "dataset": {
+            "name": "image_folder",
+            "path": "photos",
+            "records": 2000,
+            "shape": [3, 64, 64],
+            "classes": 2,
+            "labels": ["cat", "dog"],
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 6.0, "delta": 1e-4},
+    },
     "sst2_roberta": {"dataset": {"vocabulary": {"file": "/models/roberta/tokenizer.json", "sha256": "0" * 64}}},
 }
 """What the YAMLs leave to the user, with an example of what a user might say."""

@@ -25,6 +25,7 @@ NPZ = Npz(
     labels="y",
     bounds=(-10, 10),
 )
+UNITS: dict[str, Any] = {"unit": "patient", "units": 2, "contribution_cap": 1}
 FEATURES = np.array([[[0, 5]], [[-10, 10]], [[-99, 99]]])
 LABELS = np.array([0, 1, 1])
 
@@ -141,9 +142,39 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
         NPZ.verify(tmp_path)
 
 
+@pytest.mark.parametrize("who", [["P1", " P2", "P1"], [7, 8, 7]])
+def test_the_units_are_the_arrays_values_and_are_capped(tmp_path: Path, who: list[Any]) -> None:
+    by_patient = dataclasses.replace(NPZ, unit_column="who", **UNITS)
+    private, _ = by_patient.load(written(tmp_path, who=np.array(who)))
+    assert private.units is not None
+    assert private.units.names == tuple(str(one).strip().encode() for one in who[:2])
+    assert len(private) == 2, "one of the two of the first"
+    assert by_patient.verify(tmp_path) == NPZ.verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("who", "sentence"),
+    [
+        (["P1", " ", "P2"], r"who in scans\.npz to say whose record it is, got nothing at index 1\.$"),
+        ([1.0, 2.0, 2.0], r"who in scans\.npz to hold texts or whole numbers, got float64\.$"),
+        (["P1", "P2"], r"who in scans\.npz of shape \[3\], as many as features, got \[2\]\.$"),
+    ],
+)
+def test_records_without_a_unit_are_refused(tmp_path: Path, who: list[Any], sentence: str) -> None:
+    by_patient = dataclasses.replace(NPZ, unit_column="who", **UNITS)
+    for look in (by_patient.verify, by_patient.load):
+        with pytest.raises(BadInput, match=f"^Expected {sentence}"):
+            look(written(tmp_path, who=np.array(who)))
+    with pytest.raises(BadInput, match=r"^Expected who among the arrays of scans\.npz, got x, y\.$"):
+        by_patient.verify(written(tmp_path))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"unit_column": "x", **UNITS},
+        {"unit": "patient"},
+        {"units": 3},
         {"bounds": (1, 0)},
         {"bounds": (0, float("nan"))},
         {"bounds": 5},

@@ -28,6 +28,11 @@ TABLE = Table(
 BY_PATIENT = dataclasses.replace(TABLE, unit="patient", unit_column="patient", units=3, contribution_cap=2)
 
 
+WARDS = dataclasses.replace(
+    TABLE, shape=(4,), bounds={"age": (18, 90)}, categories={"note": ("c", "a"), "weight": (50,)}
+)
+
+
 def written(folder: Path, *rows: str, header: str = HEADER) -> Path:
     (folder / "visits.csv").write_text("\n".join((header, *rows)) + "\n")
     return folder
@@ -41,6 +46,41 @@ def test_numbers_are_clamped_and_scaled_by_the_declared_bounds_in_alphabetical_o
     ages, weights = [0, 1, 0.5, 1, 0], [10 / 110, 0.5, 0, 1, 20 / 110]
     assert torch.allclose(private.features, torch.tensor([ages, weights]).T)
     assert private.features.dtype == torch.float32
+
+
+def test_categories_are_one_hot_and_a_value_that_is_not_listed_is_a_row_of_zeros(tmp_path: Path) -> None:
+    private, _ = WARDS.load(written(tmp_path, *ROWS, "P1,50,no,90,"))
+    ages = [0, 1, 0.5, 1, 0, 1]
+    notes = [[0, 1], [0, 0], [0, 0], [0, 0], [1, 0], [0, 0]]
+    weights = [1, 0, 0, 0, 0, 1]
+    expected = [[age, *note, weight] for age, note, weight in zip(ages, notes, weights, strict=True)]
+    assert torch.equal(private.features, torch.tensor(expected))
+    assert WARDS.preprocessing["columns"][1] == {"name": "note", "values": ["c", "a"], "unlisted": "zeros"}
+
+
+def test_a_value_that_is_in_no_list_changes_no_other_record(tmp_path: Path) -> None:
+    known = WARDS.load(written(tmp_path, *ROWS))[0].features
+    for place in range(len(ROWS) + 1):
+        rows = [*ROWS[:place], "P9,rare,yes,20,never seen", *ROWS[place:]]
+        found = WARDS.load(written(tmp_path, *rows))[0].features
+        assert torch.equal(torch.cat([found[:place], found[place + 1 :]]), known)
+
+
+def test_the_rows_of_a_test_file_are_public_and_play_no_part_in_the_account(tmp_path: Path) -> None:
+    both = dataclasses.replace(BY_PATIENT, test_file="public.csv", test_records=1)
+    (tmp_path / "public.csv").write_text("weight,ill,age\n95,no,54\n")
+    private, public = both.load(written(tmp_path, *ROWS))
+    assert public is not None
+    assert (len(private), len(public)) == (4, 1)
+    assert public.units is None
+    assert public.features.tolist() == [[0.5, 0.5]]
+    assert both.verify(tmp_path) == BY_PATIENT.verify(tmp_path)
+    (tmp_path / "public.csv").write_text("weight,ill,age\n95,no,old\n")
+    with pytest.raises(BadInput, match=r"^Expected age in line 2 of public\.csv to be a finite number, got 'old'\.$"):
+        both.verify(tmp_path)
+    (tmp_path / "public.csv").unlink()
+    with pytest.raises(BadInput, match=rf"^visits needs {tmp_path}/public\.csv: put it there"):
+        both.locate(tmp_path)
 
 
 def test_a_records_inputs_do_not_depend_on_the_other_records(tmp_path: Path) -> None:
@@ -139,6 +179,18 @@ def test_a_bad_row_is_one_sentence_with_file_line_and_column_before_anything_is_
         ({"bounds": {"weight": (40, 150), "age": (90, 18)}}, r"dataset\.bounds\.age=.* finite and rising"),
         ({"bounds": {"weight": (40, 150), "age": "18"}}, r"dataset\.bounds\.age=18 to be two numbers"),
         ({"bounds": {"weight": (40, 150), "age": (0, float("inf"))}}, r"dataset\.bounds\.age"),
+        ({"categories": {"sex": ["f", "m"]}}, r"dataset\.shape=\[2\] == \[4\], as many as bounds and values of"),
+        ({"categories": {"sex": []}}, r"dataset\.categories\.sex=\[\] to be a list of values"),
+        ({"categories": {"sex": "f"}}, r"dataset\.categories\.sex='f' to be a list of values"),
+        ({"categories": {"sex": ["f", "f"]}}, r"dataset\.categories\.sex=.* to be distinct"),
+        ({"categories": {"sex": [True, "f"]}}, "quote yes and no"),
+        ({"categories": {False: ["f"]}}, "to name a column"),
+        ({"categories": ["sex"]}, "to map columns to lists"),
+        ({"categories": {"age": ["f"]}, "shape": (3,)}, "to be distinct"),
+        ({"test_file": "test.csv"}, r"dataset\.test_records=0 with dataset\.test_file=test\.csv"),
+        ({"test_records": 3}, r"dataset\.test_records=3 with dataset\.test_file=None"),
+        ({"test_file": "visits.csv", "test_records": 3}, "to be another file"),
+        ({"test_file": 3, "test_records": 3}, "to be null or a text"),
         ({"unit": "patient"}, r"dataset\.unit='patient' to be 'record' where no dataset\.unit_column"),
         ({"units": 3}, r"dataset\.units=3 to be null"),
         ({"contribution_cap": 3}, r"dataset\.contribution_cap=3 to be null"),

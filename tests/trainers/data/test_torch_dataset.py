@@ -33,6 +33,12 @@ class Visits(Dataset):
             return eval(self.change[index])
         return ROWS[index], torch.tensor(index % 2)
 
+class Patients(Visits):
+    who = ["P1", "P2", "P1", "P1"]
+    nobody = ["P1", "", "P1", "P1"]
+    few = torch.tensor([1, 2])
+    known = property(lambda self: 1 / 0)
+
 class Arrays(Visits):
     def __getitem__(self, index):
         return ROWS[index].numpy().tolist(), np.int32(index % 2)
@@ -166,3 +172,31 @@ def test_a_class_that_cannot_be_had_is_one_sentence(source: dict[str, Any], why:
 def test_a_declaration_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"Expected dataset\\.{next(iter(wrong))}="):
         dataclasses.replace(VISITS, **wrong)
+
+
+BY_PATIENT: dict[str, Any] = {"unit": "patient", "unit_column": "who", "units": 2, "contribution_cap": 2}
+
+
+def test_the_units_are_an_attribute_and_are_capped() -> None:
+    private, _ = dataclasses.replace(of("Patients"), **BY_PATIENT).load(None)
+    assert private.units is not None
+    assert private.units.names == (b"P1", b"P2")
+    assert len(private) == 3, "two of the three of P1"
+    assert dataclasses.replace(of("Patients"), **BY_PATIENT).verify(None) == of("Patients").verify(None)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "sentence"),
+    [
+        ("nobody", r"to say whose record it is, got nothing at index 1\.$"),
+        ("few", r"of shape \[4\], as many as features, got \[2\]\.$"),
+        ("change", r"to hold texts or whole numbers, got object\.$"),
+        ("known", r"to say whose each record is, got ZeroDivisionError: division by zero\.$"),
+        ("whom", r"to say whose each record is, got AttributeError: .*whom'\.$"),
+    ],
+)
+def test_records_without_a_unit_are_refused(attribute: str, sentence: str) -> None:
+    wrong = dataclasses.replace(of("Patients"), **{**BY_PATIENT, "unit_column": attribute})
+    for look in (wrong.verify, wrong.load):
+        with pytest.raises(BadInput, match=rf"^Expected {attribute} of own_visits\.Patients {sentence}"):
+            look(None)

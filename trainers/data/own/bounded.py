@@ -47,6 +47,18 @@ def check_labels(labels: NDArray[np.generic], records: int, classes: int, where:
         raise BadInput(f"Expected {where} in 0..{classes - 1}, got {labels[first]} at index {first}.")
 
 
+def identifiers_of(units: NDArray[np.generic], records: int, where: str) -> list[bytes]:
+    """The units that texts or whole numbers [n] identify, one for each record; an empty text is refused."""
+    if units.dtype.kind not in "iuU":
+        raise BadInput(f"Expected {where} to hold texts or whole numbers, got {units.dtype}.")
+    if units.shape != (records,):
+        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(units.shape)}.")
+    texts = [str(unit).strip() for unit in units.tolist()]
+    if "" in texts:
+        raise BadInput(f"Expected {where} to say whose record it is, got nothing at index {texts.index('')}.")
+    return [text.encode("utf-8", "surrogateescape") for text in texts]
+
+
 def content_of(features: NDArray[np.generic]) -> Content:
     """The content that identifies a data set: its features alone, since other labels are about the same people."""
     stored = features.dtype.newbyteorder("<")

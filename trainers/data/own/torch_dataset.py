@@ -13,9 +13,16 @@ import numpy as np
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import at_home
 from dpsweep.trainers.data.interface import Declared
-from dpsweep.trainers.data.own.bounded import bounded_records, check_features, check_labels, content_of
+from dpsweep.trainers.data.own.bounded import (
+    bounded_records,
+    check_features,
+    check_labels,
+    content_of,
+    identifiers_of,
+)
 from dpsweep.trainers.data.own.columns import public_pair
 from dpsweep.trainers.data.preprocessing import of_bounded_array
+from dpsweep.trainers.data.units import by_unit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +39,9 @@ class TorchDataset(Declared):
     """The pairs of input and label that a dataset returns at indices 0, 1, ...; all of them are private.
 
     `source` names an importable class by `_target_` and gives its arguments; `bounds` is the public range of every
-    number. Nothing is imported before a sweep needs the records.
+    number. If there is a `unit_column`, the dataset has an attribute of this name with a text or whole number for each
+    index, and records with equal values in it are one unit; `units` is the nominal number of units, and each keeps at
+    most `contribution_cap` records. Nothing is imported before a sweep needs the records.
     Guarantee: inputs are clamped to `bounds` and scaled to [0, 1], and are equal when read twice. The user's class must
     ensure that each input is a function of its own record alone and the same in every process: no random transforms,
     no statistics of other records.
@@ -41,6 +50,9 @@ class TorchDataset(Declared):
 
     source: Mapping[str, Any]
     bounds: Sequence[float]
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
 
     def _check(self) -> None:
         object.__setattr__(self, "bounds", public_pair("dataset.bounds", self.bounds))
@@ -66,12 +78,16 @@ class TorchDataset(Declared):
         return (content_of(self._read()[0]),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """All records as private records; there are no public records."""
+        """All records as private records, capped per unit; there are no public records."""
         low, high = self.bounds
-        return bounded_records(*self._read(), (low, high)), None
+        features, labels, units = self._read()
+        records = bounded_records(features, labels, (low, high))
+        if units is None or self.contribution_cap is None:
+            return records, None
+        return by_unit(records, units, self.contribution_cap), None
 
-    def _read(self) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
-        """The checked features and labels."""
+    def _read(self) -> tuple[NDArray[np.generic], NDArray[np.int64], list[bytes] | None]:
+        """The checked features and labels, and the units' identifiers if there is a `unit_column`."""
         source, size = self._dataset()
         labels = np.zeros(size, dtype=np.int64)
         features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
@@ -94,7 +110,15 @@ class TorchDataset(Declared):
             features[index] = record
         check_features(features, self.shape, f"the inputs of {self._target}")
         check_labels(labels, size, self.classes, f"the labels of {self._target}")
-        return features, labels
+        return features, labels, None if self.unit_column is None else self._identifiers(source, size)
+
+    def _identifiers(self, source: Any, size: int) -> list[bytes]:
+        where = f"{self.unit_column} of {self._target}"
+        try:
+            units = np.asarray(getattr(source, str(self.unit_column)))
+        except Exception as error:  # the user's own code may raise anything
+            raise BadInput(f"Expected {where} to say whose each record is, got {_one_line(error)}.") from error
+        return identifiers_of(units, size, where)
 
     def _dataset(self) -> tuple[Any, int]:
         """The dataset and its number of records."""
