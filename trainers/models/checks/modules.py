@@ -62,13 +62,19 @@ def refuse_by_name(model: nn.Module) -> None:
 def _refuse_layer(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
-        raise ValueError(f"Expected {name}={kind} {_ALONE}; use GroupNorm.")
+        raise ValueError(f"Expected {name}={kind} {_ALONE}; {_instead(module)}.")
     dropping = isinstance(module, (_DropoutNd, nn.RReLU)) and getattr(module, "p", 1.0) > 0
     if dropping or (isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout > 0):
         raise ValueError(f"Expected {name}={kind} to draw nothing from torch's global generator; leave dropout out.")
     for key, parameter in module._parameters.items():
         if parameter is not None and is_lazy(parameter):
             raise ValueError(f"Expected {name}={kind} to be made with the shape of its {key}.")
+
+
+def _instead(module: nn.Module) -> str:
+    """What to do about a layer with statistics of a batch."""
+    layer = "GroupNorm" if isinstance(module, _BatchNorm) else "track_running_stats=False"
+    return f"use {layer}, which dpsweep.models.privatise(model) puts in its place"
 
 
 def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
