@@ -49,6 +49,17 @@ class Mixing(Net):
         self.norm = nn.BatchNorm1d(6)
 
 
+class Centring(nn.Module):
+    def forward(self, values):
+        return values - values.mean(dim=0)
+
+
+class Nested(Net):
+    def __init__(self, shape, classes, head):
+        super().__init__(shape, classes, head)
+        self.head = nn.Sequential(nn.Linear(6, 4), Centring(), nn.Linear(4, classes))
+
+
 class Broken(Net):
     def forward(self, values):
         return {}[str(len(values))]
@@ -109,7 +120,8 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm."),
+        ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm, which"),
+        ("Nested", "Expected head.1=Centring to treat every example on its own; no engine can bound an example's"),
         ("Broken", "Expected model=Broken to take random float64 inputs of shape=[3, 2]: KeyError: '3'."),
         ("Net", "Expected model=my_model.Net to take dataset.shape and classes: FileNotFoundError"),
     ],
