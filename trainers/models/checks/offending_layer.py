@@ -29,12 +29,13 @@ def mixing_layer(model: nn.Module, batch: Tensor, others: Iterable[Tensor]) -> t
 
     `others` are batches of as many examples; each example of `batch` is put into them in turn.
     """
-    expected = _calls(model, batch)
-    for other, row in product(others, range(len(batch))):
+    expected, examples = _calls(model, batch), len(batch)
+    for other, row in product(others, range(examples)):
         mixed = other.clone()
         mixed[row] = batch[row]
         for call, again in zip(expected, _calls(model, mixed), strict=False):
-            if _equal(call.inputs, again.inputs, row) and not _equal(call.outputs, again.outputs, row):
+            outputs = [[value for value in one.outputs if _has_rows(value, examples)] for one in (call, again)]
+            if _equal(call.inputs, again.inputs, row, examples) and not _equal(*outputs, row, examples):
                 return call.name, call.module
     return "", model
 
@@ -92,12 +93,18 @@ def _tensors(values: Any) -> list[Tensor]:
     return [value.detach().clone() for value in tree_leaves(values) if isinstance(value, Tensor)]
 
 
-def _equal(first: list[Tensor], second: list[Tensor], row: int) -> bool:
-    """Whether tensors have the same numbers for one example, up to rounding."""
+def _equal(first: list[Tensor], second: list[Tensor], row: int, examples: int) -> bool:
+    """Whether tensors have the same numbers for one example, up to rounding; those without rows, in all."""
     pairs = list(zip(first, second, strict=False))
     if len(first) != len(second) or any(one.shape != two.shape for one, two in pairs):
         return False
-    rows = [
-        (one[row : row + 1].double(), two[row : row + 1].double()) if one.ndim else (one, two) for one, two in pairs
-    ]
-    return all(torch.allclose(one, two, rtol=1e-9, atol=1e-9, equal_nan=True) for one, two in rows)
+    return all(torch.allclose(*_row(pair, row, examples), rtol=1e-9, atol=1e-9, equal_nan=True) for pair in pairs)
+
+
+def _row(pair: tuple[Tensor, Tensor], row: int, examples: int) -> tuple[Tensor, Tensor]:
+    one, two = (value[row] if _has_rows(value, examples) else value for value in pair)
+    return one.double(), two.double()
+
+
+def _has_rows(value: Tensor, examples: int) -> bool:
+    return value.ndim > 0 and len(value) == examples
