@@ -34,8 +34,10 @@ def mixing_layer(model: nn.Module, batch: Tensor, others: Iterable[Tensor]) -> t
         mixed = other.clone()
         mixed[row] = batch[row]
         for call, again in zip(expected, _calls(model, mixed), strict=False):
-            outputs = [[value for value in one.outputs if _has_rows(value, examples)] for one in (call, again)]
-            if _equal(call.inputs, again.inputs, row, examples) and not _equal(*outputs, row, examples):
+            rows, others_rows = (
+                [value for value in one.outputs if _has_rows(value, examples)] for one in (call, again)
+            )
+            if _equal(call.inputs, again.inputs, row, examples) and not _equal(rows, others_rows, row, examples):
                 return call.name, call.module
     return "", model
 
