@@ -86,7 +86,9 @@ class LinearMaps:
                 inputs = _positions([call.inputs for call in used])
                 gradient = _positions([call.gradient for call in used if call.gradient is not None])
                 if part.weight in self.layer.trained:
-                    self._add(rows, part.weight, part.rows, torch.bmm(gradient.transpose(1, 2), inputs))
+                    with self.current.products(gradient):
+                        products = torch.bmm(gradient.transpose(1, 2), self.current.wide(inputs))
+                    self._add(rows, part.weight, part.rows, products)
                 if part.bias in self.layer.trained:
                     self._add(rows, part.bias, part.bias_rows, gradient.sum(dim=1))
         if rows.keys() != self.layer.trained.keys():

@@ -58,7 +58,8 @@ class RuledLayer:
         if inputs._version != version:
             raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
         rule = LAYERS[type(self.layer.module)]
-        self._gradients = rule(self.layer.module, self.layer.trained, inputs, gradient)
+        with self.current.products(gradient):
+            self._gradients = rule(self.layer.module, self.layer.trained, self.current.wide(inputs), gradient)
 
     def collect(self) -> Mapping[str, LayerGradient]:
         """The gradients of the pass."""

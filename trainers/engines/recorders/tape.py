@@ -47,22 +47,34 @@ class Tape:
         """The per-example gradients of each trainable parameter, for these examples."""
         with self.current.begun(len(inputs)):
             with torch.enable_grad():
-                total = loss(self.model(inputs), targets)
+                with self.current.products(inputs):
+                    outputs = self.model(inputs)
+                total = loss(self.current.wide(outputs), targets)
             if total.requires_grad:
                 torch.autograd.grad(total, self.current.leaves, allow_unused=True)
         gradients: dict[nn.Parameter, LayerGradient] = {}
         for layer, recorder in zip(self.layers, self.recorders, strict=True):
             by_name = recorder.collect()
-            gradients.update((layer.trained[name], gradient) for name, gradient in by_name.items())
+            gradients.update(
+                (layer.trained[name], gradient.to(self.current.dtype)) for name, gradient in by_name.items()
+            )
         return gradients
 
 
 @contextmanager
-def recording(model: nn.Module, layers: Collection[Layer], layout: torch.memory_format) -> Iterator[Tape]:
-    """A tape of the model in training mode, with images in this layout; all changes are undone at the end."""
-    current = RecordedPass()
-    recorders = [_RECORDERS[layer.treatment](layer, current) for layer in layers]
+def recording(
+    model: nn.Module,
+    layers: Collection[Layer],
+    layout: torch.memory_format,
+    narrow: torch.dtype | None = None,
+) -> Iterator[Tape]:
+    """A tape of the model in training mode, with images in this layout and products of factors rounded to `narrow`.
+
+    All changes to the model are undone at the end.
+    """
     trained = [parameter for layer in layers for parameter in layer.trained.values()]
+    current = RecordedPass(dtype=trained[0].dtype, narrow=narrow)
+    recorders = [_RECORDERS[layer.treatment](layer, current) for layer in layers]
     convolutions = [layer.module for layer in layers if isinstance(layer.module, nn.Conv2d)]
     weights = [(module.weight, module.weight.data) for module in convolutions]
     evaluating = [module for module in model.modules() if not module.training]
