@@ -273,7 +273,7 @@ def test_engines_are_values() -> None:
         Task(transform=Clip(clip_norm=1.0)),
     )
     assert used == Fused()
-    assert repr(used) == "Fused()"
+    assert repr(used) == "Fused(precision='float32')"
 
 
 def test_the_inputs_are_left_as_they_are_also_beside_a_broken_example() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from dpsweep.trainers.engines.gradients.layer_gradients import DenseGradient, LayerGradient
@@ -98,7 +99,7 @@ class CustomLayer:
             return torch.stack(products).sum()
 
         own = {name: parameter.detach() for name, parameter in self.layer.trained.items()}
-        with warnings.catch_warnings(), self.current.products(call.tensors[0]):
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), self.current.products(call.tensors[0]):
             warnings.filterwarnings("ignore", message="There is a performance drop")
             rows = vmap(grad(product), in_dims=(None, 0, 0))(own, call.tensors, [call.gradients[p] for p in places])
         return {name: as_rows(values) if values.ndim == 1 else values for name, values in rows.items()}

@@ -12,9 +12,9 @@ from dpsweep.models import privatise
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
-from dpsweep.trainers.models import privatise as module
+from dpsweep.trainers.models.checks import private_layers as module
 from dpsweep.trainers.models.checks.modules import refuse_mixing
-from dpsweep.trainers.models.privatise import groups_of
+from dpsweep.trainers.models.checks.private_layers import groups_of
 
 
 class Residual(nn.Module):
