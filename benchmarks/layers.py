@@ -5,7 +5,8 @@
 A step is the sum of the clipped per-example gradients of a batch, on one core. Engines check a model at the first
 step, which is not measured. Each engine steps once in every round; printed are medians over the rounds of the
 processor's milliseconds, and of ratios to the plain step of the same round. Processor time does not count the turns of
-neighbours on the machine, but they share its caches and memory, so ratios differ from run to run.
+neighbours on the machine, but they share its caches and memory, so ratios differ from run to run. The Opacus engine
+refuses torch's LSTM and GRU, and is given Opacus' DPLSTM and DPGRU in their place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
+from opacus.layers import DPGRU, DPLSTM
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -50,14 +52,17 @@ class Recurrent(nn.Module):
 class Encoder(nn.Module):
     """torch's own encoder; with `token`, a class token and places that are parameters of the model."""
 
-    def __init__(self, *, token: bool) -> None:
+    def __init__(self, *, token: bool = False, wide: int = 1) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True)
+        width = wide * WIDTH
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(WIDTH, CLASSES)
-        self.token = nn.Parameter(torch.zeros(1, 1, WIDTH)) if token else None
+        self.head = nn.Linear(width, CLASSES)
+        self.token = nn.Parameter(torch.zeros(1, 1, width)) if token else None
+        self.wide = wide
 
     def forward(self, values: Tensor) -> Tensor:
+        values = values.repeat(1, 1, self.wide)
         if self.token is not None:
             values = torch.cat([self.token.expand(len(values), -1, -1), values], dim=1)
         return self.head(self.encoder(values)[:, 0])
@@ -83,7 +88,8 @@ def bags() -> nn.Module:
 
 
 MODELS: Mapping[str, Callable[[], nn.Module]] = {
-    "TransformerEncoder": partial(Encoder, token=False),
+    "TransformerEncoder": Encoder,
+    "four times as wide": partial(Encoder, wide=4),
     "with a class token": partial(Encoder, token=True),
     "LSTM": partial(Recurrent, nn.LSTM),
     "GRU": partial(Recurrent, nn.GRU),
@@ -93,6 +99,10 @@ MODELS: Mapping[str, Callable[[], nn.Module]] = {
     "EmbeddingBag": bags,
     "PReLU": partial(perceptron, lambda width: nn.PReLU()),
 }
+
+
+REPLACED: Mapping[str, Callable[[], nn.Module]] = {"LSTM": partial(Recurrent, DPLSTM), "GRU": partial(Recurrent, DPGRU)}
+"""What the Opacus engine is given in place of torch's own layers, which it refuses."""
 
 
 def steps(name: str) -> dict[str, Callable[[], object]]:
@@ -108,7 +118,8 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
 
     taken: dict[str, Callable[[], object]] = {"plain": plain}
     for label, engine in ENGINES.items():
-        step = partial(engine.weighted_sum, model, Minibatch(inputs, targets), task)
+        given = REPLACED[name]() if label == "opacus" and name in REPLACED else model
+        step = partial(engine.weighted_sum, given, Minibatch(inputs, targets), task)
         try:
             step()
         except Unsupported:
