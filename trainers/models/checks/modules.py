@@ -70,7 +70,9 @@ def _refuse_layer(name: str, module: nn.Module) -> None:
         raise ValueError(f"Expected {name}={kind} {_ALONE}; {_instead(module)}.")
     dropping = isinstance(module, (_DropoutNd, nn.RReLU)) and getattr(module, "p", 1.0) > 0
     if dropping or (isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout > 0):
-        raise ValueError(f"Expected {name}={kind} {_NO_DRAWS}; leave dropout out.")
+        raise ValueError(
+            f"Expected {name}={kind} {_NO_DRAWS}; leave dropout out, as dpsweep.models.privatise(model) does."
+        )
     for key, parameter in module._parameters.items():
         if parameter is not None and is_lazy(parameter):
             raise ValueError(f"Expected {name}={kind} to be made with the shape of its {key}.")

@@ -23,6 +23,7 @@ def privatise(model: Model) -> Model:
       at most 32 groups, of at least 4 channels each where the channels allow it. Running statistics are dropped.
     - InstanceNorm keeps its weight and bias, and loses its running statistics.
     - Dropout gets probability 0, also in recurrent and attention layers: it would draw from torch's global generator.
+    - RReLU becomes LeakyReLU with the mean of its slopes.
     - `inplace=True` becomes `inplace=False`.
 
     LSTM, GRU, RNN and attention stay torch's own layers; the engines take them as they are (docs/engine.md). The
@@ -46,6 +47,8 @@ def privatise(model: Model) -> Model:
         for key, child in module._modules.items():
             if isinstance(child, _BatchNorm):
                 module._modules[key] = replaced.setdefault(child, _group_norm(child))
+            elif isinstance(child, nn.RReLU):
+                module._modules[key] = nn.LeakyReLU((child.lower + child.upper) / 2)
         _make_plain(module)
     return private
 
