@@ -53,6 +53,7 @@ ROOMS = (
     "trainers/models",
     "trainers/features",
     "trainers/engines/gradients",
+    "trainers/engines/recorders",
     "trainers/engines",
     "trainers/training",
     "reports/content",

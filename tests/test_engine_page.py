@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import doctest
+import logging
 import re
 from pathlib import Path
 
+import pytest
+import torch
+from torch import nn
+
 from dpsweep.sweeper.trial.blocks import MOST
+from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.gradients.layers import LAYERS
+from dpsweep.trainers.engines.gradients.supported_layers import Treatment
+from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.recorders.recorded_layers import COMPOSITES
+from dpsweep.trainers.methods.transforms import Clip
+from tests.exactness import Model
+from tests.trainers.layer_models import CASES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "engine.md").read_text()
@@ -19,10 +31,70 @@ def test_the_numbers_of_the_page_are_computed() -> None:
     assert failed == 0
 
 
-def test_the_engines_and_layers_are_those_that_there_are() -> None:
-    named = set(re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE))
+def test_the_engines_are_those_that_there_are() -> None:
+    named = set(re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", PAGE, flags=re.MULTILINE))
     assert named == {path.stem for path in (ROOT / "conf" / "engine").glob("*.yaml")}
-    assert ", ".join(layer.__name__ for layer in LAYERS) in PAGE
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Layers, engine and method of each row of the table of layers."""
+    table = PAGE.partition("### Layers")[2].partition("\n\nConvolutions")[0]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    return [(layers, engine, method) for layers, engine, method, _ in cells[2:]]
+
+
+def layers_of(method: str) -> set[str]:
+    names = [
+        set(re.findall(r"`(\w+)`", layers)) for layers, engine, by in rows() if (engine, by) == ("`fused`", method)
+    ]
+    return set[str]().union(*names) - {"Transformer"}
+
+
+def test_every_layer_is_in_the_row_of_how_its_gradients_are_computed() -> None:
+    assert layers_of("rule") == {layer.__name__ for layer in LAYERS}
+    assert layers_of("linear maps") == {layer.__name__ for layer in COMPOSITES}
+    slow = {case.kind.__name__ for case in CASES.values() if case.treatment is Treatment.TORCH_FUNC}
+    assert layers_of("torch.func") == {name for name in slow - layers_of("rule") if hasattr(nn, name)}
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model[2].weight = model[0].weight
+    return model
+
+
+def twice() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+LAST_ROWS = {
+    "layers of the first five rows called several times": twice,
+    "parameters in two layers": tied,
+    "weights with a parametrization": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+    "examples in the second dimension": lambda: Model(
+        lambda self, values: self.layer(values[None].repeat(2, 1, 1)).mean(dim=0), layer=nn.Linear(4, 4)
+    ),
+    "`inplace=True`": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)),
+    "weights used without their layer": lambda: Model(lambda self, x: x @ self.layer.weight, layer=nn.Linear(4, 4)),
+}
+
+
+@pytest.mark.parametrize("reason", LAST_ROWS)
+def test_auto_chooses_the_engine_of_the_row(
+    reason: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("dpsweep"), "propagate", True)
+    (engine,) = (engine for layers, engine, _ in rows() if reason in layers.split(", "))
+    with caplog.at_level(logging.INFO, logger="dpsweep"):
+        batch = Minibatch(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
+        Auto().weighted_sum(LAST_ROWS[reason](), batch, Task(transform=Clip(clip_norm=1.0)))
+    assert f"engine {engine.strip('`')}: Expected" in caplog.text
+
+
+def test_rows_of_other_engines_say_no_more_than_is_tried_here() -> None:
+    tried = {reason for layers, engine, _ in rows() if engine != "`fused`" for reason in layers.split(", ")}
+    assert tried == set(LAST_ROWS)
 
 
 def test_a_job_has_as_many_points_as_the_page_says() -> None:

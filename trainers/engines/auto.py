@@ -19,13 +19,20 @@ log = logging.getLogger("dpsweep.engine")
 
 @dataclass(frozen=True, kw_only=True)
 class Auto:
-    """The engine for any module: it uses the first engine that supports the model, and logs the choice once."""
+    """The engine for any module: it uses the first engine that supports the model, and logs the choice once.
+
+    `precision` is that of the fused engine; the other engines compute in the parameters' dtype.
+    """
 
     stacks: ClassVar[bool] = True
-    _fused: Fused = field(default_factory=Fused, init=False, repr=False, compare=False)
+    precision: str = "float32"
+    _fused: Fused = field(init=False, repr=False, compare=False)
     _chosen: MutableMapping[nn.Module, Engine] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_fused", Fused(precision=self.precision))
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from the first engine that supports this model; all give the same."""

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpsweep.trainers.declarations.losses import Loss
 from dpsweep.trainers.engines.bounded_rows import bounded_sum
@@ -89,7 +90,8 @@ def rows_vectorised(
         return loss(functional_call(model, values, (example[None],)), target[None])
 
     recurrent = inputs.is_cuda and _recurrent(model)  # cuDNN's recurrent layers have no rule for vmap
-    with warnings.catch_warnings(), torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
+    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
+    with warnings.catch_warnings(), cudnn, sdpa_kernel(SDPBackend.MATH):  # other kernels have no rule for vmap
         warnings.filterwarnings("ignore", message="There is a performance drop")
         rows = vmap(grad(example_loss), in_dims=(None, 0, 0))(trained, inputs, targets)
     return [rows[name] for name in trained]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
     """Raises ValueError if only one of model and data set uses tokens, or if vocabulary size or padding do not fit."""
-    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
+    kinds = (nn.Embedding, nn.EmbeddingBag)
+    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, kinds)]
     if vocabulary is None:
         if tables and not takes_quantities(model, shape):
             raise ValueError("Expected dataset.vocabulary for a model of words: this data set gives quantities.")

@@ -49,6 +49,33 @@ class Mixing(Net):
         self.norm = nn.BatchNorm1d(6)
 
 
+class Centring(nn.Module):
+    def forward(self, values):
+        return values - values.mean(dim=0)
+
+
+class Nested(Net):
+    def __init__(self, shape, classes, head):
+        super().__init__(shape, classes, head)
+        self.head = nn.Sequential(nn.Linear(6, 4), Centring(), nn.Linear(4, classes))
+
+
+class Attentive(nn.Module):
+    '''A class token, places, torch's own encoder and a recurrent layer over the columns.'''
+
+    def __init__(self, shape, classes, head):
+        super().__init__()
+        self.entry, self.token = nn.Linear(1, 8), nn.Parameter(torch.zeros(1, 1, 8))
+        self.places = nn.Embedding(shape[0], 8)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
+        self.cells, self.norm, self.head = nn.GRU(8, 4, batch_first=True), nn.RMSNorm(4), nn.Linear(4, classes)
+
+    def forward(self, values):
+        values = self.entry(values[:, :, None]) + self.places(torch.arange(values.shape[1]))
+        values = torch.cat([self.token.expand(len(values), -1, -1), values], dim=1)
+        return self.head(self.norm(self.cells(self.encoder(values))[1][0]))
+
+
 class Broken(Net):
     def forward(self, values):
         return {}[str(len(values))]
@@ -109,7 +136,8 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm."),
+        ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm, which"),
+        ("Nested", "Expected head.1=Centring to treat every example on its own; no engine can bound an example's"),
         ("Broken", "Expected model=Broken to take random float64 inputs of shape=[3, 2]: KeyError: '3'."),
         ("Net", "Expected model=my_model.Net to take dataset.shape and classes: FileNotFoundError"),
     ],
@@ -124,3 +152,14 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert Ledger(folder / "ledger.sqlite").accounts() == ()
+
+
+@pytest.mark.long
+def test_attention_and_recurrence_are_trained_by_the_fused_engine(program: Program, folder: Path) -> None:
+    given = ("model._target_=my_model.Attentive", f"+model.head={folder / 'head.pt'}", f"data={folder}")
+    done = program(*TABLE, "compute.threads=1", "engine=bfloat16", "page=false", *given)
+    assert done.returncode == 0, done.stderr
+    logs = "".join(path.read_text() for path in folder_of(done).rglob("*.log"))
+    assert "engine fused: torch.func runs these layers a second time, which is slower: model=Attentive" in logs
+    assert "engine opacus" not in logs
+    assert "engine vmap" not in logs

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.gradients.convolution import _by_channels, _by_positions, _grouped, weight_gradients
+from dpsweep.trainers.engines.gradients.convolution import (
+    Geometry,
+    _by_channels,
+    _by_positions,
+    _grouped,
+    _image_gradients,
+)
 from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip, Normalize
@@ -74,7 +80,7 @@ def test_a_model_that_views_its_images_as_rows_is_taken_in_the_layout_that_allow
     assert_exact(filled(model), noise(5, 1, 8, 8), Clip(clip_norm=0.5), 3)
 
 
-@pytest.mark.parametrize("way", [_grouped, _by_positions, _by_channels, weight_gradients])
+@pytest.mark.parametrize("way", [_grouped, _by_positions, _by_channels, _image_gradients])
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"),
     [((3, 2), (1, 2), (1, 0)), ((1, 1), (2, 1), (0, 0)), ((2, 5), (3, 2), (0, 2)), ((3, 3), (2, 3), (2, 1))],
@@ -86,7 +92,7 @@ def test_every_way_to_a_convolutions_gradients_is_exact(way, kernel, stride, pad
     inputs = noise(18, 3, 7, 8).contiguous(memory_format=layout)
     gradient = noise(*layer(inputs).shape, seed=3).contiguous(memory_format=layout)
     parts = zip(torch.split(inputs, chunk), torch.split(gradient, chunk), strict=True)
-    for row, found in enumerate(torch.cat([way(layer, *part) for part in parts])):
+    for row, found in enumerate(torch.cat([way(Geometry.of(layer), *part) for part in parts])):
         weight = layer.weight.detach().clone().requires_grad_()
         output = conv2d(inputs[row : row + 1], weight, None, stride, padding)
         (alone,) = torch.autograd.grad(output, weight, gradient[row : row + 1])

@@ -36,7 +36,7 @@ from tests.exactness import rows_alone
 from tests.trainers.loops import CLASSES as LOOP_CLASSES
 from tests.trainers.loops import RUN, some_records
 from tests.trainers.loops import SHAPE as LOOP_SHAPE
-from tests.trainers.own_models import CLASSES, LENGTH, MODELS, WIDTH, Attention, Recurrent, Stubborn
+from tests.trainers.own_models import CLASSES, LENGTH, MODELS, WIDTH, Attention, Custom, Recurrent, Stubborn
 
 SHAPE = (LENGTH, WIDTH)
 SIZES = (*LOOP_SHAPE, 4)
@@ -87,9 +87,17 @@ def test_what_torch_cannot_vectorise_is_done_one_by_one_and_the_log_says_so(
     for factory, slow in ((Stubborn, True), (Recurrent, False)):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="dpsweep"):
-            Auto().weighted_sum(made(factory), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
+            Vmap().weighted_sum(made(factory), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
         assert ("one example after another" in caplog.text) == slow
-        assert "engine vmap: Expected" in caplog.text
+
+
+def test_auto_says_which_engine_takes_what_no_faster_one_takes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("dpsweep"), "propagate", True)
+    with caplog.at_level(logging.INFO, logger="dpsweep"):
+        Auto().weighted_sum(made(Custom), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
+    assert "engine vmap: Expected model=Custom to use its parameters in its layers alone" in caplog.text
 
 
 class LengthFirst(nn.Module):
@@ -106,7 +114,11 @@ class LengthFirst(nn.Module):
 @pytest.mark.parametrize(
     ("engine", "factory", "message"),
     [
-        (Fused(), Recurrent, r"^Expected cells=LSTM to be one of Linear, .*; engine=auto or engine=vmap takes it\.$"),
+        (
+            Fused(),
+            LengthFirst,
+            r"^Expected inner=Linear to be called with one .*; engine=auto or engine=vmap takes it\.$",
+        ),
         (Opacus(), Recurrent, r"^Expected cells=LSTM to have gradients that Opacus .* or engine=vmap takes it\.$"),
         (Opacus(), LengthFirst, r"^Expected model=LengthFirst to have gradients that Opacus computes"),
     ],

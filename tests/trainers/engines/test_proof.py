@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.gradients.self_check import prove
 from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
 from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.recorders.self_check import prove
 from dpsweep.trainers.methods.transforms import Clip
 
 ALONE = "model=Borrower to use its parameters in its layers alone"

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.chunk_size import fused_chunk
-from dpsweep.trainers.engines.gradients.self_check import prove
 from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.recorders.self_check import prove
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.bert import bert
 from dpsweep.trainers.models.checks.modules import refuse_mixing

@@ -105,13 +105,16 @@ def test_a_nested_layer_is_named_by_its_path() -> None:
     ids=["centred", "centred in secret", "reversed", "cumulated", "normalized", "gated", "duplicated"],
 )
 def test_layers_that_mix_in_any_other_way_are_found_out(function) -> None:
-    with pytest.raises(ValueError, match=r"^Expected model=Sequential to treat every example on its own.$"):
+    with pytest.raises(
+        ValueError, match=r"^Expected 1=Layer to treat every example on its own; no engine can .* replace this layer\.$"
+    ):
         refuse_mixing(build(lambda: model(Layer(function)), 1), (4,))
 
 
 @pytest.mark.parametrize("layer", [Counting(), Averaging(training=True), Averaging(training=False)])
 def test_statistics_are_found_out(layer) -> None:
-    with pytest.raises(ValueError, match=r"^Expected model=Sequential to keep no statistics of its inputs.$"):
+    message = rf"^Expected 1={type(layer).__name__} to keep no statistics of its inputs in (seen|mean); no engine can"
+    with pytest.raises(ValueError, match=message):
         refuse_mixing(model(layer), (4,))
 
 
@@ -124,7 +127,7 @@ def test_layers_that_draw_global_randomness_are_refused_by_name(layer) -> None:
 def test_hidden_global_randomness_is_found_out_and_put_back() -> None:
     noisy = model(Layer(lambda values: values + 0 * torch.rand(1)))
     state = torch.get_rng_state()
-    with pytest.raises(ValueError, match="to draw nothing from torch's global generator"):
+    with pytest.raises(ValueError, match=r"^Expected 1=Layer to draw nothing from torch's global generator; no engine"):
         refuse_mixing(noisy, (4,))
     assert torch.equal(state, torch.get_rng_state())
 
@@ -132,3 +135,28 @@ def test_hidden_global_randomness_is_found_out_and_put_back() -> None:
 def test_what_is_no_classifier_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Expected outputs.shape=\[3\] == \[3, classes\].$"):
         refuse_mixing(Layer(lambda values: values.sum(dim=1)), (4,))
+
+
+class Blocks(nn.Module):
+    """Mixes examples deep inside, or in its own forward pass."""
+
+    def __init__(self, *, inside: bool) -> None:
+        super().__init__()
+        self.inside = inside
+        centred = Layer(lambda values: values - values.mean(dim=0))
+        self.blocks = nn.ModuleList(
+            [model(nn.Tanh()), nn.Sequential(nn.Linear(2, 4), centred if inside else nn.Tanh())]
+        )
+
+    def forward(self, values: Tensor) -> Tensor:
+        for block in self.blocks:
+            values = block(values)
+        return values if self.inside else values - values.mean(dim=0)
+
+
+@pytest.mark.parametrize(("inside", "name"), [(True, "blocks.1.1=Layer"), (False, "model=Blocks")])
+def test_the_innermost_layer_that_mixes_is_named_by_its_path(inside: bool, name: str) -> None:
+    blocks = Blocks(inside=inside)
+    with pytest.raises(ValueError, match=rf"^Expected {name} to treat every example on its own; no engine can"):
+        refuse_mixing(blocks, (4,))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in blocks.modules())

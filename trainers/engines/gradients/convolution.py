@@ -6,6 +6,8 @@ a seed should give the same numbers twice.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -26,8 +28,51 @@ def suits_channels_last(model: nn.Module) -> bool:
     return on_cpu and {nn.Conv2d, nn.MaxPool2d} <= kinds and nn.GroupNorm not in kinds
 
 
-def weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
-    """The gradients [n, out, in, height, width], computed for groups of examples that fit the cache.
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """The numbers of a convolution in two dimensions, without groups or dilation."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    @classmethod
+    def of(cls, layer: nn.Conv1d | nn.Conv2d) -> Geometry:
+        """The geometry of a layer; sequences are images of height 1."""
+        if isinstance(layer.padding, str):
+            raise TypeError(f"Expected padding={layer.padding} to be numbers.")
+        high = isinstance(layer, nn.Conv1d)
+
+        def both(numbers: tuple[int, ...], missing: int) -> tuple[int, int]:
+            first, last = (missing, *numbers) if high else numbers
+            return first, last
+
+        return cls(
+            in_channels=layer.in_channels,
+            out_channels=layer.out_channels,
+            kernel_size=both(layer.kernel_size, 1),
+            stride=both(layer.stride, 1),
+            padding=both(layer.padding, 0),
+        )
+
+    @property
+    def weight(self) -> tuple[int, int, int, int]:
+        """The shape of the weight."""
+        return self.out_channels, self.in_channels, *self.kernel_size
+
+
+def weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """The gradients [n, *weight's shape], computed for groups of examples that fit the cache."""
+    geometry = Geometry.of(layer)
+    if isinstance(layer, nn.Conv1d):
+        return _image_gradients(geometry, inputs.unsqueeze(2), gradient.unsqueeze(2)).squeeze(3)
+    return _image_gradients(geometry, inputs, gradient)
+
+
+def _image_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
+    """The gradients [n, out, in, height, width].
 
     Many channels: one grouped convolution, which on a CPU is fast in float32 only. Few channels: windows unfolded to
     columns, with positions or channels innermost.
@@ -40,7 +85,7 @@ def weight_gradients(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tens
     return torch.cat([algorithm(layer, *part) for part in parts])
 
 
-def _grouped(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _grouped(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """One convolution in which each example is a group."""
     examples = len(inputs)
     shape = (examples * layer.out_channels, layer.in_channels, *layer.kernel_size)
@@ -49,22 +94,22 @@ def _grouped(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
         shape,
         gradient.reshape(1, -1, *gradient.shape[2:]),
         stride=layer.stride,
-        padding=_padding(layer),
+        padding=layer.padding,
         groups=examples,
     )
-    return rows.view(examples, *layer.weight.shape)
+    return rows.view(examples, *layer.weight)
 
 
-def _by_positions(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _by_positions(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Windows as [n, in * height * width, positions]."""
     padded = _padded(layer, inputs).contiguous()
     (n, c, h, w), (down, across) = padded.stride(), layer.stride
     shape = (len(inputs), layer.in_channels, *layer.kernel_size, *gradient.shape[2:])
     windows = padded.as_strided(shape, (n, c, h, w, h * down, w * across)).reshape(len(inputs), -1, _area(gradient))
-    return torch.bmm(gradient.flatten(2), windows.transpose(1, 2)).view(len(inputs), *layer.weight.shape)
+    return torch.bmm(gradient.flatten(2), windows.transpose(1, 2)).view(len(inputs), *layer.weight)
 
 
-def _by_channels(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _by_channels(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Windows as [n, positions, height * width * in]."""
     padded = _padded(layer, inputs).permute(0, 2, 3, 1).contiguous()
     (n, h, w, c), (down, across) = padded.stride(), layer.stride
@@ -74,16 +119,8 @@ def _by_channels(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
     return rows.view(len(inputs), layer.out_channels, *layer.kernel_size, -1).permute(0, 1, 4, 2, 3)
 
 
-def _padding(layer: nn.Conv2d) -> tuple[int, int]:
-    """The zero padding above and below, and left and right."""
-    if isinstance(layer.padding, str):
-        raise TypeError(f"Expected padding={layer.padding} to be numbers.")
+def _padded(layer: Geometry, inputs: Tensor) -> Tensor:
     high, wide = layer.padding
-    return high, wide
-
-
-def _padded(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
-    high, wide = _padding(layer)
     return pad(inputs, (wide, wide, high, high)) if high or wide else inputs
 
 

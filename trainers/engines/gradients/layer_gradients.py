@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -34,6 +34,10 @@ class LayerGradient(Protocol):
         """
         ...
 
+    def to(self, dtype: torch.dtype) -> LayerGradient:
+        """The same gradients in this dtype, for dtypes that have all of their numbers."""
+        ...
+
     def without(self, non_finite: Tensor) -> LayerGradient:
         """The same gradients with zero for the examples that are marked in `non_finite` [n]."""
         ...
@@ -55,6 +59,10 @@ class DenseGradient:
         few = max(1, _WIDENED // max(1, rows.shape[1]))
         for part, part_factors in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
             flat.addmv_(part.double().t(), part_factors)
+
+    def to(self, dtype: torch.dtype) -> DenseGradient:
+        """The rows in this dtype."""
+        return DenseGradient(rows=self.rows.to(dtype))
 
     def without(self, non_finite: Tensor) -> DenseGradient:
         """The rows, with zero for marked examples."""
@@ -84,6 +92,10 @@ class OuterProductGradient:
         scaled = hardshrink(factors[:, None] * self.left, torch.finfo(self.left.dtype).tiny)
         total.addmm_(scaled.double().t(), self.right.double())
 
+    def to(self, dtype: torch.dtype) -> OuterProductGradient:
+        """The vectors in this dtype."""
+        return OuterProductGradient(left=self.left.to(dtype), right=self.right.to(dtype))
+
     def without(self, non_finite: Tensor) -> OuterProductGradient:
         """The vectors, with zero for marked examples."""
         return OuterProductGradient(left=_zeroed(self.left, non_finite), right=_zeroed(self.right, non_finite))
@@ -111,10 +123,14 @@ class SparseGradient:
         """Adds every value to its row."""
         total.index_add_(0, self.rows, (self.values * factors[self.owners, None]).double())
 
+    def to(self, dtype: torch.dtype) -> SparseGradient:
+        """The values in this dtype."""
+        return replace(self, values=self.values.to(dtype))
+
     def without(self, non_finite: Tensor) -> SparseGradient:
         """The values, with zero for marked examples."""
         values = _zeroed(self.values, non_finite[self.owners])
-        return SparseGradient(values=values, rows=self.rows, owners=self.owners, examples=self.examples)
+        return replace(self, values=values)
 
 
 def joint_norms(gradients: Iterable[LayerGradient]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import Loss
 from dpsweep.trainers.engines.gradients.parameters import as_rows, trainable
-from dpsweep.trainers.engines.gradients.self_check import perturb
 from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 PROBES = 3
@@ -57,6 +57,15 @@ def agrees_in_float64(model: nn.Module, inputs: Tensor, loss: Loss, per_example:
     twin = perturb(copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED))
     like = torch.zeros(0, *inputs.shape[1:], dtype=torch.float64 if inputs.is_floating_point() else inputs.dtype)
     return agrees(twin, like, loss, per_example)
+
+
+def perturb(model: nn.Module, generator: torch.Generator) -> nn.Module:
+    """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
+    with torch.no_grad():
+        for parameter in trainable(model):
+            limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
+            parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
+    return model
 
 
 def _same(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:

@@ -19,6 +19,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
+from dpsweep.trainers.models.checks.offending_layer import drawing_layer, mixing_layer, owner_of
 from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 _PROBES = 3
@@ -26,6 +27,8 @@ _SCALES = (1.0, 10.0, 100.0)
 _SEED = 20160701
 _TOLERANCE = 1e-9
 _ALONE = "to treat every example on its own"
+_NO_DRAWS = "to draw nothing from torch's global generator"
+_ADVICE = "no engine can bound an example's gradient otherwise, so replace this layer"
 
 
 def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
@@ -39,12 +42,14 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     try:
         for mode in (True, False):
             _probe(twin.train(mode), example_shape)
-        _require(torch.equal(state, torch.get_rng_state()), model, "to draw nothing from torch's global generator")
+            if not torch.equal(state, torch.get_rng_state()):
+                raise _refusal(*drawing_layer(twin, _probes(twin, example_shape)), _NO_DRAWS)
     finally:
         torch.set_rng_state(state)
     after = _copies(twin)
-    unchanged = before.keys() == after.keys() and all(torch.equal(after[name], old) for name, old in before.items())
-    _require(unchanged, model, "to keep no statistics of its inputs")
+    for name in before.keys() | after.keys():
+        if not (name in before and name in after and torch.equal(after[name], before[name])):
+            raise _refusal(*owner_of(model, name), f"to keep no statistics of its inputs in {name.rpartition('.')[2]}")
 
 
 def _copies(model: nn.Module) -> dict[str, Tensor]:
@@ -62,13 +67,21 @@ def refuse_by_name(model: nn.Module) -> None:
 def _refuse_layer(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
-        raise ValueError(f"Expected {name}={kind} {_ALONE}; use GroupNorm.")
+        raise ValueError(f"Expected {name}={kind} {_ALONE}; {_instead(module)}.")
     dropping = isinstance(module, (_DropoutNd, nn.RReLU)) and getattr(module, "p", 1.0) > 0
     if dropping or (isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout > 0):
-        raise ValueError(f"Expected {name}={kind} to draw nothing from torch's global generator; leave dropout out.")
+        raise ValueError(
+            f"Expected {name}={kind} {_NO_DRAWS}; leave dropout out, as dpsweep.models.privatise(model) does."
+        )
     for key, parameter in module._parameters.items():
         if parameter is not None and is_lazy(parameter):
             raise ValueError(f"Expected {name}={kind} to be made with the shape of its {key}.")
+
+
+def _instead(module: nn.Module) -> str:
+    """What to do about a layer with statistics of a batch."""
+    layer = "GroupNorm" if isinstance(module, _BatchNorm) else "track_running_stats=False"
+    return f"use {layer}, which dpsweep.models.privatise(model) puts in its place"
 
 
 def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
@@ -79,13 +92,22 @@ def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
     if outputs.ndim != 2 or len(outputs) != _PROBES:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
     weights = _noise(generator, *outputs.shape)
-    for row in range(_PROBES) if batch.requires_grad else ():
-        _require(_only(row, (outputs[row] * weights[row]).sum(), batch), model, _ALONE)
+    rows = range(_PROBES) if batch.requires_grad else ()
+    alone = all(_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)
     with torch.no_grad():
-        for others in _other_batches(model, generator, _PROBES, *shape):
-            others[0] = batch[0]
-            equal = torch.allclose(outputs[0], model(others)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
-            _require(equal, model, _ALONE)
+        others = list(_other_batches(model, generator, _PROBES, *shape))
+        if not (alone and all(_unchanged(model, batch, outputs, other) for other in others)):
+            raise _refusal(*mixing_layer(model, batch.detach(), others), _ALONE)
+
+
+def _unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other: Tensor) -> bool:
+    """Whether the first example has the same output among the other examples of another batch."""
+    mixed = torch.cat([batch[:1], other[1:]])
+    return torch.allclose(outputs[0], model(mixed)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
+
+
+def _probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    return draw_probes(model, torch.Generator().manual_seed(_SEED), _PROBES, *shape)
 
 
 def _twin(model: nn.Module) -> nn.Module:
@@ -134,6 +156,5 @@ def _only(row: int, output: Tensor, batch: Tensor) -> bool:
     return not gradient.any()
 
 
-def _require(holds: bool, model: nn.Module, condition: str) -> None:
-    if not holds:
-        raise ValueError(f"Expected model={type(model).__name__} {condition}.")
+def _refusal(name: str, module: nn.Module, condition: str) -> ValueError:
+    return ValueError(f"Expected {name or 'model'}={type(module).__name__} {condition}; {_ADVICE}.")

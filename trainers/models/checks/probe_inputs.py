@@ -11,7 +11,7 @@ def draw_probes(model: nn.Module, generator: torch.Generator, *shape: int, kind:
 
     The token numbers are valid for every embedding of the model.
     """
-    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
+    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
     if not kind.is_floating_point or (tables and not takes_quantities(model, shape[1:])):
         return torch.randint(min(tables, default=2), shape, generator=generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64)

@@ -10,17 +10,18 @@ gradient could go unnoticed.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.gradients.backward_hooks import recording
 from dpsweep.trainers.engines.gradients.layer_gradients import DenseGradient, LayerGradient, joint_norms
 from dpsweep.trainers.engines.gradients.parameters import in_places, trainable
-from dpsweep.trainers.engines.gradients.supported_layers import Unsupported, supported_layers
+from dpsweep.trainers.engines.gradients.single_examples import perturb
+from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
+from dpsweep.trainers.engines.recorders.recorded_layers import recorded_layers
+from dpsweep.trainers.engines.recorders.tape import recording
 from dpsweep.trainers.models.checks.probe_inputs import draw_probes
 
 _PROBES = 3
@@ -46,7 +47,7 @@ def prove(
         probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
         with torch.no_grad():
             targets = loss.unlikely(twin(probes))
-        with recording(twin, supported_layers(twin), layout) as tape:
+        with recording(twin, recorded_layers(twin), layout) as tape:
             recorded = tape.play(probes, targets, loss)
         for ours, norm, theirs in _gradients(twin, parameters, recorded, probes, targets, loss):
             if not _same(parameters, ours, norm, theirs):
@@ -60,15 +61,6 @@ def prove(
         raise Unsupported("", model, f"to run on random examples and under hooks ({reason})") from cause
     finally:
         torch.set_num_threads(threads)
-
-
-def perturb(model: nn.Module, generator: torch.Generator) -> nn.Module:
-    """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
-    with torch.no_grad():
-        for parameter in trainable(model):
-            limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
-            parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
-    return model
 
 
 def _gradients(
