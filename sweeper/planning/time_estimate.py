@@ -164,7 +164,7 @@ def asked(
 def kind_of(config: Mapping[str, Any]) -> str:
     """The settings that determine how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
-    parts |= {name: config[name] for name in ("augmentation", "features") if config.get(name)}
+    parts |= {name: config[name] for name in ("augmentation", "features", "adapter") if config.get(name)}
     return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)
 
 

@@ -6,35 +6,27 @@ If one unit, for example a patient, has several rows, `unit_column` identifies t
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.interface import check_declaration
 from dpsweep.trainers.data.own.columns import Column, public_bounds
+from dpsweep.trainers.data.own.csv_file import CsvFile, check_labels, check_names
 from dpsweep.trainers.data.preprocessing import of_columns
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.units import by_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.preprocessing import Form
-
-    Row = Sequence[str]
-
-_CHUNK = 1 << 20
-
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -68,10 +60,7 @@ class Table:
         check_declaration(self)
         if self.shape != (len(self.bounds),):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{len(self.bounds)}], as many as bounds.")
-        if self.classes != len(self.labels):
-            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError(f"Expected dataset.labels={list(self.labels)} to be distinct.")
+        check_labels(self.labels, self.classes)
         if len(set(self._columns)) != len(self._columns):
             raise ValueError(f"Expected dataset.label, unit_column and bounds={list(self._columns)} to be distinct.")
 
@@ -87,18 +76,12 @@ class Table:
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""
-        path = self._path(folder)
-        if not path.is_file():
-            raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+        self._csv.locate(folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         self._parse(folder)
-        try:
-            with self._path(folder).open("rb") as stream:
-                return (Content.of(iter(partial(stream.read, _CHUNK), b"")),)
-        except OSError as error:
-            raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
+        return (self._csv.content(folder),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""
@@ -112,7 +95,7 @@ class Table:
 
     def _parse(self, folder: Path | None) -> tuple[NDArray[np.float32], NDArray[np.int64], list[bytes] | None]:
         """The scaled features, the labels, and the units' identifiers if there is a `unit_column`."""
-        columns = self._read(folder)
+        columns = self._csv.columns(folder, self._columns)
         features = np.column_stack([columns[name].scaled(bounds) for name, bounds in self.bounds.items()])
         labels = columns[self.label].positions(self.labels)
         units = None if self.unit_column is None else _identifiers(columns[self.unit_column])
@@ -124,50 +107,14 @@ class Table:
         unit_columns = () if self.unit_column is None else (self.unit_column,)
         return (self.label, *unit_columns, *self.bounds)
 
-    def _check_header(self, header: Sequence[str]) -> None:
-        for column in self._columns:
-            if header.count(column) != 1:
-                raise BadInput(
-                    f"Expected one column {column} in the header of {self.file}, got {header.count(column)}."
-                )
-
-    def _read(self, folder: Path | None) -> dict[str, Column]:
-        """The columns that are used; a cell's line number is the line in which its row ends."""
-        with self._open(folder) as (header, rows):
-            self._check_header(header)
-            cells: dict[str, dict[int, str]] = {column: {} for column in self._columns}
-            places = {column: header.index(column) for column in self._columns}
-            for line, row in rows:
-                if len(row) != len(header):
-                    raise BadInput(f"Expected {len(header)} values in line {line} of {self.file}, got {len(row)}.")
-                for column, place in places.items():
-                    cells[column][line] = row[place].strip()
-        return {column: Column(name=column, file=self.file, cells=cells[column]) for column in self._columns}
-
-    @contextmanager
-    def _open(self, folder: Path | None) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
-        """The header and an iterator over the numbered rows; bytes that are not UTF-8 are kept unchanged."""
-        self.locate(folder)
-        try:
-            with self._path(folder).open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-                lines = csv.reader(stream, strict=True)
-                header = [name.strip() for name in next(lines, [])]
-                yield header, ((lines.line_num, row) for row in lines if row)
-        except (OSError, csv.Error) as error:
-            raise BadInput(f"Expected {self.file} to be a readable CSV file, got: {error}.") from error
-
-    def _path(self, folder: Path | None) -> Path:
-        return (folder or Path()) / Path(self.file).expanduser()
+    @property
+    def _csv(self) -> CsvFile:
+        return CsvFile(name=self.name, file=self.file)
 
 
 def _check_names(table: Table) -> None:
-    """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
-    for name in ("file", "label"):
-        if not isinstance(getattr(table, name), str) or not getattr(table, name):
-            raise ValueError(f"Expected dataset.{name}={getattr(table, name)!r} to be a text.")
-    for label in table.labels:
-        if isinstance(label, bool) or not isinstance(label, (str, int)):
-            raise ValueError(f"Expected dataset.labels={label!r} to be texts or whole numbers; quote yes and no.")
+    """Refuse names that are not texts."""
+    check_names(table.file, (table.label,), table.labels)
     for column in table.bounds:
         if not isinstance(column, str):
             raise ValueError(f"Expected dataset.bounds={column!r} to name a column; quote it.")
