@@ -10,6 +10,7 @@ from dpsweep.sweeper.trial.session import Session
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpsweep.trainers.models.weight_delta import WeightDelta
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.checkpoint import TrialJournal
     from dpsweep.trainers.training.run import Progress, Run
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadySession:
-    """A session, its run, model, streams and journal, and the progress that it continues, None for a new run."""
+    """A session, its run, model, streams and journal, and the progress that it continues, None for a new run.
+
+    `initial` are the digests of the weights that training starts from.
+    """
 
     session: Session
     run: Run
     model: nn.Module
+    initial: WeightDelta
     streams: Streams
     journal: TrialJournal
     since: Progress | None
