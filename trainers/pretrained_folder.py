@@ -26,7 +26,9 @@ UNKNOWN = "not stated"
 """The licence of a folder whose model card states none."""
 
 _LICENCE = re.compile(r"^license:\s*[\"']?([\w.\- ]+)", re.MULTILINE)
-_SIZES = ("n_positions", "max_position_embeddings")
+_HEADING = re.compile(r"^# (.{1,80})$", re.MULTILINE)
+_CACHED = "models--"
+"""How the cache of Hugging Face begins the name of a model's folder."""
 _RUNTIME = ("transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map", "use_cache")
 """Keys of `config.json` that do not describe the architecture."""
 
@@ -50,16 +52,17 @@ class PretrainedFolder:
 
     @property
     def name(self) -> str:
-        """The model's name: that in `config.json` where it is no path, else that of the folder."""
-        stated = str(self._config().get("_name_or_path") or "")
-        return stated if stated and not Path(stated).is_absolute() else self._folder.name
+        """The model's name: the first heading of the model card, else that of the folder or of its cache entry."""
+        _, _, body = self._card()
+        if (heading := _HEADING.search(body)) is not None:
+            return heading[1].strip()
+        cached = self._folder.parents[1].name if len(self._folder.parents) > 1 else ""
+        return cached.removeprefix(_CACHED).replace("--", "/") if cached.startswith(_CACHED) else self._folder.name
 
     @property
     def licence(self) -> str:
         """The licence that the model card states at its top, else `UNKNOWN`."""
-        card = self._folder / CARD
-        text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-        head = text.split("---", 2)[1] if text.startswith("---") and text.count("---") > 1 else ""
+        _, head, _ = self._card()
         match = _LICENCE.search(head)
         return match[1].strip() if match else UNKNOWN
 
@@ -92,9 +95,17 @@ class PretrainedFolder:
         """The bytes of `tokenizer.json`."""
         return self._read(TOKENIZER)
 
+    def _card(self) -> tuple[str, str, str]:
+        """The model card as the text before, in and after its header of keys; empty texts where there is none."""
+        card = self._folder / CARD
+        text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+        parts = text.split("---", 2)
+        return (parts[0], parts[1], parts[2]) if text.startswith("---") and len(parts) == 3 else ("", "", text)
+
     def _config(self) -> Mapping[str, Any]:
+        content = self._read(CONFIG)
         try:
-            config = json.loads(self._read(CONFIG))
+            config = json.loads(content)
         except ValueError as cause:
             raise BadInput(f"Expected {self._folder / CONFIG} to be JSON: {cause}.") from cause
         if not isinstance(config, Mapping):

@@ -33,8 +33,9 @@ def hf(
     """The encoder in the folder `path`, and a linear layer from the mean over a text's words to the classes.
 
     Shapes: token numbers [n, length]; `padding` follows a text's last word. `pooling` is mean, first or last (word).
-    `trained` selects the trainable parameters: head, to which adapter=lora adds its own, or all. `name` and `licence`
-    are stated on the page. Errors: ValueError if the folder has other weights than the plan states.
+    `trained` selects the trainable parameters: head, to which adapter=lora adds its own, or encoder: all but the tables
+    of embeddings. `name` and `licence` are stated on the page.
+    Errors: ValueError if the folder has other weights than the plan states.
     """
     require_extra("transformers")
     if (digest := PretrainedFolder(path=path).checksum()) != sha256:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-TRAINED = ("head", "all")
+TRAINED = ("head", "encoder")
 _UNUSED = ("pooler",)
 """Parts of published encoders that the pooling here does not need."""
 
@@ -41,7 +41,10 @@ def classifier(
     if not (isinstance(padding, int) and 0 <= padding < words):
         raise ValueError(f"Expected 0 <= model.padding={padding} < {words}.")
     model = TextClassifier(encoder, int(encoder.config.hidden_size), classes, padding=padding, pooling=pooling)
-    model.encoder.requires_grad_(trained == "all")
+    model.encoder.requires_grad_(trained == "encoder")
+    for module in model.encoder.modules():
+        if isinstance(module, nn.Embedding):  # frozen, as Yang, Zhang, Chen, Liu 2022 have them
+            module.requires_grad_(False)
     return model
 
 
