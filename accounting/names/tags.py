@@ -133,7 +133,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "model": {
         "bert": "dpsweep.trainers.models.bert.bert",
         "cnn": "dpsweep.trainers.models.cnn.cnn",
-        "hf": "dpsweep.trainers.models.hf.hf",
+        "hf": "dpsweep.trainers.models.pretrained.hf.hf",
         "linear": "dpsweep.trainers.models.linear.linear",
         "logistic": "dpsweep.trainers.models.logistic.logistic",
         "mlp": "dpsweep.trainers.models.mlp.mlp",

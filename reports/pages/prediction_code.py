@@ -16,11 +16,11 @@ from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 
 EXTRACTOR, ADAPTER = "extractor.py", "adapter.py"
-ADAPTER_MODULE = "dpsweep.trainers.models.lora"
+ADAPTER_MODULE = "dpsweep.trainers.models.pretrained.lora"
 INPUTS, FEATURES = "inputs", "features"
 """The functions of the code whose outputs are a model's inputs."""
 
-_BUILDERS = {"hf": "dpsweep.trainers.models.text_classifier.classifier"}
+_BUILDERS = {"hf": "dpsweep.trainers.models.pretrained.text_classifier.classifier"}
 """By a model's tag: the function that builds it from a file of all its weights, where the model's own reads others."""
 
 _LONGEST_EXAMPLE = 16

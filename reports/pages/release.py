@@ -28,8 +28,8 @@ from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
-from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.audience import Audience, Needs, Reader
+from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sections import Best

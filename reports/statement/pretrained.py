@@ -62,7 +62,10 @@ def base_models(context: Context) -> Iterator[Line]:
     for words in adapters:
         yield Line(
             topic="Adapter",
-            text=f"Training changes {words}, and what the model declares trainable. All other weights stay as published.",
+            text=f"Training changes {words}, and what the model declares trainable. "
+            "All other weights stay as published.",
             level=EvidenceLevel.CHECKED,
-            evidence=("Each job compared all frozen weights, bit by bit, and the file of weights with what it trained.",),
+            evidence=(
+                "Each job compared all frozen weights, bit by bit, and the file of weights with what it trained.",
+            ),
         )

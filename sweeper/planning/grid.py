@@ -24,9 +24,9 @@ from omegaconf.errors import OmegaConfBaseException
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import TARGET, class_name, stored_config
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
-from dpsweep.sweeper.planning.base_weights import with_base_weights
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.trial.base_weights import with_base_weights
 from dpsweep.sweeper.trial.spec import SAME_BOUND
 
 BY_GRID = "by_grid"

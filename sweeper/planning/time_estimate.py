@@ -72,7 +72,7 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
     from dpsweep.sweeper.trial.step_work import threads_for, work_of
     from dpsweep.trainers.engines.interface import Minibatch, Task
     from dpsweep.trainers.models.checks.modules import refuse_mixing
-    from dpsweep.trainers.models.weight_delta import check_saving
+    from dpsweep.trainers.training.weight_delta import check_saving
 
     torch.set_num_threads(threads or 1)
     device = resolve_device(device)

@@ -68,7 +68,9 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     shape, classes = tuple(dataset.shape), dataset.classes
     factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
     make = partial(factory, shape, classes, **parameters)
-    model = construct(make, name, seed) if tag_of(name) in READS_WEIGHTS or not tag_of(name) else build_model(make, seed)
+    model = (
+        construct(make, name, seed) if tag_of(name) in READS_WEIGHTS or not tag_of(name) else build_model(make, seed)
+    )
     check_words(model, vocabulary_of(dataset), shape)
     return model if not config.get(ADAPTER) else _adapted(model, config[ADAPTER], identity)
 
@@ -77,7 +79,7 @@ def _adapted(model: nn.Module, adapter: Mapping[str, Any], identity: str) -> nn.
     """The model with adapters, whose initial weights depend on the trial's identity alone."""
     import torch
 
-    from dpsweep.trainers.models.lora import attach
+    from dpsweep.trainers.models.pretrained.lora import attach
     from dpsweep.trainers.randomness import initial_seed
 
     seed = initial_seed(f"{identity}, {ADAPTER}")

@@ -10,10 +10,10 @@ from dpsweep.sweeper.trial.session import Session
 if TYPE_CHECKING:
     from torch import nn
 
-    from dpsweep.trainers.models.weight_delta import WeightDelta
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.checkpoint import TrialJournal
     from dpsweep.trainers.training.run import Progress, Run
+    from dpsweep.trainers.training.weight_delta import WeightDelta
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -160,9 +160,9 @@ def _prepare(session: Session, machine: Machine) -> ReadySession:
     """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session."""
     import torch
 
-    from dpsweep.trainers.models.weight_delta import WeightDelta
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
     from dpsweep.trainers.training.run import Run
+    from dpsweep.trainers.training.weight_delta import WeightDelta
 
     torch.set_num_threads(machine.threads)
     trial, receipt, declaration = session.trial, session.receipt, session.declaration

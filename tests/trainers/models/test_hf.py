@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.planning.base_weights import with_base_weights
+from dpsweep.sweeper.trial.base_weights import with_base_weights
 from dpsweep.trainers import pretrained_files
 from dpsweep.trainers.models.initialize import construct
 from dpsweep.trainers.pretrained_folder import UNKNOWN, PretrainedFolder, words_of
@@ -30,7 +30,7 @@ def completed(folder: Path, **settings: Any) -> dict[str, Any]:
 
 
 def built(arguments: dict[str, Any], seed: int = 1) -> nn.Module:
-    from dpsweep.trainers.models.hf import hf
+    from dpsweep.trainers.models.pretrained.hf import hf
 
     return construct(lambda: hf(SHAPE, CLASSES, **arguments), "hf", seed)
 

@@ -15,7 +15,7 @@ from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.models.checks.modules import refuse_mixing
 from dpsweep.trainers.models.initialize import construct
-from dpsweep.trainers.models.lora import LoraLinear, attach
+from dpsweep.trainers.models.pretrained.lora import LoraLinear, attach
 from tests.trainers.pretrained_folders import ARCHITECTURES
 
 TARGETS = {"bert": ("query", "value"), "gpt2": ("c_attn",)}
@@ -26,7 +26,7 @@ KINDS = pytest.mark.parametrize("kind", TARGETS)
 def adapted(kind: str, trained: str = "head", seed: int = 1) -> nn.Module:
     """A tiny encoder with adapters, all of whose weights are drawn; B is not zero, as after some steps."""
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
-    from dpsweep.trainers.models.text_classifier import classifier
+    from dpsweep.trainers.models.pretrained.text_classifier import classifier
 
     settings = {"architecture": ARCHITECTURES[kind], "padding": 0, "trained": trained}
     model = construct(lambda: classifier((LENGTH,), CLASSES, **settings), "hf", seed)
@@ -100,7 +100,7 @@ def test_only_adapters_and_the_head_are_trained(kind: str) -> None:
 
 @KINDS
 def test_a_new_adapter_changes_nothing_and_draws_by_its_generator(kind: str) -> None:
-    from dpsweep.trainers.models.text_classifier import classifier
+    from dpsweep.trainers.models.pretrained.text_classifier import classifier
 
     inputs, _ = texts()
     plain = construct(lambda: classifier((LENGTH,), CLASSES, architecture=ARCHITECTURES[kind], padding=0), "hf", 5)
@@ -142,13 +142,15 @@ def test_the_weights_of_an_encoder_can_be_trained() -> None:
     """Full fine-tuning of BERT through the fused engine."""
     model = adapted("bert", trained="encoder").double()
     inputs, targets = texts(3)
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded()))
+    _, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded()))
     assert torch.allclose(norms, torch_funcs(model, inputs, targets).norm(dim=1), rtol=1e-9)
 
 
 def test_what_does_not_fit_is_refused_by_name() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5).requires_grad_(False), nn.Linear(5, 2))
-    with pytest.raises(ValueError, match=r"^Expected adapter.targets=\[query\] to name a layer of the model; it has 1, 2.$"):
+    with pytest.raises(
+        ValueError, match=r"^Expected adapter.targets=\[query\] to name a layer of the model; it has 1, 2.$"
+    ):
         attach(model, Lora(rank=1, alpha=1.0, targets=("query",)))
     with pytest.raises(ValueError, match=r"^Expected 2 to be frozen with adapter=lora"):
         attach(model, Lora(rank=1, alpha=1.0, targets=("2",)))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.preprocessing import Form
 
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """The rows of a CSV file; all of them are private.

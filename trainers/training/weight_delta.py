@@ -74,7 +74,9 @@ def check_saving(model: nn.Module) -> None:
         loaded.load_state_dict(tensors_of(saved))
     except (RuntimeError, KeyError, TypeError) as cause:
         line = " ".join(str(cause).split())
-        raise ValueError(f"Expected model={type(model).__name__} to load the state that it saves: {line:.200}.") from cause
+        raise ValueError(
+            f"Expected model={type(model).__name__} to load the state that it saves: {line:.200}."
+        ) from cause
     expected = dict(_trained(saved))
     for name, parameter in _trained(loaded):
         if not torch.equal(parameter, expected[name]):
@@ -106,4 +108,4 @@ def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _digest(tensor: Tensor) -> str:
     """The SHA-256 of a tensor's numbers."""
-    return sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()).hexdigest()
+    return sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dpsweep.trainers.models.text_classifier import classifier
+from dpsweep.trainers.models.pretrained.text_classifier import classifier
 from dpsweep.trainers.pretrained_folder import WEIGHTS, PretrainedFolder, require_extra
 
 
@@ -40,8 +40,7 @@ def hf(
     require_extra("transformers")
     if (digest := PretrainedFolder(path=path).checksum()) != sha256:
         raise ValueError(f"Expected model.path={path} to have weights with sha256={sha256}, got {digest}.")
-    settings = {"architecture": architecture, "padding": padding, "pooling": pooling, "trained": trained}
-    model = classifier(shape, classes, **settings)
+    model = classifier(shape, classes, architecture=architecture, padding=padding, pooling=pooling, trained=trained)
     _fill(model.encoder, Path(path).expanduser())
     return model
 

@@ -33,14 +33,14 @@ def classifier(
         raise ValueError(f"Expected model.trained={trained} to be one of {', '.join(TRAINED)}.")
     if pooling not in POOLINGS:
         raise ValueError(f"Expected model.pooling={pooling} to be one of {', '.join(POOLINGS)}.")
-    encoder = _encoder(architecture)
-    words = int(encoder.config.vocab_size)
-    longest = getattr(encoder.config, "max_position_embeddings", None)
+    encoder, config = _encoder(architecture)
+    words, longest = int(config.vocab_size), getattr(config, "max_position_embeddings", None)
     if len(shape) != 1 or (longest is not None and not 1 <= shape[0] <= longest):
         raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {longest} words.")
     if not (isinstance(padding, int) and 0 <= padding < words):
         raise ValueError(f"Expected 0 <= model.padding={padding} < {words}.")
-    model = TextClassifier(encoder, int(encoder.config.hidden_size), classes, padding=padding, pooling=pooling)
+    head = nn.Linear(int(config.hidden_size), classes)
+    model = TextClassifier(encoder, head, words=words, padding=padding, pooling=pooling)
     model.encoder.requires_grad_(trained == "encoder")
     for module in model.encoder.modules():
         if isinstance(module, nn.Embedding):  # frozen, as Yang, Zhang, Chen, Liu 2022 have them
@@ -51,14 +51,14 @@ def classifier(
 class TextClassifier(nn.Module):
     """Token numbers [n, length] to outputs [n, classes]."""
 
-    def __init__(self, encoder: nn.Module, width: int, classes: int, *, padding: int, pooling: str) -> None:
+    def __init__(self, encoder: nn.Module, head: nn.Linear, *, words: int, padding: int, pooling: str) -> None:
         super().__init__()
-        self.encoder, self.head = encoder, nn.Linear(width, classes)
-        self.padding_token, self.token_count = padding, int(encoder.config.vocab_size)
+        self.encoder, self.head = encoder, head
+        self.token_count, self.padding_token = words, padding
         self.pool = POOLINGS[pooling]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The outputs; invalid token numbers count as padding, and a text has at least one word: no record may raise."""
+        """The outputs; invalid numbers count as padding, and the first place as a word: no record may raise."""
         tokens = tokens.long()
         tokens = tokens.where((tokens >= 0) & (tokens < self.token_count), self.padding_token)
         is_word = tokens != self.padding_token
@@ -90,8 +90,8 @@ POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": _mean, "fi
 """From the vectors of words [n, length, width] and a mask of words [n, length] to one vector [n, width] a text."""
 
 
-def _encoder(architecture: Mapping[str, Any]) -> nn.Module:
-    """A published architecture with random weights, without dropout."""
+def _encoder(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
+    """A published architecture with random weights, without dropout, and its configuration."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing may be downloaded
     from transformers import AutoConfig, AutoModel
 
@@ -101,9 +101,9 @@ def _encoder(architecture: Mapping[str, Any]) -> nn.Module:
     for part in _UNUSED:
         if getattr(encoder, part, None) is not None:
             setattr(encoder, part, None)
-    if not hasattr(encoder.config, "vocab_size") or not hasattr(encoder.config, "hidden_size"):
+    if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
         raise ValueError(f"Expected model.path to be an encoder of texts, got {type(encoder).__name__}.")
-    return encoder
+    return encoder, config
 
 
 def _drops(key: str, value: object) -> bool:
