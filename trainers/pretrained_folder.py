@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,7 @@ class PretrainedFolder:
             ) from cause
 
 
+@lru_cache(maxsize=4)
 def words_of(tokenizer: bytes, path: str) -> int:
     """The number of entries in a `tokenizer.json`: the largest token number, plus 1."""
     try:

@@ -21,6 +21,19 @@ GPT2: dict[str, Any] = {
     **{"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "bos_token_id": 13, "eos_token_id": 13},
 }
 ARCHITECTURES = {"bert": BERT, "gpt2": GPT2}
+_SIZES: dict[str, Any] = {
+    **{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 14},
+    "max_position_embeddings": 12,
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "roberta": {**_SIZES, "model_type": "roberta", "pad_token_id": 1},
+    "llama": {**_SIZES, "model_type": "llama", "num_key_value_heads": 1, "pad_token_id": 0},
+    "distilbert": {
+        **{"model_type": "distilbert", "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12, "vocab_size": 14},
+        "max_position_embeddings": 12,
+    },
+}
+"""Architectures whose settings leave dropout out: their defaults have it."""
 CARD = "---\nlicense: mit\ntags: [x]\n---\n\n# tiny-encoder\n"
 
 

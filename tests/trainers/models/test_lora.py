@@ -16,7 +16,7 @@ from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.models.checks.modules import refuse_mixing
 from dpsweep.trainers.models.initialize import construct
 from dpsweep.trainers.models.pretrained.lora import LoraLinear, attach
-from tests.trainers.pretrained_folders import ARCHITECTURES
+from tests.trainers.pretrained_folders import ARCHITECTURES, OTHERS
 
 TARGETS = {"bert": ("query", "value"), "gpt2": ("c_attn",)}
 LENGTH, CLASSES = 7, 3
@@ -144,6 +144,23 @@ def test_the_weights_of_an_encoder_can_be_trained() -> None:
     inputs, targets = texts(3)
     _, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded()))
     assert torch.allclose(norms, torch_funcs(model, inputs, targets).norm(dim=1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_architectures_are_bounded_by_the_fused_engine(kind: str) -> None:
+    pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
+    from dpsweep.trainers.models.pretrained.text_classifier import classifier
+
+    padding = OTHERS[kind].get("pad_token_id", 0)
+    model = construct(lambda: classifier((LENGTH,), CLASSES, architecture=OTHERS[kind], padding=padding), "hf", 1)
+    names = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin")
+    attach(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
+    refuse_mixing(model, (LENGTH,))
+    inputs, targets = texts()
+    expected = torch_funcs(model, inputs + padding, targets)
+    total, norms = Fused().weighted_sum(model, Minibatch(inputs + padding, targets), Task(transform=Unbounded()))
+    assert torch.allclose(norms, expected.norm(dim=1), rtol=1e-4)
+    assert torch.allclose(total.float(), expected.sum(dim=0), rtol=1e-3, atol=1e-5)
 
 
 def test_what_does_not_fit_is_refused_by_name() -> None:

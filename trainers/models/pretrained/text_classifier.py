@@ -95,8 +95,10 @@ def _encoder(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
     os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing may be downloaded
     from transformers import AutoConfig, AutoModel
 
-    settings = {key: 0.0 if _drops(key, value) else value for key, value in architecture.items()}
-    config = AutoConfig.for_model(**settings)
+    config = AutoConfig.for_model(**architecture)
+    for key, value in config.to_dict().items():  # with the defaults that the architecture leaves out
+        if _drops(key, value):
+            setattr(config, key, 0.0)
     encoder: nn.Module = AutoModel.from_config(config, attn_implementation="eager", dtype=torch.float32)
     for part in _UNUSED:
         if getattr(encoder, part, None) is not None:
