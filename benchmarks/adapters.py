@@ -24,7 +24,7 @@ COMMON = ("score=public", "page=false", "compute.threads=1", "budget.epsilon=100
 RUNS = {
     "lora": (
         *("dataset=sst2_hf", "dataset.shape=[32]", "adapter.rank=8", "adapter.alpha=16"),
-        *("trainer=dpadam", "trainer.lr=0.01", "trainer.clip_norm=0.1", "steps=40", "sampler.batch_size=512"),
+        *("trainer=dpadam", "trainer.lr=0.01", "trainer.clip_norm=0.1", "steps=30", "sampler.batch_size=256"),
     ),
     "linear": (
         *("dataset=sst2", "trainer=dpsgd", "trainer.lr=2", "trainer.clip_norm=1.6"),

@@ -54,6 +54,7 @@ def line(folder: Path, *more: str) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program, folder: Path) -> None:
     done = program(*line(folder))

@@ -99,7 +99,8 @@ def _encoder(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
     for key, value in config.to_dict().items():  # with the defaults that the architecture leaves out
         if _drops(key, value):
             setattr(config, key, 0.0)
-    encoder: nn.Module = AutoModel.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    settings = {"attn_implementation": "eager", "dtype": torch.float32, "trust_remote_code": False}
+    encoder: nn.Module = AutoModel.from_config(config, **settings)
     for part in _UNUSED:
         if getattr(encoder, part, None) is not None:
             setattr(encoder, part, None)
