@@ -71,7 +71,7 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
     from dpsweep.sweeper.trial.spec import build, declare
     from dpsweep.sweeper.trial.step_work import threads_for, work_of
     from dpsweep.trainers.engines.interface import Minibatch, Task
-    from dpsweep.trainers.models.checks.modules import refuse_mixing
+    from dpsweep.trainers.models.checks.modules import refuse_mixing, require_outputs
     from dpsweep.trainers.training.weight_delta import check_saving
 
     torch.set_num_threads(threads or 1)
@@ -83,6 +83,7 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
         batch_size = _examples(declared)
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
+        require_outputs(model, shape, declared.dataset.classes)
         check_saving(model)
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
         generator = torch.Generator().manual_seed(0)

@@ -49,6 +49,11 @@ class Mixing(Net):
         self.norm = nn.BatchNorm1d(6)
 
 
+class Narrow(Net):
+    def forward(self, values):
+        return super().forward(values)[:, :1]
+
+
 class Broken(Net):
     def forward(self, values):
         return {}[str(len(values))]
@@ -110,6 +115,7 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     ("name", "words"),
     [
         ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm."),
+        ("Narrow", "Expected outputs.shape=[3, 1] == [3, 2], as dataset.classes."),
         ("Broken", "Expected model=Broken to take random float64 inputs of shape=[3, 2]: KeyError: '3'."),
         ("Net", "Expected model=my_model.Net to take dataset.shape and classes: FileNotFoundError"),
     ],
