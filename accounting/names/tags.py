@@ -127,9 +127,13 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "opacus": "dpsweep.trainers.engines.opacus.Opacus",
         "vmap": "dpsweep.trainers.engines.vmap.Vmap",
     },
+    "adapter": {
+        "lora": "dpsweep.trainers.declarations.adapters.Lora",
+    },
     "model": {
         "bert": "dpsweep.trainers.models.bert.bert",
         "cnn": "dpsweep.trainers.models.cnn.cnn",
+        "hf": "dpsweep.trainers.models.pretrained.hf.hf",
         "linear": "dpsweep.trainers.models.linear.linear",
         "logistic": "dpsweep.trainers.models.logistic.logistic",
         "mlp": "dpsweep.trainers.models.mlp.mlp",
@@ -154,6 +158,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "sst2": "dpsweep.trainers.data.sets.sst2.Sst2",
         "sst2_tokens": "dpsweep.trainers.data.sets.sst2.Sst2Tokens",
         "table": "dpsweep.trainers.data.own.table.Table",
+        "text_table": "dpsweep.trainers.data.own.text_table.TextTable",
         "torch_dataset": "dpsweep.trainers.data.own.torch_dataset.TorchDataset",
     },
     "files": {
@@ -161,6 +166,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     },
     "vocabulary": {
         "byte_pairs": "dpsweep.trainers.data.text.byte_pairs.BytePairs",
+        "folder_tokenizer": "dpsweep.trainers.data.text.folder_tokenizer.FolderTokenizer",
         "word_piece": "dpsweep.trainers.data.text.wordpiece.WordPiece",
     },
     "source": {},

@@ -21,6 +21,7 @@ from dpsweep.accounting.records.released_winner import CONFIG_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
@@ -50,11 +51,14 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
         form = preprocessing.declared(dataset, features)
         own = snippet.is_own(config["model"])
         code = snippet.snippet(config, dataset, form, MODEL_FILE, features)
-        card = render_card(page, code, own=own, form=form, features=features)
-        sources = {model_code.FILE: config["model"]} if own else {}
+        base = BaseModel.of(config)
+        modules = {model_code.FILE: snippet.model_module(config["model"])} if own else {}
         if features is not None and features.package is not None:
-            sources[snippet.EXTRACTOR] = features.node
-        code_files = {name: model_code.code_of(home_of(node).rpartition(".")[0]) for name, node in sources.items()}
+            modules[snippet.EXTRACTOR] = home_of(features.node).rpartition(".")[0]
+        if config.get("adapter"):
+            modules[snippet.ADAPTER] = snippet.ADAPTER_MODULE
+        code_files = {name: model_code.code_of(module) for name, module in modules.items()}
+        card = render_card(page, code, own=own, form=form, features=features, base=base)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
@@ -68,12 +72,19 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
 
 
 def render_card(
-    page: Page, code: str, *, own: bool, form: Mapping[str, Any] | None, features: FrozenFeatures | None = None
+    page: Page,
+    code: str,
+    *,
+    own: bool,
+    form: Mapping[str, Any] | None,
+    features: FrozenFeatures | None = None,
+    base: BaseModel | None = None,
 ) -> str:
     """The card in Markdown, for a released page and the code from a raw row to a label.
 
     `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared;
-    `features` are the frozen features that the model reads, if any.
+    `features` are the frozen features that the model reads, `base` the pretrained model that it starts from, if any.
     """
     winner = page.best[0]
-    return fill("card.md.j2", page=page, winner=winner, code=Markup(code), own=own, form=form, features=features)
+    texts = {"code": Markup(code), "own": own, "form": form, "features": features, "base": base}
+    return fill("card.md.j2", page=page, winner=winner, **texts)

@@ -7,16 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import fields_of, home_of, name_of
+from dpsweep.accounting.names.stored_classes import class_name, fields_of, home_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.numbers import whole
+from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 
-EXTRACTOR = "extractor.py"
+EXTRACTOR, ADAPTER = "extractor.py", "adapter.py"
+ADAPTER_MODULE = "dpsweep.trainers.models.pretrained.lora"
 INPUTS, FEATURES = "inputs", "features"
 """The functions of the code whose outputs are a model's inputs."""
+
+_BUILDERS = {"hf": "dpsweep.trainers.models.pretrained.text_classifier.classifier"}
+"""By a model's tag: the function that builds it from a file of all its weights, where the model's own reads others."""
 
 _LONGEST_EXAMPLE = 16
 """Largest number of columns for which the example row is written out."""
@@ -117,6 +122,8 @@ def snippet(
     """
     shape = tuple(whole("dataset.shape", length) for length in dataset["shape"])
     source, call = _model(config["model"], (features.size,) if features else shape, dataset)
+    if config.get("adapter"):
+        source, call = _adapted(source, call, config["adapter"])
     extracted, example = [], _example(form, dataset)
     if features and form is not None and features.package is not None:
         name = features.extractor
@@ -148,10 +155,24 @@ def _head(kind: str | None, source: str) -> str:
     return f"{_IMPORTS[kind]}import torch\nfrom safetensors.torch import load_file\n\n{source}\n\n{opened}"
 
 
+def model_module(model: Mapping[str, Any]) -> str:
+    """The module of dpsweep with the code that builds this model from a file of all its weights."""
+    return _BUILDERS.get(name_of(model), home_of(model)).rpartition(".")[0]
+
+
+def _adapted(source: str, call: str, adapter: Mapping[str, Any]) -> tuple[str, str]:
+    """The same lines for the model with its adapter, whose initial weights the file of weights replaces."""
+    kind = class_name(adapter)
+    fields = ", ".join(f"{key}={value!r}" for key, value in fields_of(adapter).items())
+    imported = f"from {ADAPTER.removesuffix('.py')} import {kind}, attach  # {ADAPTER} lies beside this card"
+    return f"{source}\n{imported}", f"attach({call}, {kind}({fields}))"
+
+
 def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[str, Any]) -> tuple[str, str]:
     """The line that imports the model's factory, and the call of the factory for inputs of this shape."""
-    module, _, factory = home_of(model).rpartition(".")
-    fields = fields_of(model)
+    module, _, factory = _BUILDERS.get(name_of(model), home_of(model)).rpartition(".")
+    base = BaseModel.of({"model": model})
+    fields = fields_of(model) if base is None else base.settings
     if invalid := [key for key in fields if not key.isidentifier()]:
         raise BadInput(f"Expected model.{invalid[0]} to be the name of an argument.")
     arguments = [

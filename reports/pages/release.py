@@ -29,6 +29,7 @@ from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
+from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sections import Best
@@ -97,6 +98,8 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
     config = {key: value for key, value in winner.config.items() if key in point}
     config["dataset"] = {"name": sweep.plan.account}  # without the paths of its files
+    if (base := BaseModel.of(winner.config)) is not None:
+        config["model"] = base.released
     features = FrozenFeatures.of(winner.config)
     if features is not None:
         config["features"] = features.released

@@ -25,7 +25,7 @@ from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
 from dpsweep.reports.statement.final_run import final_apart, final_run
 from dpsweep.reports.statement.floating_point import floating_point
-from dpsweep.reports.statement.pretrained import frozen_features, started_from
+from dpsweep.reports.statement.pretrained import base_models, frozen_features, started_from
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import charged, randomness, sampling
 
@@ -51,6 +51,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         *final_run(context),
         sampling(context),
         *frozen_features(context),
+        *base_models(context),
         _accountants(context),
         _scores(context),
         randomness(context),

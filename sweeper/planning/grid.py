@@ -26,6 +26,7 @@ from dpsweep.accounting.names.stored_classes import TARGET, class_name, name_of,
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.trial.base_weights import with_base_weights
 from dpsweep.sweeper.trial.spec import SAME_BOUND
 
 BY_GRID = "by_grid"
@@ -49,7 +50,7 @@ IDENTITY = (
 )
 """The stored keys that identify a trial; devices, paths and budgets are not among them."""
 
-WHERE_GIVEN = ("ema", "augmentation", "features")
+WHERE_GIVEN = ("ema", "augmentation", "features", "adapter")
 """Further keys that identify a trial; they are not stored if they are null or empty."""
 
 UNLESS_SAID = (
@@ -79,6 +80,7 @@ OFFERS = "offers"
 SWEEPABLE = (
     "trainer",
     "model",
+    "adapter",
     "lr_schedule",
     "clip_schedule",
     "sampler",
@@ -281,7 +283,7 @@ def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[
         resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     if _choice(config, "trainer") == BY_GRID:  # a user's class gets no unset keys
         resolved["trainer"] = {key: value for key, value in resolved["trainer"].items() if value is not None}
-    resolved = stored_config(resolved)
+    resolved = with_base_weights(stored_config(resolved))
     for group, key, value in UNLESS_SAID:
         if resolved[group].get(key, value) == value:
             resolved[group].pop(key, None)

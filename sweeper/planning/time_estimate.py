@@ -71,7 +71,8 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
     from dpsweep.sweeper.trial.spec import build, declare
     from dpsweep.sweeper.trial.step_work import threads_for, work_of
     from dpsweep.trainers.engines.interface import Minibatch, Task
-    from dpsweep.trainers.models.checks.modules import refuse_mixing
+    from dpsweep.trainers.models.checks.modules import refuse_mixing, require_outputs
+    from dpsweep.trainers.training.weight_delta import check_saving
 
     torch.set_num_threads(threads or 1)
     device = resolve_device(device)
@@ -82,6 +83,8 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
         batch_size = _examples(declared)
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
+        require_outputs(model, shape, declared.dataset.classes)
+        check_saving(model)
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
         generator = torch.Generator().manual_seed(0)
         inputs = torch.rand(batch_size, *shape, generator=generator)
@@ -164,7 +167,7 @@ def asked(
 def kind_of(config: Mapping[str, Any]) -> str:
     """The settings that determine how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
-    parts |= {name: config[name] for name in ("augmentation", "features") if config.get(name)}
+    parts |= {name: config[name] for name in ("augmentation", "features", "adapter") if config.get(name)}
     return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)
 
 

@@ -20,7 +20,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.trial.spec import FEATURES, build, dataset_of
+from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, dataset_of
 from dpsweep.trainers.data.interface import unit_column
 
 MOST = 256
@@ -101,7 +101,7 @@ def stacks(config: Mapping[str, Any]) -> bool:
 
 def at_once(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
-    if config.get("augmentation"):
+    if config.get("augmentation") or config.get(ADAPTER):
         return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
     return _at_once(json.dumps(parts, sort_keys=True))

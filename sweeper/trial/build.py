@@ -16,10 +16,13 @@ from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
-from dpsweep.sweeper.trial.spec import FEATURES, build, class_of, dataset_of, part_of
+from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, class_of, dataset_of, part_of
 from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 from dpsweep.trainers.features.extracted import Extracted
+
+READS_WEIGHTS = frozenset({"hf"})
+"""Tags of models whose own constructor draws and reads weights, as a user's does."""
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,9 +68,22 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     shape, classes = tuple(dataset.shape), dataset.classes
     factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
     make = partial(factory, shape, classes, **parameters)
-    model = build_model(make, seed) if tag_of(name) else construct(make, name, seed)
+    model = (
+        construct(make, name, seed) if tag_of(name) in READS_WEIGHTS or not tag_of(name) else build_model(make, seed)
+    )
     check_words(model, vocabulary_of(dataset), shape)
-    return model
+    return model if not config.get(ADAPTER) else _adapted(model, config[ADAPTER], identity)
+
+
+def _adapted(model: nn.Module, adapter: Mapping[str, Any], identity: str) -> nn.Module:
+    """The model with adapters, whose initial weights depend on the trial's identity alone."""
+    import torch
+
+    from dpsweep.trainers.models.pretrained.lora import attach
+    from dpsweep.trainers.randomness import initial_seed
+
+    seed = initial_seed(f"{identity}, {ADAPTER}")
+    return attach(model, build(adapter, ADAPTER), torch.Generator().manual_seed(seed))
 
 
 def load(

@@ -13,15 +13,20 @@ if TYPE_CHECKING:
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.checkpoint import TrialJournal
     from dpsweep.trainers.training.run import Progress, Run
+    from dpsweep.trainers.training.weight_delta import WeightDelta
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadySession:
-    """A session, its run, model, streams and journal, and the progress that it continues, None for a new run."""
+    """A session, its run, model, streams and journal, and the progress that it continues, None for a new run.
+
+    `initial` are the digests of the weights that training starts from.
+    """
 
     session: Session
     run: Run
     model: nn.Module
+    initial: WeightDelta
     streams: Streams
     journal: TrialJournal
     since: Progress | None

@@ -161,6 +161,7 @@ def _prepare(session: Session, machine: Machine) -> ReadySession:
 
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
     from dpsweep.trainers.training.run import Run
+    from dpsweep.trainers.training.weight_delta import WeightDelta
 
     torch.set_num_threads(machine.threads)
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
@@ -177,13 +178,16 @@ def _prepare(session: Session, machine: Machine) -> ReadySession:
         ema=declaration.ema,
         public=declaration.public,
     )
+    model = make_model(trial.config, initial_identity(trial))
+    since = read_checkpoint(steps, run, machine.device) if receipt.resume else None
     return ReadySession(
         session=session,
         run=run,
-        model=make_model(trial.config, initial_identity(trial)),
+        model=model,
+        initial=WeightDelta.before(model, None if since is None else since.fixed),
         streams=make_streams(trial, receipt),
         journal=TrialJournal(receipt=receipt, run=run, every=declaration.stretch, steps=steps),
-        since=read_checkpoint(steps, run, machine.device) if receipt.resume else None,
+        since=since,
     )
 
 
@@ -274,6 +278,7 @@ def _finish(
         if outcome.diverged:
             return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
         result = replace(result, model=save_model(one.model, session.place.files))
+        one.initial.check(one.model, session.place.files, noisy=one.run.noise_multiplier > 0)
         check_scored(declaration.score.event(), charged.validation)
         if charged.validation is not None:
             one.journal.score()

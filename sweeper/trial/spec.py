@@ -33,6 +33,7 @@ from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, Outpu
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.interface import DataSet
+    from dpsweep.trainers.declarations.adapters import Lora
     from dpsweep.trainers.declarations.augmentation import Augmentation
     from dpsweep.trainers.declarations.batch_sampling import Sampler
     from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.scores import Score
     from dpsweep.trainers.methods.interface import Trainer
 
-FEATURES = "features"
+FEATURES, ADAPTER = "features", "adapter"
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
@@ -79,6 +80,7 @@ class Declaration:
     adjacency: Adjacency
     ema: float | None = None
     augmentation: Augmentation | None = None
+    adapter: Lora | None = None
     part: DataPart | None = None
 
     def __post_init__(self) -> None:
@@ -156,7 +158,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
     names = ["loss", "trainer", "sampler", "schedule", "bounds", "score"]
-    names += ["augmentation"] if config.get("augmentation") else []
+    names += [name for name in ("augmentation", ADAPTER) if config.get(name)]
     whole = {"bounds": SAME_BOUND, **config}
     parts = {name: _declared(json.dumps(whole[name], sort_keys=True), name) for name in names}
     parts["dataset"] = dataset_of(config)
@@ -223,13 +225,13 @@ def _units_of(dataset: DataSet, part: DataPart | None, adjacency: Adjacency) -> 
 def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
     settings = (
-        *(config.get("ema"), config.get("augmentation")),
+        *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER)),
         *(config["checkpoint"]["every"], config["score"].get("every")),
     )
     if any(settings) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
         raise BadInput(
-            "Expected ema, augmentation, checkpoint.every and score.every to be null, and clip_schedule=constant: "
-            "output perturbation has no steps."
+            "Expected ema, augmentation, adapter, checkpoint.every and score.every to be null, and "
+            "clip_schedule=constant: output perturbation has no steps."
         )
     if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
         raise BadInput(

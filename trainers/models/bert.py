@@ -119,6 +119,7 @@ class Encoder(nn.Module):
     def __init__(self, form: Form, *, length: int, source: Published) -> None:
         super().__init__()
         self.form, self.source = form, source
+        self.token_count, self.padding_token = form.words, form.padding
         self.words = nn.Embedding(form.words, form.width)
         self.places = nn.Embedding(length, form.width)
         self.norm = nn.LayerNorm(form.width, eps=form.eps)

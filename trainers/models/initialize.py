@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.models.checks.modules import one_line, refuse_by_name
 from dpsweep.trainers.models.weights_file import tensors_of
 from dpsweep.trainers.pretrained_files import Pretrained
@@ -56,6 +57,8 @@ def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Modu
             model = factory()
             if isinstance(model, nn.Module):
                 model = model.to("cpu")
+    except BadInput:
+        raise
     except Exception as error:  # the user's own code may raise anything
         raise ValueError(f"Expected model={name} to take dataset.shape and classes: {one_line(error)}.") from error
     if not isinstance(model, nn.Module):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from dpsweep.trainers.models.bert import Encoder
-from dpsweep.trainers.models.checks.probe_inputs import takes_quantities
+from dpsweep.trainers.models.checks.probe_inputs import TokenReader, takes_quantities
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.text.vocabulary import Vocabulary
@@ -26,7 +25,7 @@ def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[in
     if max(tables) < vocabulary.words:
         raise ValueError(f"Expected dataset.vocabulary.words={vocabulary.words} <= {max(tables)}, those of the model.")
     for module in model.modules():
-        if isinstance(module, Encoder) and module.form.padding != vocabulary.padding:
+        if isinstance(module, TokenReader) and module.padding_token != vocabulary.padding:
             raise ValueError(
-                f"Expected dataset.vocabulary.padding={vocabulary.padding} == {module.form.padding}, the model's."
+                f"Expected dataset.vocabulary.padding={vocabulary.padding} == {module.padding_token}, the model's."
             )

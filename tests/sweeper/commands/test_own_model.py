@@ -74,6 +74,9 @@ class Attentive(nn.Module):
         values = self.entry(values[:, :, None]) + self.places(torch.arange(values.shape[1]))
         values = torch.cat([self.token.expand(len(values), -1, -1), values], dim=1)
         return self.head(self.norm(self.cells(self.encoder(values))[1][0]))
+class Narrow(Net):
+    def forward(self, values):
+        return super().forward(values)[:, :1]
 
 
 class Broken(Net):
@@ -138,6 +141,7 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     [
         ("Mixing", "Expected norm=BatchNorm1d to treat every example on its own; use GroupNorm, which"),
         ("Nested", "Expected head.1=Centring to treat every example on its own; no engine can bound an example's"),
+        ("Narrow", "Expected outputs.shape=[3, 1] == [3, 2], as dataset.classes."),
         ("Broken", "Expected model=Broken to take random float64 inputs of shape=[3, 2]: KeyError: '3'."),
         ("Net", "Expected model=my_model.Net to take dataset.shape and classes: FileNotFoundError"),
     ],

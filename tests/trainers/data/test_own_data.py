@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpsweep.trainers.data.own.hugging_face import HuggingFace
 from dpsweep.trainers.data.own.image_folder import ImageFolder
 from dpsweep.trainers.data.own.npz import Npz
 from dpsweep.trainers.data.own.table import Table
+from dpsweep.trainers.data.own.text_table import TextTable
 from dpsweep.trainers.data.own.torch_dataset import TorchDataset
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import part_mask
@@ -109,8 +111,33 @@ def torch_dataset(folder: Path, rows: Sequence[Row]) -> TorchDataset:
     return TorchDataset(**DECLARED, test_records=0, shape=SHAPE, source=source, bounds=(0, 255))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shades:
+    """A vocabulary of the numbers 0 to 255, which stand for shades from 0 to 1."""
+
+    words: int = 256
+    padding: int = 0
+
+    def check(self) -> None:
+        """There is no file."""
+
+    def numbers(self, texts: Iterable[str], length: int) -> np.ndarray:
+        rows = [list(map(int, text.split())) for text in texts]
+        return np.array(rows, dtype=np.float32).reshape(-1, length) / np.float32(255)
+
+
+def text_table(folder: Path, rows: Sequence[Row]) -> TextTable:
+    texts = [" ".join(map(str, pixels(row).reshape(-1))) for row in rows]
+    named = columns(rows)
+    stored = {"text": pa.array(texts, pa.string()), "label": named["label"], "who": named["who"]}
+    FORMATS["visits.csv"](pa.table(stored), folder / "own.csv")
+    given: dict[str, Any] = {"file": "own.csv", "text": "text", "label": "label", "labels": ("0", "1")}
+    return TextTable(**DECLARED, **given, shape=(6,), vocabulary=Shades())
+
+
 READERS: dict[str, Callable[[Path, Sequence[Row]], Any]] = {
     **{f"table {name}": lambda folder, rows, name=name: table(folder, rows, name) for name in FORMATS},
+    "text_table": text_table,
     "image_folder": folder_of_pictures,
     "hugging_face": saved_set,
     "npz": npz,

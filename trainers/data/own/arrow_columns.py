@@ -75,6 +75,10 @@ class TypedColumn:
         """The values as texts, one for each record; none may be missing."""
         return self._texts().identifiers()
 
+    def texts(self) -> list[str]:
+        """The values as texts, one for each record; a missing one is empty."""
+        return self._texts().texts()
+
     @property
     def is_pictures(self) -> bool:
         """Whether the values are files of pictures, with or without their names."""

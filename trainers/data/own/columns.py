@@ -45,6 +45,10 @@ class TableColumn(Protocol):
         """The units that the values identify, one for each record; a missing one is refused."""
         ...
 
+    def texts(self) -> list[str]:
+        """The values as texts, one for each record; a missing one is empty."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -81,6 +85,10 @@ class Column:
             if not cell:
                 raise BadInput(f"Expected {self._at(number)} to say whose record it is.")
         return [cell.encode("utf-8", "surrogateescape") for cell in self.cells.values()]
+
+    def texts(self) -> list[str]:
+        """The cells, one for each record."""
+        return list(self.cells.values())
 
     def _found(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each cell in the list [n], -1 if it is not there."""

@@ -52,6 +52,15 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
             raise _refusal(*owner_of(model, name), f"to keep no statistics of its inputs in {name.rpartition('.')[2]}")
 
 
+def require_outputs(model: nn.Module, example_shape: tuple[int, ...], classes: int) -> None:
+    """Raises ValueError unless the outputs have one column for each class, or one for a number (`classes` is 1)."""
+    twin = _twin(model)
+    with torch.no_grad():
+        outputs = _outputs(twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape))
+    if outputs.shape != (_PROBES, classes):
+        raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, {classes}], as dataset.classes.")
+
+
 def _copies(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the parameters and buffers, including those that are not in the state_dict."""
     named = (*model.named_parameters(), *model.named_buffers())

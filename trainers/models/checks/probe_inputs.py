@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import Tensor, nn
+
+
+@runtime_checkable
+class TokenReader(Protocol):
+    """A module that reads token numbers from 0 to `token_count` - 1, of which `padding_token` stands for no word."""
+
+    token_count: int
+    padding_token: int
 
 
 def draw_probes(model: nn.Module, generator: torch.Generator, *shape: int, kind: torch.dtype = torch.float64) -> Tensor:
     """Random float64 inputs, or int64 token numbers if `kind` is an integer type or the model takes token numbers.
 
-    The token numbers are valid for every embedding of the model.
+    The token numbers are valid for the module that reads them; where it does not say, for every embedding.
     """
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
     if not kind.is_floating_point or (tables and not takes_quantities(model, shape[1:])):
-        return torch.randint(min(tables, default=2), shape, generator=generator)
+        counts = [module.token_count for module in model.modules() if isinstance(module, TokenReader)] or tables
+        return torch.randint(min(counts, default=2), shape, generator=generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 

@@ -1,0 +1,165 @@
+"""LoRA on a Hugging Face encoder of a user's folder, from the command line to the label that a stranger gets."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.trainers.data.text.folder_tokenizer import FolderTokenizer
+from dpsweep.trainers.declarations.adapters import Lora
+from dpsweep.trainers.models.pretrained.lora import attach
+from tests.alone import answers, code_of
+from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import folder_of
+from tests.trainers.pretrained_folders import WORDS, pretrained_folder
+
+pytestmark = TRAINS
+
+Program = Callable[..., CompletedProcess[str]]
+ROWS = 240
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table of texts, and a folder of a model."""
+    pretrained_folder(tmp_path / "bert")
+    drawn = random.Random(5)
+    with (tmp_path / "reviews.csv").open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["review", "label"])
+        for number in range(ROWS):
+            words = drawn.choices(WORDS[2:8], k=4)
+            rows.writerow([" ".join([WORDS[number % 2], *words]), ("up", "down")[number % 2]])
+    return tmp_path
+
+
+def line(folder: Path, *more: str) -> tuple[str, ...]:
+    declared = {"name": "reviews", "file": "reviews.csv", "records": ROWS, "shape": "[8]", "classes": 2}
+    declared |= {"text": "review", "label": "label", "labels": "[up, down]"}
+    given = (f"dataset.{key}={value}" for key, value in declared.items())
+    private = ("privacy.epsilon=8", "privacy.delta=1e-4", "budget.epsilon=16", "budget.delta=1e-3")
+    trained = ("trainer=dpsgd", "trainer.lr=2", "trainer.clip_norm=1", "steps=4", "sampler.batch_size=60")
+    return (
+        *("dataset=text_table", *given, *private, *trained, f"model.path={folder / 'bert'}", f"data={folder}"),
+        *("adapter.rank=2", "compute.threads=1", *more),
+    )
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("pages")
+def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program, folder: Path) -> None:
+    done = program(*line(folder))
+    assert done.returncode == 0, done.stderr
+    sweep = folder_of(done)
+    (trial,) = (sweep / "trials").iterdir()
+    assert "engine fused" in (trial / "train.log").read_text()
+    page = (sweep / "curator" / "report.html").read_text()
+    for words in (
+        "The model starts from the weights of tiny-encoder (licence: mit). They are declared public",
+        "Training changes Lora of rank 2 on the layers named query, value",
+    ):
+        assert words in page
+    exported = program("export", str(sweep), module="dpsweep.sweeper.commands.cli")
+    assert exported.returncode == 0, exported.stderr
+    card = Path(exported.stdout.strip().splitlines()[-1])
+    assert {path.name for path in card.parent.iterdir()} == {
+        *("README.md", "model.safetensors", "config.yaml", "preprocessing.json", "model.py", "adapter.py")
+    }
+    config = yaml.safe_load((card.parent / "config.yaml").read_text())
+    assert config["model"]["path"] == "bert", "a release has no paths"
+    assert str(folder) not in card.read_text()
+
+    from dpsweep.trainers.models.pretrained.hf import hf
+
+    arguments = {key: value for key, value in config["model"].items() if key != "kind"}
+    base = hf((8,), 2, **{**arguments, "path": str(folder / "bert")})
+    untrained = {name: value.clone() for name, value in base.state_dict().items()}
+    adapter = {key: value for key, value in config["adapter"].items() if key != "kind"}
+    model = attach(base, Lora(**adapter))
+    saved = load_file(card.parent / "model.safetensors")
+    model.load_state_dict(saved)
+    for name, value in untrained.items():
+        if name.startswith("encoder."):
+            parent, _, kind = name.rpartition(".")
+            key = name if name in saved else f"{parent}.base_layer.{kind}"
+            assert torch.equal(saved[key], value), name
+    assert all(bool(value.any()) for name, value in saved.items() if "lora_B" in name), "adapters were trained"
+    vocabulary = yaml.safe_load((trial / "config.yaml").read_text())["dataset"]["vocabulary"]
+    tokenizer = FolderTokenizer(**{key: value for key, value in vocabulary.items() if key != "kind"})
+    numbers = tokenizer.numbers([" ".join(WORDS[:3]), "bad film", "dull"], 8)
+    expected = model(torch.from_numpy(numbers)).argmax(dim=1).tolist()
+    rows = [[int(number) for number in row if number] for row in numbers.tolist()]
+    assert answers(card.parent, code_of(card), rows) == [("up", "down")[place] for place in expected]
+
+
+def test_ranks_are_an_axis_and_the_same_command_is_the_same_plan(program: Program, folder: Path) -> None:
+    done = program(*line(folder, "adapter.rank=1,2", "page=false"))
+    assert done.returncode == 0, done.stderr
+    configs = [yaml.safe_load(path.read_text()) for path in (folder / "sweeps").glob("*/*/trials/*/config.yaml")]
+    assert sorted(config["adapter"]["rank"] for config in configs) == [1, 2]
+    again = program(*line(folder, "adapter.rank=1,2", "page=false"))
+    assert again.returncode == 0, again.stderr
+    (account,) = Ledger(folder / "ledger.sqlite").accounts()
+    assert len([*(folder / "sweeps").glob("*/*/plan.json")]) == 1, account
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("adapter.rank=0",), "Expected adapter.rank=0"),
+        (("adapter.targets=[attention]",), "to name a layer of the model; it has query, key, value, dense, head."),
+        (("model.path=/nowhere",), "to be a folder with"),
+        (("model.path=bert",), "Expected model.path=bert to be an absolute path of a folder."),
+        (("model.trained=encoder",), "to be frozen with adapter=lora"),
+        (("dataset.shape=[13]",), "to be (length,), at most 12 words."),
+        (("dataset.vocabulary.padding=1",), "Expected dataset.vocabulary.padding=1 == 0, the model's."),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_the_charge(
+    program: Program, folder: Path, more: tuple[str, ...], words: str
+) -> None:
+    done = program(*line(folder, *more))
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert Ledger(folder / "ledger.sqlite").accounts() == ()
+
+
+LOSES = """
+import copy
+from torch import nn
+
+
+class Net(nn.Module):
+    '''Adapters are trained in a wrapped copy, and the unwrapped original is saved (Opacus, issue 820).'''
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.wrapped = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+        self.original = [copy.deepcopy(self.wrapped)]
+
+    def forward(self, values):
+        return self.wrapped(values)
+
+    def state_dict(self, *arguments, **options):
+        return {f"wrapped.{name}": value for name, value in self.original[0].state_dict().items()}
+"""
+
+
+def test_a_model_that_would_save_untrained_weights_is_refused_before_the_charge(
+    program: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "my_model.py").write_text(LOSES)
+    done = program("dataset=digits", "model={_target_: my_model.Net}", "trainer=dpsgd", "trainer.lr=1", "steps=2")
+    assert done.returncode == 2, done.stderr
+    assert "Expected model=Net to save the weights that are trained: its state_dict lacks those of" in done.stderr
+    assert Ledger(tmp_path / "ledger.sqlite").accounts() == ()

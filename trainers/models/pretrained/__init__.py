@@ -1,0 +1,1 @@
+"""Models that start from a pretrained folder, and adapters beside frozen layers."""
