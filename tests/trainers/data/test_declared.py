@@ -88,15 +88,35 @@ OPEN: dict[str, Any] = {
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 6.0, "delta": 1e-4},
     },
+    "text_table": {
+        "dataset": {
+            "name": "text_table",
+            "file": "reviews.csv",
+            "records": 2000,
+            "classes": 2,
+            "text": "review",
+            "label": "stars",
+            "labels": [0, 1],
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 24.0, "delta": 1e-4},
+    },
     "sst2_roberta": {"dataset": {"vocabulary": {"file": "/models/roberta/tokenizer.json", "sha256": "0" * 64}}},
 }
 """What the YAMLs leave to the user, with an example of what a user might say."""
 
+FOLDER = {"model": {"path": "/models/bert"}}
+TOKENIZER = {"vocabulary": {"path": "/models/bert", "sha256": "0" * 64, "words": 100, "padding": 0}}
+PLANNED: dict[str, Any] = {name: {"dataset": TOKENIZER} for name in ("sst2_hf", "text_table")}
+"""What planning reads from a model's folder."""
+
 DATA_SETS: dict[str, Any] = {
-    file.stem: OmegaConf.to_container(OmegaConf.merge(OmegaConf.load(file), OPEN.get(file.stem, {})))
+    file.stem: OmegaConf.to_container(
+        OmegaConf.merge(OmegaConf.load(file), OPEN.get(file.stem, {}), PLANNED.get(file.stem, {}))
+    )
     for file in sorted(CONF.glob("dataset/*.yaml"))
 }
-ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_words", "sst2_roberta"), "sst2")
+ACCOUNTS = dict.fromkeys(("sst2_tokens", "sst2_words", "sst2_roberta", "sst2_hf"), "sst2")
 """Data sets of the same records as another one, whose account theirs is."""
 SECOND = ("radius", "regularizer", "clip_norm", "transform.regularizer", "transform.clip_norm")
 """What a grid varies beside the learning rate."""
@@ -134,7 +154,7 @@ def leaves(conf: Any, open_keys: set[str], path: str = "") -> set[str]:
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_the_user_is_asked_for_what_only_the_user_knows_and_for_nothing_else(name: str) -> None:
-    written = OmegaConf.load(CONF / "dataset" / f"{name}.yaml")
+    written = OmegaConf.merge(FOLDER, OmegaConf.load(CONF / "dataset" / f"{name}.yaml"))
     asked, open_keys = OPEN.get(name), OmegaConf.missing_keys(written)
     assert open_keys == (leaves(asked, open_keys) if asked else set())
 
