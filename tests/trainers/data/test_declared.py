@@ -83,7 +83,7 @@ OPEN: dict[str, Any] = {
 
 FOLDER = {"model": {"path": "/models/bert"}}
 TOKENIZER = {"vocabulary": {"path": "/models/bert", "sha256": "0" * 64, "words": 100, "padding": 0}}
-PLANNED: dict[str, Any] = dict.fromkeys(("sst2_hf", "text_table"), {"dataset": TOKENIZER})
+PLANNED: dict[str, Any] = {name: {"dataset": TOKENIZER} for name in ("sst2_hf", "text_table")}
 """What planning reads from a model's folder."""
 
 DATA_SETS: dict[str, Any] = {
