@@ -41,6 +41,9 @@ FEATURES = "frozen-features"
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
 """The environment variable that names the folder of private stores."""
 
+HANDED_OVER = "handed-over"
+"""The folder of what scripts of the user's are given while they run, beside the stores of all ledgers."""
+
 NONCE_BYTES = 16
 PRIVATE = 0o600
 FOLDER = 0o700
@@ -88,6 +91,11 @@ class PrivateStore:
     def features(self) -> Path:
         """The folder of the frozen features of records, which all plans and ledgers of a user share."""
         return self.root.parents[1] / FEATURES
+
+    @property
+    def handed_over(self) -> Path:
+        """The folder of the records and settings that this plan's scripts are given; each is removed at its end."""
+        return self.root.parents[1] / HANDED_OVER / self.root.name
 
     def exists(self) -> bool:
         """Whether the store exists."""
