@@ -180,7 +180,8 @@ class _ScriptRun:
         """Compares the report with the charge, keeps the script's files, and scores its predictions."""
         session, declaration, trial = self.session, self.session.declaration, self.session.trial
         log = StepLog.read(session.place, trial, session.receipt.attempt)
-        check_reported(self._reported(folder), trial.event.training, steps=declaration.steps)
+        reported, taken = self._reported(folder), _read(folder).get("taken")
+        check_reported(reported, trial.event.training, steps=declaration.steps, taken=taken)
         if log.spent < declaration.steps:
             raise ContractBroken(
                 f"Expected {declaration.steps} steps to be marked before they ran, got {log.spent}: with "

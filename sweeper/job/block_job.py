@@ -135,7 +135,7 @@ def _refuse_untrusted(plan: Plan, trusted: Collection[str]) -> None:
     for name in sorted(plan.foreign_names - set(trusted)):
         raise BadInput(
             f"Expected {name} in plan {plan.id} to be a class of dpsweep or one that the sweep's command names: a "
-            "folder is data, and no class is imported or script run because a file names it."
+            "folder is data, and no class is imported and no script run because a file names it."
         )
 
 

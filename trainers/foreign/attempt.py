@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsweep.accounting.errors import DpsweepError, NoReceipt, ReceiptUsed
+from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.json_files import write_json
@@ -66,6 +66,7 @@ class Attempt:
     given: Handover
     folder: Path
     _stop: threading.Event = field(default_factory=threading.Event)
+    _journal: StepJournal | None = None
 
     @property
     def hyperparameters(self) -> Mapping[str, Any]:
@@ -142,7 +143,10 @@ class Attempt:
         called after every `checkpoint.every` steps and where the sweep is stopped, which ends the script. Without it
         there are no checkpoints, and a script that is asked to stop runs to its end.
         """
-        journal, shown = StepJournal.of(self.given), 0.0
+        if self._journal is not None:
+            raise ContractBroken("Expected each_step to be used once: the steps of an attempt are taken once.")
+        self._journal = journal = StepJournal.of(self.given)
+        shown = 0.0
         while journal.done < self.steps:
             journal.begin_step()
             yield journal.done
@@ -176,10 +180,10 @@ class Attempt:
             np.save(self.folder / names.PREDICTIONS_FILE, table, allow_pickle=False)
         for name, path in files.items():
             shutil.copyfile(path, self.folder / names.KEPT / name)
-        write_json(
-            self.folder / names.REPORT_FILE, {"name": self.given.name, "event": events.to_json(ran)}, mode=PRIVATE
-        )
-        check_reported(ran, self.event, steps=self.steps)
+        taken = None if self._journal is None else self._journal.done
+        form = {"name": self.given.name, "event": events.to_json(ran), "taken": taken}
+        write_json(self.folder / names.REPORT_FILE, form, mode=PRIVATE)
+        check_reported(ran, self.event, steps=self.steps, taken=taken)
 
     def _inputs(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """Stored features as the inputs that a model of dpsweep's would get."""

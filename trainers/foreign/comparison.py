@@ -15,15 +15,18 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.types import word
 
 
-def check_reported(reported: DpEvent, declared: DpEvent, *, steps: int) -> None:
+def check_reported(reported: DpEvent, declared: DpEvent, *, steps: int, taken: object = None) -> None:
     """Raises `ContractBroken` unless `reported` has `steps` steps, each costing at most a step of `declared`.
 
+    `taken` is the number of steps that the script took from `each_step`, None if it took none from there.
     A step costs no more if its noise multiplier is at least the declared one and its sampling rate at most.
     *Source*: both only make a subsampled Gaussian mechanism more private, under either adjacency.
     """
     ran = steps_of(reported)
     if ran != steps:
         raise ContractBroken(f"The script differs from its charge: it reports {ran} steps, and {steps} were declared.")
+    if taken not in (None, steps):
+        raise ContractBroken(f"The script differs from its charge: it took {taken} of {steps} steps from each_step.")
     for one, _ in flatten(reported):
         if not any(_costs_no_more(one, other) for other, _ in flatten(declared)):
             raise ContractBroken(
