@@ -2,7 +2,8 @@
 
 The script dies with the job that started it, as workers do (`sweeper/processes/parent_death.py`), and what it started
 itself is killed when it ends. Its output goes to a file that only the curator may read. A stop request is passed on as
-SIGTERM, once.
+SIGTERM, once. The script starts with SIGTERM blocked, and `dpsweep.attempt` unblocks it when it can save: a request that
+comes earlier waits, and a script that never listens runs to its end.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def run_script(
             stdout=handle,
             stderr=handle,
             start_new_session=True,
-            preexec_fn=killed_with(os.getpid()) if sys.platform == "linux" else None,
+            preexec_fn=_first(killed_with(os.getpid()) if sys.platform == "linux" else None),
         )
     finally:
         os.close(handle)
@@ -91,6 +92,17 @@ def run_script(
             os.killpg(process.pid, signal.SIGKILL)
         status = process.wait()
     return status
+
+
+def _first(bind: Callable[[], None] | None) -> Callable[[], None]:
+    """What the script's process does before the program starts: it blocks SIGTERM, and binds itself to its job."""
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        if bind is not None:
+            bind()
+
+    return prepare
 
 
 def _has_ended(pid: int) -> bool:

@@ -248,6 +248,7 @@ def _heard(stop: threading.Event) -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked so far: an earlier request comes now
     try:
         yield
     finally:
