@@ -14,7 +14,8 @@ together decide which trials may still train. Invariants:
 * A claim is written to the sweep folder first, then to the store. So after any crash the store holds no claim that the
   folder lacks; if it does, the folder is an older copy.
 
-Rules for changing this file: the program never removes anything here, and only the owner can read it.
+Rules for changing this file: the program never removes anything here, and only the owner can read it. What scripts are
+handed while they run lies beside the stores, and is removed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The script dies with the job that started it, as workers do (`sweeper/processes/parent_death.py`), and what it started
 itself is killed when it ends. Its output goes to a file that only the curator may read. A stop request is passed on as
-SIGTERM, once. The script starts with SIGTERM blocked, and `dpsweep.attempt` unblocks it when it can save: a request that
-comes earlier waits, and a script that never listens runs to its end.
+SIGTERM, once. The script starts with SIGTERM blocked, and `dpsweep.attempt` unblocks it: a request that comes earlier
+waits, and a script that never listens runs to its end.
 """
 
 from __future__ import annotations
