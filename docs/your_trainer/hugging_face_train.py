@@ -60,7 +60,7 @@ class Forget(TrainerCallback):
 with dpsweep.attempt() as a:
     data = Batches(torch.from_numpy(a.train.features), torch.from_numpy(a.train.labels))
     hidden = int(a.hyperparameters.get("hidden", 32))
-    model = GradSampleModule(Classifier(data.features[0].numel(), hidden, a.given.classes))
+    model = GradSampleModule(Classifier(data.features[0].numel(), hidden, a.classes))
     optimizer = DPOptimizer(
         torch.optim.SGD(model.parameters(), lr=a.hyperparameters["lr"]),
         noise_multiplier=a.noise_multiplier,

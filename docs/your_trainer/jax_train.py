@@ -33,7 +33,7 @@ with dpsweep.attempt() as a:
         """The cross-entropy of a batch."""
         return optax.softmax_cross_entropy_with_integer_labels(inputs @ weights, targets).sum()
 
-    weights = jnp.zeros((features.shape[1], a.given.classes))
+    weights = jnp.zeros((features.shape[1], a.classes))
     gradient = jax.jit(plan.clipped_grad(loss, batch_argnums=(1, 2)))
     noise = plan.noise_addition_transform.init(weights)
     batches = plan.batch_selection_strategy.batch_iterator(len(labels))

@@ -12,7 +12,7 @@ import dpsweep
 
 with dpsweep.attempt() as a:
     features, labels = torch.from_numpy(a.train.features), torch.from_numpy(a.train.labels)
-    model = GradSampleModule(nn.Sequential(nn.Flatten(), nn.Linear(features[0].numel(), a.given.classes)))
+    model = GradSampleModule(nn.Sequential(nn.Flatten(), nn.Linear(features[0].numel(), a.classes)))
     optimizer = DPOptimizer(
         torch.optim.SGD(model.parameters(), lr=a.hyperparameters["lr"]),
         noise_multiplier=a.noise_multiplier,

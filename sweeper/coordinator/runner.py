@@ -19,7 +19,6 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.sweeper.coordinator.work import AttemptLog
-from dpsweep.sweeper.foreign.handing_over import remove_leftovers
 from dpsweep.sweeper.job.locks import at_work
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
@@ -50,17 +49,6 @@ class Runner:
 
         Raises `ContractBroken` if a job refused its trials and no other job took them.
         """
-        self._remove_leftovers()
-        try:
-            return self._run(trials)
-        finally:
-            self._remove_leftovers()
-
-    def _remove_leftovers(self) -> None:
-        """Removes the private records that killed jobs were given for scripts."""
-        remove_leftovers(self.folder.private, lambda trial: at_work(self.folder.trial(trial)))
-
-    def _run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         blocks = self.folder.blocks(self.plan)
         jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.compute.together)]
         launcher = self.jobs.launcher(self.folder.root)

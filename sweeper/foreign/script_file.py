@@ -37,7 +37,8 @@ def pinned(config: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
         compile(content, str(trainer[SCRIPT]), "exec")
     except (SyntaxError, ValueError) as cause:
         raise BadInput(f"Expected script={trainer[SCRIPT]} to be a Python program: {cause}.") from cause
-    return {**config, "model": {}, "trainer": {**trainer, "sha256": sha256(content).hexdigest()}}
+    own = {SCRIPT: str(Path(str(trainer[SCRIPT]))), "sha256": sha256(content).hexdigest()}
+    return {**config, "model": {}, "trainer": {**trainer, **own}}
 
 
 def charged_content(script: Script) -> bytes:

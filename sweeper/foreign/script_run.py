@@ -54,8 +54,6 @@ def run_scripts(
 ) -> None:
     """Runs the scripts of these trials, one after another, and writes their results; errors are results too."""
     for session in sessions:
-        if should_stop():
-            return
         clock, blank = time.perf_counter(), results.blank_result(session, machine, results.now())
         results.log_begin(session)
         try:

@@ -33,7 +33,9 @@ def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
     if not same:
         return ""
     former = max(same, key=lambda path: path.stat().st_mtime).parent
-    changed = "The script or defaults have" if any(is_script(trial.config) for trial in plan.trials) else "Defaults have"
+    changed = (
+        "The script or defaults have" if any(is_script(trial.config) for trial in plan.trials) else "Defaults have"
+    )
     return (
         f"{changed} changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
         "a charge of its own."

@@ -99,6 +99,11 @@ class Attempt:
         return self.given.clip_norm
 
     @property
+    def classes(self) -> int:
+        """The number of labels; 1 where the label is a number."""
+        return self.given.classes
+
+    @property
     def delta(self) -> float:
         """The delta of the whole search."""
         return self.given.delta

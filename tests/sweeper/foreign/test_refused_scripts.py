@@ -58,11 +58,16 @@ def test_a_script_that_cannot_be_charged_for_is_refused(
     assert "\n" not in str(refusal.value)
 
 
+def test_a_script_has_axes_of_its_own_out_of_the_box(compose_priced: Compose) -> None:
+    plan = compose_priced([word for word in SWEEP if not word.startswith("trainer.lr")]).plan
+    assert [trial.axes for trial in plan.trials] == [{"trainer.lr": lr} for lr in (0.05, 0.1, 0.2, 0.4)]
+
+
 def test_the_checksum_of_the_script_identifies_the_plan(compose_priced: Compose, folder: Path) -> None:
     plan = compose_priced(SWEEP).plan
     (trial,) = plan.trials
     assert trial.config["model"] == {}
-    assert plan.id == compose_priced(SWEEP).plan.id
+    assert plan.id == compose_priced([*SWEEP, "script=./train.py"]).plan.id
     script = declare(trial.config).trainer
     assert charged_content(script) == (folder / "train.py").read_bytes()
     (folder / "train.py").write_text("print('another')")
