@@ -43,15 +43,20 @@ def write_json(path: Path, form: object, mode: int = 0o666) -> None:
 
 
 def write_text(path: Path, text: str, mode: int = 0o666) -> None:
-    """Writes text under a temporary name, flushes it to the disk, and renames it: readers see all of it or nothing.
+    """Writes text as `write_bytes` writes bytes."""
+    write_bytes(path, text.encode(), mode)
+
+
+def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Writes bytes under a temporary name, flushes them to the disk, and renames: readers see all of it or nothing.
 
     `mode` are the file's permissions from its creation on, less the umask.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "w") as stream:
-        stream.write(text)
+    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as stream:
+        stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
     partial.replace(path)

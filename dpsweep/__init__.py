@@ -4,3 +4,22 @@
 torch model trainable with privacy. The folders here are links to those beside it, so that a checkout and an installed
 package are imported by the same names.
 """
+
+from importlib import import_module
+from typing import Any
+
+_HOME_OF = {
+    "Attempt": "dpsweep.trainers.foreign.attempt",
+    "TrainerState": "dpsweep.trainers.foreign.hugging_face",
+    "attempt": "dpsweep.trainers.foreign.attempt",
+}
+"""What a training script of the user's own imports, by the module that it is loaded from on first use."""
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name on first use, so that `import dpsweep` itself stays fast."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)

@@ -25,7 +25,11 @@ PAGES = {
 SETTINGS = PAGES["settings.md"]
 COMMANDS = "\n".join((README, PAGES["tutorial.md"], PAGES["how-to.md"]))
 EXAMPLES = runpy.run_path(str(ROOT / "docs" / "examples.py"))
-TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {"output_perturbation", "by_grid"}
+TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {
+    "output_perturbation",
+    "by_grid",
+    "script",
+}
 """The methods that take any model and any number of steps."""
 
 

@@ -14,7 +14,8 @@ together decide which trials may still train. Invariants:
 * A claim is written to the sweep folder first, then to the store. So after any crash the store holds no claim that the
   folder lacks; if it does, the folder is an older copy.
 
-Rules for changing this file: the program never removes anything here, and only the owner can read it.
+Rules for changing this file: the program never removes anything here, and only the owner can read it. What scripts are
+handed while they run lies beside the stores, and is removed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ FEATURES = "frozen-features"
 
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
 """The environment variable that names the folder of private stores."""
+
+HANDED_OVER = "handed-over"
+"""The folder of what scripts of the user's are given while they run, beside the stores of all ledgers."""
 
 NONCE_BYTES = 16
 PRIVATE = 0o600
@@ -88,6 +92,11 @@ class PrivateStore:
     def features(self) -> Path:
         """The folder of the frozen features of records, which all plans and ledgers of a user share."""
         return self.root.parents[1] / FEATURES
+
+    @property
+    def handed_over(self) -> Path:
+        """The folder of the records and settings that this plan's scripts are given; each is removed at its end."""
+        return self.root.parents[1] / HANDED_OVER / self.root.name
 
     def exists(self) -> bool:
         """Whether the store exists."""

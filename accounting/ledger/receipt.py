@@ -135,6 +135,11 @@ class Receipt:
         return _claim(folder, attempt, 0).exists()
 
     @staticmethod
+    def claimed_session(folder: Path, attempt: int, resume: int) -> bool:
+        """Whether a worker has started this session of an attempt, by the claims in its record."""
+        return _claim(folder, attempt, resume).exists()
+
+    @staticmethod
     def sessions(place: TrialPlace, attempt: int) -> int:
         """The number of times that a worker started or resumed this attempt."""
         count = 0

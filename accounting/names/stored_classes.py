@@ -51,6 +51,9 @@ NESTED: Mapping[str, str] = {
 }
 """The fields of our classes that hold a class or a list of classes, with the family; no other field does."""
 
+SCRIPT = "script"
+"""The tag of the method that runs a program of the user's, and the field with the program's path."""
+
 CLOSED = frozenset({"policy", "rule"})
 """Families without user classes: these classes are part of a claim that others verify."""
 
@@ -137,7 +140,7 @@ def at_home(value: Any) -> Any:
 
 
 def foreign_names(value: Any) -> frozenset[str]:
-    """The paths of all classes that are not ours, anywhere in a stored form."""
+    """The paths of all classes that are not ours, anywhere in a stored form, and of a script with its checksum."""
     return frozenset(_foreign(value))
 
 
@@ -238,6 +241,8 @@ def _require_foreign(path: str, family: str) -> None:
 
 def _foreign(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
+        if value.get(KIND) == SCRIPT:
+            yield f"{value.get(SCRIPT)} (sha256 {value.get('sha256')})"
         for key, inner in value.items():
             if key == TARGET and tag_of(str(inner)) is None:
                 yield str(inner)

@@ -65,6 +65,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "method": "dpsweep.trainers.methods.method.Method",
         "output_perturbation": "dpsweep.trainers.methods.output_perturbation.OutputPerturbation",
         "projected_dp_sgd": "dpsweep.trainers.methods.projected_dpsgd.ProjectedDpSgd",
+        "script": "dpsweep.trainers.methods.script.Script",
         "sgd": "dpsweep.trainers.methods.named.PlainSgd",
     },
     "transform": {

@@ -27,7 +27,7 @@ from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.stored_draw import SearchOutcome, read_draw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.records.trial_result import OUTPUTS, Status, TrialResult
 from dpsweep.accounting.selection.execution import pays_as, same_parts
 from dpsweep.accounting.selection.interface import Execution, rule_from_config
 from dpsweep.accounting.validation import as_written
@@ -96,8 +96,13 @@ def verify_results(plan: Plan, root: Path, ledger: Ledger) -> None:
         result = TrialResult.read(files)
         if result is None or result.model is None:
             continue
-        if not (files / MODEL_FILE).exists() or result.model != sha256((files / MODEL_FILE).read_bytes()).hexdigest():
+        if [result.model] != [sha256(path.read_bytes()).hexdigest() for path in _outputs(files)]:
             raise ContractBroken(f"The weights of trial {trial.id} in {root} are not those that it was trained to.")
+
+
+def _outputs(files: Path) -> list[Path]:
+    """What a run has left as its model: one file, or none."""
+    return [files / name for name in OUTPUTS if (files / name).exists()]
 
 
 def charge_and_secret(plan: Plan, root: Path, statement: Statement, winner: str | None) -> tuple[str, str]:

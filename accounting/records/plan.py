@@ -156,7 +156,7 @@ class Plan:
 
     @cached_property
     def foreign_names(self) -> frozenset[str]:
-        """The paths of the user's classes that the points name; none is imported unless the command line names it."""
+        """The user's classes and scripts that the points name; none is run unless the command line names it."""
         return frozenset(name for trial in self.trials + self.finals for name in foreign_names(trial.config))
 
     @property

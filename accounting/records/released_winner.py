@@ -14,11 +14,11 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.records.trial_result import OUTPUTS
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"
-COVERED = (CONFIG_FILE, MODEL_FILE)
+COVERED = (CONFIG_FILE, *OUTPUTS)
 
 
 @dataclass(frozen=True, kw_only=True)

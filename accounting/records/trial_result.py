@@ -19,6 +19,11 @@ from dpsweep.accounting.validation import as_written, text
 SCHEMA = 1
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"
+SCRIPT_FILES = "files.zip"
+"""The files that a script of the user's has handed over, its model among them."""
+
+OUTPUTS = (MODEL_FILE, SCRIPT_FILES)
+"""What a run may leave as its model; a run leaves one of them at most, with its SHA-256 in the result."""
 
 
 class Status(StrEnum):

@@ -18,6 +18,7 @@ SPELLED = {
     "auto_s": "AUTO-S",
     "adadp": "ADADP",
     "output_perturbation": "output perturbation",
+    "script": "a script of the curator's own",
     "projected_dpsgd": "projected DP-SGD",
     "clipped_sgd": "clipped SGD",
     "normalized_sgd": "normalized SGD",

@@ -23,6 +23,7 @@ from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.frozen_features import FrozenFeatures
+from dpsweep.reports.content.user_script import scripts_of
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.curator_page import Page
@@ -42,6 +43,10 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
     release = write_release(folder, ledger).parent
     sweep = table.read(folder, ledger)
     page = compose(sweep)
+    if scripts_of(sweep.plan):
+        raise BadInput(
+            f"Expected a model of dpsweep's to export: a script trained this one, and its files are in {release}."
+        )
     if not page.best or sweep.winner is None or not (release / MODEL_FILE).exists():
         raise BadInput(f"Expected {folder} to have a winner that the selection rule discloses, and its model.")
     config = yaml.safe_load((release / CONFIG_FILE).read_text())

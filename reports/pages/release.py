@@ -22,7 +22,7 @@ from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
 from dpsweep.accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
-from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link, within
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
@@ -34,6 +34,7 @@ from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.user_script import released_trainer
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import shown
 from dpsweep.reports.pages import curator_page as pages
@@ -100,15 +101,17 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     config["dataset"] = {"name": sweep.plan.account}  # without the paths of its files
     if (base := BaseModel.of(winner.config)) is not None:
         config["model"] = base.released
+    config["trainer"] = released_trainer(winner.config["trainer"])
     features = FrozenFeatures.of(winner.config)
     if features is not None:
         config["features"] = features.released
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
     if (form := preprocessing.declared(winner.config["dataset"], features)) is not None:
         write_json(target / preprocessing.FILE, form)
-    model = sweep.folder / "trials" / winner.id / MODEL_FILE
-    if model.exists() or model.is_symlink():
-        shutil.copyfile(within(model, sweep.folder), target / MODEL_FILE)
+    for name in OUTPUTS:
+        model = sweep.folder / "trials" / winner.id / name
+        if model.exists() or model.is_symlink():
+            shutil.copyfile(within(model, sweep.folder), target / name)
 
 
 def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:

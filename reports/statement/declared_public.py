@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpsweep.reports.content.facts import Fact
 from dpsweep.reports.content.formatting import count, listed, number
 from dpsweep.reports.content.sweep_table import Conduct
+from dpsweep.reports.statement.by_script import script_line
 from dpsweep.reports.statement.statement import write_statement
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import charged
@@ -16,7 +17,8 @@ def statement_of(context: Context) -> tuple[Line, ...]:
     """The lines of the privacy statement; data declared public have a statement of their own."""
     if not context.sweep.plan.public:
         return write_statement(context)
-    return (_claim(context), charged(context), _conduct(context), _scores(), _randomness(context), _trust())
+    script = tuple(script_line(context))
+    return (_claim(context), charged(context), *script, _conduct(context), _scores(), _randomness(context), _trust())
 
 
 def _claim(context: Context) -> Line:

@@ -23,6 +23,15 @@ from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.content.user_script import UserScript
+from dpsweep.reports.statement.by_script import (
+    ASSUMED_PREDICTIONS,
+    REPORTED,
+    as_reported,
+    randomness_of_script,
+    rounding_of_script,
+    script_line,
+)
 from dpsweep.reports.statement.final_run import final_apart, final_run
 from dpsweep.reports.statement.floating_point import floating_point
 from dpsweep.reports.statement.pretrained import base_models, frozen_features, started_from
@@ -49,13 +58,14 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         charged(context),
         *_searched_elsewhere(context),
         *final_run(context),
-        sampling(context),
+        *script_line(context),
+        as_reported(context, sampling(context), REPORTED),
         *frozen_features(context),
         *base_models(context),
         _accountants(context),
-        _scores(context),
-        randomness(context),
-        floating_point(context),
+        as_reported(context, _scores(context), ASSUMED_PREDICTIONS),
+        randomness_of_script(context) or randomness(context),
+        rounding_of_script(context) or floating_point(context),
         _covered(context),
         _not_covered(context),
         _trust(context),
@@ -284,7 +294,7 @@ def _not_covered(context: Context) -> Line:
             f"Other sweeps on this account: they cost epsilon {epsilon_up(others[0])} at delta "
             f"{delta_up(others[1])}; the total of the account is epsilon {epsilon_up(context.bill.reserved[0])}."
         )
-    models = list(dict.fromkeys(_last(trial.config, "model") for trial in context.sweep.plan.trials))
+    models = list(dict.fromkeys(_architecture(trial.config) for trial in context.sweep.plan.trials))
     return Line(
         topic="Not covered",
         text=(
@@ -312,6 +322,12 @@ def _trust(context: Context) -> Line:
         text="The curator holds the data and the sweep's folder and is trusted with both; readers are not trusted.",
         level=EvidenceLevel.ASSUMED,
     )
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    """The name of the model, or of the script that makes it."""
+    script = UserScript.of(config)
+    return _last(config, "model") if script is None else script.name
 
 
 def _last(config: Mapping[str, object], group: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 
+from dpsweep.accounting.names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.experiment_scale import ROOT, scaled
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.planning.former_words import renamed
@@ -25,12 +26,14 @@ _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "h
 def prepared(arguments: Sequence[str]) -> list[str]:
     """The overrides and options of a command line in Hydra's form; raises `BadInput` if they are inconsistent.
 
+    `script=` is short for `trainer.script=`.
+
     Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
 
     >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}']
     """
-    words = (REPEAT_ALL if word == AGAIN else renamed(word) for word in scaled(arguments))
+    words = (REPEAT_ALL if word == AGAIN else renamed(_with_group(word)) for word in scaled(arguments))
     return [f"++{word}" if _gives_axes(word) else word for word in words]
 
 
@@ -56,6 +59,11 @@ def options_first(words: Sequence[str]) -> list[str]:
     ):
         options.append(MULTIRUN)
     return [*options, *overrides]
+
+
+def _with_group(word: str) -> str:
+    """`script=train.py`, which has no group of its own, as a field of the trainer."""
+    return f"trainer.{word}" if word.startswith(f"{SCRIPT}=") else word
 
 
 def _gives_axes(word: str) -> bool:

@@ -44,6 +44,7 @@ from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.sweeper.job.handed_over import nothing_left
 from dpsweep.sweeper.job.locks import held
 from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.plan_builder import compose_plan
@@ -150,7 +151,7 @@ class SweepCoordinator:
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
-        with self._alone(folder, priced.plan), true_to_its_code(self._ledger, priced.plan):
+        with self._alone(folder, priced.plan), true_to_its_code(self._ledger, priced.plan), nothing_left(folder):
             return self._sweep(priced, folder, execution)
 
     def _sweep(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> ExitCode:

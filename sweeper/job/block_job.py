@@ -24,9 +24,11 @@ from omegaconf import DictConfig
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.foreign.script_run import run_scripts
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.job.machine import Compute, data_folder
 from dpsweep.sweeper.job.stop_requests import stop_requests
@@ -35,6 +37,10 @@ from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
+
+
+_RUNNERS = {SCRIPT: run_scripts}
+"""How the trials of a method are run, if not by dpsweep's own training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +73,8 @@ class _Task:
                 text = yaml.dump(dict(session.trial.config), Dumper=_DUMPER, sort_keys=False)
                 (session.place.files / "config.yaml").write_text(text)
                 resources.enter_context(session.logged())
-            run_sessions(sessions, self.machine, self.should_stop, shared=self.block.shared)
+            run = _RUNNERS.get(name_of(trials[0].config["trainer"]), run_sessions)
+            run(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
     def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.
@@ -124,11 +131,11 @@ def run_block(config: DictConfig) -> None:
 
 
 def _refuse_untrusted(plan: Plan, trusted: Collection[str]) -> None:
-    """Raises `BadInput` if the plan names a class that is neither dpsweep's nor named on the command line."""
+    """Raises `BadInput` if the plan names a class or script that is neither dpsweep's nor on the command line."""
     for name in sorted(plan.foreign_names - set(trusted)):
         raise BadInput(
             f"Expected {name} in plan {plan.id} to be a class of dpsweep or one that the sweep's command names: a "
-            "folder is data, and no class is imported because a file names it."
+            "folder is data, and no class is imported and no script run because a file names it."
         )
 
 

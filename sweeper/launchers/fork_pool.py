@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from dpsweep.sweeper.job.parent_death import killed_with
+from dpsweep.sweeper.processes.parent_death import killed_with
 
 WAKE_SECONDS = 0.2
 """The longest sleep of this process: a signal that another of its threads receives does not wake this thread."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dpsweep.sweeper.job.parent_death import end_with
+from dpsweep.sweeper.processes.parent_death import end_with
 
 QUIET = "ignore:resource_tracker"
 """A killed pool leaves semaphores behind. The trackers remove them; their warning does not help the user."""

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import TARGET, class_name, name_of, stored_config
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
+from dpsweep.sweeper.foreign.script_file import pinned
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.trial.base_weights import with_base_weights
@@ -70,6 +71,9 @@ SINCE: Mapping[str, Mapping[str, Any]] = {
     "torch_dataset": _NO_UNITS,
 }
 """Keys that a data set of ours has had since after 0.1.0; they are not stored at their default either."""
+
+HYPERPARAMETERS = "hyperparameters"
+"""The key below a trainer whose fields are the user's."""
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
@@ -161,7 +165,7 @@ class Grid:
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
                     swept = {stored_key(key): value for key, value in (choices | values).items()}
-                    yield Point(method=method.name, axes=swept, config=_resolve(config, values, method.name))
+                    yield Point(method=method.name, axes=swept, config=self._resolved(config, values, method.name))
 
     def point(self, method: str, values: Mapping[str, Any]) -> Point:
         """The one point of a method with these values, which another sweep has found; the command line's own win.
@@ -176,7 +180,10 @@ class Grid:
         config = self._chosen(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
         others = {key: value for key, value in own.items() if key not in choices}
         named = {stored_key(key): value for key, value in own.items()}
-        return Point(method=method, axes=named, config=_resolve(config, others, method))
+        return Point(method=method, axes=named, config=self._resolved(config, others, method))
+
+    def _resolved(self, config: DictConfig, values: Mapping[str, Any], method: str) -> dict[str, Any]:
+        return pinned(_resolve(config, values, method), self.request.keys)
 
     def offered_rules(self) -> dict[str, Mapping[str, Any]]:
         """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
@@ -272,6 +279,8 @@ def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple
 
 def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[str, Any]:
     """The identity part of a configuration with these values; `config` is reused for every point."""
+    if OmegaConf.is_dict(own := config.trainer.get(HYPERPARAMETERS)):
+        OmegaConf.set_struct(own, False)  # a script's hyperparameters have names of its own
     for key, value in axes.items():
         try:
             OmegaConf.update(config, key, value)

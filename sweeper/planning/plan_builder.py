@@ -17,9 +17,9 @@ from dpsweep.accounting.json_files import digest
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
+from dpsweep.accounting.selection.interface import Disclosure, Proposals, Search, SelectionRule, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
 from dpsweep.sweeper.planning.final_points import carried, with_finals
@@ -29,6 +29,7 @@ from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.trial.blocks import blocks_of
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.methods.script import is_script
 
 FINAL, WITHOUT = "final", ("disjoint_parts", "subsampled", "noisy_max")
 """The tags of the rule that adds a final run, and of those that it cannot be added to."""
@@ -81,6 +82,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         )
     )
     trials = [carried(trial, priced.rule) for trial in priced.trials]
+    _require_open(trials, priced.rule)
     plan = Plan(
         account=_account(settings.account),
         budget=budget,
@@ -105,6 +107,15 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         accept_delta=privacy.get("accept_delta"),
         budget_given=not settings.keys.isdisjoint(BUDGET_KEYS),
     )
+
+
+def _require_open(trials: Sequence[Trial], rule: SelectionRule) -> None:
+    """Raises `BadInput` if a rule hides runs that dpsweep cannot hide: a script may tell anybody of its run."""
+    if Disclosure.ALL_SCORES not in rule.discloses and any(is_script(trial.config) for trial in trials):
+        raise BadInput(
+            f"Expected tuning={rule.name} to show every run with trainer=script: a script may open a connection or "
+            "write anywhere, so its time and its output cannot be hidden. Take tuning=composition."
+        )
 
 
 def read_budget(settings: BudgetSettings) -> Guarantee:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.trainers.methods.script import is_script
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,13 +35,19 @@ TIMEOUT_SECONDS = 300
 
 
 def shapes_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """One configuration for each kind of step in a plan: data set, model, batch size."""
-    return {kind_of(trial.config): trial.config for trial in plan.trials + plan.finals}
+    """One configuration for each kind of step in a plan: data set, model, batch size; none for a script's steps."""
+    trials = plan.trials + plan.finals
+    return {kind_of(trial.config): trial.config for trial in trials if not is_script(trial.config)}
 
 
-def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int) -> float:
-    """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run."""
+def plan_seconds(priced: PricedPlan, per_step: Mapping[str, float], workers: int) -> float | None:
+    """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run.
+
+    None if the time of a step is unknown, as that of a script is before its first run.
+    """
     trials = priced.plan.trials
+    if any(kind_of(trial.config) not in per_step for trial in trials):
+        return None
 
     def seconds(trial: Trial) -> float:
         return per_step[kind_of(trial.config)] * float(trial.config["steps"])
@@ -168,7 +175,8 @@ def kind_of(config: Mapping[str, Any]) -> str:
     """The settings that determine how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
     parts |= {name: config[name] for name in ("augmentation", "features", "adapter") if config.get(name)}
-    return json.dumps(parts | {"trainer": name_of(config["trainer"])}, sort_keys=True)
+    script = {"script": config["trainer"]["sha256"]} if is_script(config) else {}
+    return json.dumps(parts | {"trainer": name_of(config["trainer"])} | script, sort_keys=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A notice that a command now means another plan than before: its defaults, or their prices, have changed.
+"""A notice that a command now means another plan than before: its defaults, their prices or its script have changed.
 
 The sweep folders decide nothing; they only remember which command made them.
 """
@@ -14,6 +14,7 @@ import yaml
 
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.trainers.methods.script import is_script
 
 _TASK = "    task:\n"
 """The line of Hydra's record after which the words of the command stand; parsing the whole file takes a tenth."""
@@ -33,9 +34,13 @@ def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
     if not same:
         return ""
     former = max(same, key=lambda path: path.stat().st_mtime).parent
+    changed = (
+        "The script or defaults have" if any(is_script(trial.config) for trial in plan.trials) else "Defaults have"
+    )
+    on = "" if plan.foreign_names else f" The former plan goes on with: dpsweep resume {shlex.quote(str(former))}"
     return (
-        f"Defaults have changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
-        f"a charge of its own. The former plan goes on with: dpsweep resume {shlex.quote(str(former))}"
+        f"{changed} changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
+        f"a charge of its own.{on}"
     )
 
 

@@ -20,8 +20,8 @@ from dpsweep.trainers.data.interface import nominal_units
 def stored_plan(folder: Path) -> Plan:
     """The plan of a sweep folder.
 
-    Raises `BadInput` if there is none, or if it names a class that is not dpsweep's: a folder is data, and no class is
-    imported because a file names it.
+    Raises `BadInput` if there is none, or if it names a class or script that is not dpsweep's: a folder is data, and
+    nothing is imported or run because a file names it.
     """
     path = folder / "plan.json"
     if not path.is_file():
@@ -29,8 +29,8 @@ def stored_plan(folder: Path) -> Plan:
     plan = Plan.read(path)
     if plan.foreign_names:
         raise BadInput(
-            f"Expected plan {plan.id} to name classes of dpsweep alone, got {', '.join(sorted(plan.foreign_names))}: "
-            "give the command that made this sweep, which names your own classes."
+            f"Expected plan {plan.id} to name code of dpsweep alone, got {', '.join(sorted(plan.foreign_names))}: "
+            "give the command that made this sweep, which names your own code."
         )
     return plan
 

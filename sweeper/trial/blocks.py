@@ -22,6 +22,7 @@ from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, dataset_of
 from dpsweep.trainers.data.interface import unit_column
+from dpsweep.trainers.methods.script import is_script
 
 MOST = 256
 """Largest number of points that a job trains at once: each has an open lock and log, and open files are limited."""
@@ -53,6 +54,8 @@ def could_share(plan: Plan, discloses: Collection[Disclosure]) -> bool:
     if plan.shared:
         return True
     every = plan.trials[0].config["checkpoint"]["every"]
+    if any(is_script(trial.config) for trial in plan.trials):
+        return False
     if plan.spares or plan.proposed is not None or every is not None or len(plan.trials) == 1:
         return False
     try:
@@ -101,7 +104,7 @@ def stacks(config: Mapping[str, Any]) -> bool:
 
 def at_once(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
-    if config.get("augmentation") or config.get(ADAPTER):
+    if config.get("augmentation") or config.get(ADAPTER) or is_script(config):
         return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
     return _at_once(json.dumps(parts, sort_keys=True))

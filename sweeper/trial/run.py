@@ -6,25 +6,23 @@ with its declaration; a difference is a failed result, and the charge stays.
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from functools import cache, partial
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.records.step_log import StepLog, forget_checkpoints, go_on, steps_spent
+from dpsweep.accounting.records.step_log import StepLog, go_on
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
 from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
 from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.ready_session import ReadySession
-from dpsweep.sweeper.trial.session import PROGRESS, Machine, Session, log, progress
+from dpsweep.sweeper.trial.session import Machine, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.declarations.scores import looks_every, noisy_counts
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dpsweep.trainers.data.split import Split
-    from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.learning_curves import CurveRecorder
     from dpsweep.trainers.training.run import Outcome
@@ -51,19 +48,14 @@ def run_sessions(
     A stopped trial leaves a checkpoint and no result; a receipt to resume continues from the checkpoint. With `shared`
     all trials use the same subsamples, as they were charged.
     """
-    started, clock = _now(), time.perf_counter()
-    blank = {session.trial.id: _blank(session, machine, started) for session in sessions}
+    started, clock = results.now(), time.perf_counter()
+    blank = {session.trial.id: results.blank_result(session, machine, started) for session in sessions}
 
     def failed(session: Session, error: Exception) -> None:
-        session.log.error("the trial failed", exc_info=error)
-        steps = steps_spent(session.place, session.trial, session.receipt.attempt)
-        seconds = time.perf_counter() - clock
-        message = f"{type(error).__name__}: {error}"
-        _end(session, replace(blank[session.trial.id], error=message, steps=steps, seconds=seconds))
+        results.end_failed(session, blank[session.trial.id], error, time.perf_counter() - clock)
 
     for session in sessions:
-        receipt, axes = session.receipt, dict(session.trial.axes)
-        session.log.info("trial %s, attempt %d, resume %d: %s", receipt.trial, receipt.attempt, receipt.resume, axes)
+        results.log_begin(session)
     if len(sessions) > 1:
         log.info("trained with %d others%s", len(sessions) - 1, " on the same subsamples" if shared else "")
     ready = []
@@ -87,7 +79,7 @@ def run_sessions(
             outcomes = _train(group, data, machine, should_stop, shared=shared)
         except Interrupted:
             for one in group:
-                _log_stopped(one.session, one.step)
+                results.log_stopped(one.session, one.step)
             continue
         except Exception as error:  # noqa: BLE001 - any error ends these trials and is written to their results
             for one in group:
@@ -96,17 +88,12 @@ def run_sessions(
         for one, outcome in zip(group, outcomes, strict=True):
             session = one.session
             if outcome.stopped:
-                _log_stopped(session, outcome.steps)
+                results.log_stopped(session, outcome.steps)
                 continue
             try:
-                _end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
+                results.end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
             except Exception as error:  # noqa: BLE001
                 failed(session, error)
-
-
-def _log_stopped(session: Session, step: int) -> None:
-    session.log.info("stopped after step %d", step)
-    (session.place.files / PROGRESS).unlink(missing_ok=True)
 
 
 def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
@@ -114,45 +101,6 @@ def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
     if not data.train.available:
         for one in group:
             one.session.log.warning("there is no training record: the weights are noise alone")
-
-
-def _empty(data: Split) -> list[str]:
-    """The empty parts ("train", "holdout") of the private records."""
-    parts = {"train": data.train, "holdout": data.holdout}
-    return [name for name, part in parts.items() if part is not None and not part.available]
-
-
-def _end(session: Session, result: TrialResult) -> None:
-    """Writes the final result; the attempt cannot be resumed afterwards."""
-    (session.place.files / PROGRESS).unlink(missing_ok=True)
-    replace(result, ended=_now()).write(session.place.files)
-    forget_checkpoints(session.place.files)
-    session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
-
-
-def _blank(session: Session, machine: Machine, started: str) -> TrialResult:
-    """The result of a trial before training: failed, with no steps."""
-    return TrialResult(
-        trial=session.trial.id,
-        attempt=session.receipt.attempt,
-        status=Status.FAILED,
-        score=None,
-        event=None,
-        steps=0,
-        seconds=0.0,
-        device=machine.device,
-        randomness="secret" if session.trial.config["seed"] is None else "reproducible",
-        started=started,
-        ended=started,
-        versions=dict(_versions()),
-    )
-
-
-@cache
-def _versions() -> Mapping[str, str]:
-    """The software versions that the results depend on."""
-    versions = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
-    return versions | {"python": platform.python_version()}
 
 
 def _prepare(session: Session, machine: Machine) -> ReadySession:
@@ -267,7 +215,11 @@ def _finish(
         event=events.to_json(outcome.event),
         steps=outcome.steps,
         seconds=outcome.seconds,
-        curator={"batch_sizes": asdict(outcome.batch_sizes), "curve": list(outcome.curve), "empty": _empty(data)},
+        curator={
+            "batch_sizes": asdict(outcome.batch_sizes),
+            "curve": list(outcome.curve),
+            "empty": results.empty_parts(data),
+        },
         parameters=_trained_numbers(one.model) if outcome.rounded else None,
         counts=noisy_counts(declaration.score, declaration.dataset.classes),
     )
@@ -284,30 +236,10 @@ def _finish(
             one.journal.score()
         measured = declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss)
     except ContractBroken as broken:
-        return _broken(result, broken)
-    try:
-        right = {} if measured.right is None else {"right": measured.right}
-        return replace(result, score=_form(measured), curator={**result.curator, **right})
-    except (TypeError, ValueError) as broken:
-        return _broken(result, broken)
-
-
-def _broken(result: TrialResult, cause: Exception) -> TrialResult:
-    """The result of a run that differs from its charge, or whose score cannot be compared."""
-    return replace(result, status=Status.FAILED, error=f"ContractBroken: {cause}")
+        return results.broken(result, broken)
+    return results.scored(result, measured)
 
 
 def _trained_numbers(model: nn.Module) -> int:
     """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _form(estimate: Estimate) -> dict[str, Any]:
-    """The score and its interval, and those of further metrics if there are any."""
-    also = {name: _form(other) for name, other in estimate.also.items()}
-    form = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return form | ({"also": also} if also else {})
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

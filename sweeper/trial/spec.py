@@ -28,7 +28,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, 
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
 from dpsweep.trainers.features.extracted import Extracted
-from dpsweep.trainers.methods.interface import check_run, is_noiseless
+from dpsweep.trainers.methods.interface import check_run, check_settings, is_noiseless
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         declaration.score.check(declaration.dataset.test_records, public=declaration.public)
         check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)
+        check_settings(declaration.trainer, config)
         if declaration.augmentation is not None:
             declaration.augmentation.check(declaration.dataset.shape)
         if declaration.ema is not None:

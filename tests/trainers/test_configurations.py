@@ -34,6 +34,8 @@ def configurations(group: str) -> list[pytest.param]:
 
 @pytest.mark.parametrize("configuration", [one for one in configurations("trainer") if one.id != "trainer/by_grid"])
 def test_trainers(configuration) -> None:
+    if OmegaConf.missing_keys(configuration):
+        configuration = OmegaConf.merge(configuration, {"script": "train.py"})
     trainer = instantiate(configuration)
     assert is_dataclass(trainer)
     private = "DP" in trainer.label or trainer.label == "output perturbation"

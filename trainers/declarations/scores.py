@@ -10,7 +10,7 @@ and the finite number of records.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from dpsweep.accounting.events.build import DpEvent, gaussian
 from dpsweep.accounting.guarantee import Adjacency
@@ -87,6 +87,16 @@ def looks_every(score: Score) -> int | None:
 def metric_of_score(score: Score) -> Metric | None:
     """The metric of a score; None for the accuracy, and for a user's score class that names no metric."""
     return getattr(score, "measured", None)
+
+
+def scored_part(score: Score, split: Split) -> Records:
+    """The records that a score reads: those that it names by `reads`, else the held-out ones, else the public ones."""
+    parts = {"train": split.train, "holdout": split.holdout, "test": split.test}
+    named = parts.get(getattr(score, "reads", "holdout"))
+    records = next((part for part in (named, split.holdout, split.test) if part is not None), None)
+    if records is None:
+        raise ValueError("Expected a score that reads held-out private or public records.")
+    return records
 
 
 def noisy_counts(score: Score, classes: int) -> int:
@@ -207,6 +217,7 @@ class PublicTest:
     If `every` is a number, the accuracy is also measured every `every` steps, for a learning curve.
     """
 
+    reads: ClassVar[str] = "test"
     every: int | None = None
     metric: str = ACCURACY
     positive: int = POSITIVE
@@ -265,6 +276,8 @@ class PublicTest:
 @dataclass(frozen=True, kw_only=True)
 class OnTraining(PublicTest):
     """The exact accuracy on the training records themselves, which must be declared public: free."""
+
+    reads: ClassVar[str] = "train"
 
     @property
     def statement(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from dpsweep.trainers.declarations.lr_schedules import LearningRate
@@ -43,6 +44,21 @@ class Particular(Protocol):
     def check(self, steps: int, schedule: LearningRate) -> None:
         """Raises ValueError, in one sentence, for a run with this number of steps and schedule that makes no sense."""
         ...
+
+
+@runtime_checkable
+class Restrictive(Protocol):
+    """The additional interface of a method to which some other settings of a trial mean nothing."""
+
+    def check_settings(self, config: Mapping[str, Any]) -> None:
+        """Raises ValueError, in one sentence, for a trial's configuration with such a setting."""
+        ...
+
+
+def check_settings(trainer: Trainer, config: Mapping[str, Any]) -> None:
+    """Raises ValueError if the method restricts the other settings and does not accept these."""
+    if isinstance(trainer, Restrictive):
+        trainer.check_settings(config)
 
 
 def check_run(trainer: Trainer, steps: int, schedule: LearningRate) -> None:

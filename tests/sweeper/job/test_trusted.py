@@ -34,7 +34,8 @@ def test_a_job_trusts_what_it_is_told_to() -> None:
     assert plan.foreign_names == {"my_model.Net", "their_heads.Head"}
     _refuse_untrusted(plan, ["my_model.Net", "their_heads.Head"])
     with pytest.raises(
-        BadInput, match=r"^Expected their_heads\.Head in plan .* no class is imported because a file names it\.$"
+        BadInput,
+        match=r"^Expected their_heads\.Head in plan .* no class is imported and no script run because a file names it",
     ):
         _refuse_untrusted(plan, ["my_model.Net"])
     _refuse_untrusted(Plan.read(FROZEN), [])

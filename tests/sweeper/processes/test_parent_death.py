@@ -12,7 +12,7 @@ import pytest
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
-from dpsweep.sweeper.job import parent_death
+from dpsweep.sweeper.processes import parent_death
 parent = os.getppid()
 {bind}
 (Path(sys.argv[1]) / "bound").write_text(str(os.getpid()))

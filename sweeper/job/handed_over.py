@@ -1,0 +1,24 @@
+"""Removal of the private records that scripts were handed by jobs that did not live to remove them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.foreign.handing_over import remove_leftovers
+from dpsweep.sweeper.job.locks import at_work
+
+
+@contextmanager
+def nothing_left(folder: SweepFolder) -> Iterator[None]:
+    """Removes what killed jobs of this sweep have left, before and after its coordinator works."""
+    _remove(folder)
+    try:
+        yield
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: SweepFolder) -> None:
+    remove_leftovers(folder.private, lambda trial: at_work(folder.trial(trial)))

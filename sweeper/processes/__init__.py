@@ -1,0 +1,1 @@
+"""Processes that never outlive the one that started them."""
