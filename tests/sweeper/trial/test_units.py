@@ -88,7 +88,7 @@ def test_keys_that_tables_have_had_since_leave_plans_what_they_were(compose_pric
 @pytest.mark.parametrize(
     ("dataset", "where", "identity"),
     [
-        ("npz", "path=visits.npz", "21ef3c325cb6"),
+        ("npz", "path=visits.npz", "3ff3fc0618ae"),
         ("torch_dataset", "source={_target_: visits.Visits}", "bce6125db30f"),
     ],
 )
