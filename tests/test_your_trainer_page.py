@@ -73,7 +73,15 @@ def test_every_script_of_the_folder_trains(name: str, fresh_program: Program, tm
 
 def test_a_program_that_only_reads_and_writes_files_is_a_script_too(program: Program, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BY_FILES)
-    words = ("dataset=digits", "trainer=script", "script=train.py", "trainer.lr=2", "steps=3", "budget.epsilon=1000", *LIGHT)
+    words = (
+        "dataset=digits",
+        "trainer=script",
+        "script=train.py",
+        "trainer.lr=2",
+        "steps=3",
+        "budget.epsilon=1000",
+        *LIGHT,
+    )
     done = program(*words)
     assert done.returncode == 0, done.stderr
     (result,) = [json.loads(path.read_text()) for path in folder_of(done).glob("trials/*/result.json")]
