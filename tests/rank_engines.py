@@ -30,7 +30,8 @@ class WithNoise(InFloat64):
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         total, norms = super().weighted_sum(model, batch, task)
-        return total + 0.2 * torch.randn(total.shape, dtype=total.dtype), norms
+        generator = torch.Generator().manual_seed(len(batch))
+        return total + 0.2 * torch.randn(total.shape, generator=generator, dtype=total.dtype), norms
 
 
 @dataclass(frozen=True)
