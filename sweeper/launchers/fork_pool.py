@@ -21,6 +21,7 @@ import os
 import selectors
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections import deque
@@ -36,6 +37,7 @@ from dpsweep.sweeper.processes.parent_death import killed_with
 WAKE_SECONDS = 0.2
 """The longest sleep of this process: a signal that another of its threads receives does not wake this thread."""
 
+DEFERRED = (signal.SIGINT, signal.SIGTERM)
 CHUNK = 1 << 16
 STDERR = 2
 
@@ -122,11 +124,11 @@ class _Children:
 
     def start(self, place: int, work: ForkWork) -> None:
         """Forks a process for this function."""
-        with _signals_blocked() as mask:
+        with _signals_deferred() as mask:
             pid, pipe = _fork(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
             try:
                 child = _Child(place=place, pid=pid, pidfd=os.pidfd_open(pid), pipe=pipe)
-            except BaseException:  # KeyboardInterrupt included: another thread may receive SIGINT
+            except BaseException:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 os.close(pipe)
@@ -152,16 +154,28 @@ class _Children:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[set[signal.Signals | int]]:
-    """Blocks SIGINT and SIGTERM until the parent has recorded the child and the child has reset the handlers.
+def _signals_deferred() -> Iterator[set[signal.Signals | int]]:
+    """Defers SIGINT and SIGTERM until the parent has recorded the child and the child has reset the handlers.
 
-    Yields the set of signals that were blocked before.
+    The mask alone is not enough: where native libraries have started threads, another thread receives the signal, and
+    Python runs its handler in the main thread at once, whatever that thread blocks. There an exception could be lost,
+    for example in the finaliser of an object. Yields the set of signals that were blocked before.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    arrived: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, DEFERRED)
+    handlers = {}
     try:
+        if threading.current_thread() is threading.main_thread():
+            handlers = {one: known for one in DEFERRED if callable(known := signal.getsignal(one))}
+            for one in handlers:
+                signal.signal(one, lambda number, _: arrived.append(number))
         yield set(mask)
     finally:
+        for one, known in handlers.items():
+            signal.signal(one, known)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number in arrived:
+        signal.raise_signal(number)
 
 
 def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -190,6 +191,31 @@ def test_ctrl_c_ends_all_at_once_and_forgets_none_that_just_began(monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         fork_each([lambda: time.sleep(LONG) or b"", interrupt], 2)
     assert time.monotonic() - started < SOON
+
+
+def test_ctrl_c_waits_until_a_worker_is_recorded_also_where_another_thread_receives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python runs the handler in the main thread, which blocks the signal, as soon as any thread has received it."""
+    events: list[str] = []
+
+    def opened(pid: int) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        events.append("recorded")
+        return find(pid)
+
+    find, over = os.pidfd_open, threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    monkeypatch.setattr(os, "pidfd_open", opened)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fork_each([lambda: time.sleep(LONG) or b""], 1)
+    finally:
+        over.set()
+        other.join()
+    assert events == ["recorded"]
 
 
 @pytest.mark.long
