@@ -23,8 +23,8 @@ from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
 
 CONF = Path(__file__).parents[3] / "conf"
-NAMES = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {"output_perturbation", "by_grid"})
-"""All methods but one, which takes no steps."""
+NAMES = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {"output_perturbation", "script", "by_grid"})
+"""All methods but one, which takes no steps, and scripts, which train themselves."""
 
 
 @pytest.fixture(scope="module")
