@@ -174,8 +174,8 @@ def _signals_deferred() -> Iterator[set[signal.Signals | int]]:
         for one, known in handlers.items():
             signal.signal(one, known)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    for number in arrived:
-        signal.raise_signal(number)
+        for number in arrived:  # also after a fork that failed, which is an ordinary result
+            signal.raise_signal(number)
 
 
 def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:

@@ -224,7 +224,8 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
     if not Receipt.claimed_session(Path(given.record), given.attempt, given.resume):
         raise NoReceipt(f"Expected attempt {given.attempt} at trial {given.trial} to be claimed: nothing trains.")
     try:
-        os.close(os.open(path.with_name("taken"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+        taken = Path(given.record, f"script-{given.attempt}-{given.resume}")  # not beside `path`, which can be copied
+        os.close(os.open(taken, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
     except FileExistsError:
         raise ReceiptUsed(f"Attempt {given.attempt} at trial {given.trial} was taken by a script before.") from None
     one = Attempt(given=given, folder=path.parent)

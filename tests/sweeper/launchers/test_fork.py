@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -216,6 +217,24 @@ def test_ctrl_c_waits_until_a_worker_is_recorded_also_where_another_thread_recei
         over.set()
         other.join()
     assert events == ["recorded"]
+
+
+def test_ctrl_c_during_a_fork_that_fails_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pid: int) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fork_each([lambda: time.sleep(LONG) or b""], 1)
+    finally:
+        over.set()
+        other.join()
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ def hand_over(given: Handover, folder: Path) -> Path:
     log = StepLog(place=place, attempt=1, priced=given.priced, marked=given.marked, header=header)
     log = log.mark(first_stretch(given))
     replace(given, marked=log.marked).write(folder / "handed")
-    (folder / "handed" / "taken").unlink(missing_ok=True)
+    (folder / "record" / f"script-{given.attempt}-{given.resume}").unlink(missing_ok=True)
     return folder / "handed" / ATTEMPT_FILE
 
 
@@ -111,6 +112,19 @@ def test_an_attempt_is_taken_once(given: Handover, tmp_path: Path, monkeypatch: 
             a.hyperparameters["lr"] = 3  # type: ignore[index]
     with pytest.raises(ReceiptUsed, match="was taken by a script before"), dpsweep.attempt():
         pass
+
+
+def test_a_copy_of_what_was_handed_over_trains_nothing(given: Handover, tmp_path: Path) -> None:
+    path = hand_over(given, tmp_path)
+    shutil.copytree(path.parent, tmp_path / "copy")
+    with dpsweep.attempt(path):
+        shutil.copytree(path.parent, tmp_path / "later")
+    for copied in ("copy", "later"):
+        with (
+            pytest.raises(ReceiptUsed, match="was taken by a script before"),
+            dpsweep.attempt(tmp_path / copied / path.name),
+        ):
+            pass
 
 
 def test_steps_are_marked_before_they_run_and_saved_after_each_stretch(given: Handover, tmp_path: Path) -> None:
