@@ -75,8 +75,8 @@ format: $(STAMP) ## let ruff format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## side-by-side measurements
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: $(STAMP) ## speed side by side; lists the aims that were missed and fails then (ARGS=--toy)
+	@$(BIN)/python benchmarks/measuring/run_all.py $(ARGS)
 
 clean: ## remove the environment and caches; never a ledger, never a sweep
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

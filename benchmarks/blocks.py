@@ -1,24 +1,27 @@
 """Many points at once beside one after another: paper B's regression maps, and a logistic sweep.
 
-python benchmarks/blocks.py [ROUNDS]
+    python benchmarks/blocks.py [--toy] [--rounds 9]
 
 The maps are 40 x 40 points of DP-SGD on synthetic linear regression, 1000 records of 10 features, all records in every
 step or each with probability .1. Beside them stand loops over the points, one by a careful hand in numpy, one in torch,
 one by Opacus: each trains a few points for a few steps. All take turns on one core, and processor time is divided by
-points and steps. Printed are medians, and medians of ratios within a round.
+points and steps. Printed are medians, and medians of ratios within a round. A loop trains `few` points for few steps;
+of the regression's aims, the one beside the loop by hand was set by a slower loop.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
+from measuring.aims import Aim
+from measuring.clock import processor_seconds
+from measuring.one_core import stay_on_one_core
+from measuring.script import start
 from torch import nn
 
 from dpsweep.trainers.data.records import Records
@@ -39,6 +42,21 @@ from dpsweep.trainers.training.run import Run
 N, D, SIDE, NOISE = 1000, 10, 40, 1.0
 RATES = np.logspace(-3, 0, SIDE)
 BOUNDS = np.logspace(-2, 1, SIDE)
+NUMPY, TORCH, OPACUS = "loop by hand, numpy", "loop by hand, torch", "Opacus"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Points of a side of a map and their steps, and those of the loops beside it and of the logistic sweep."""
+
+    rounds: int = 9
+    side: int = SIDE
+    map_steps: int = 2500
+    few: int = 8
+    loop_steps: int = 50
+    hook_steps: int = 10
+    points: int = 35
+    sweep_steps: int = 20
 
 
 class Regression(Records):
@@ -145,84 +163,81 @@ def by_opacus(data: Records, batch_size: int, points: int, steps: int) -> None:
             Opacus().weighted_sum(model, Minibatch(data.features[chosen], labels), Task(transform=transform, chunk=N))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.process_time()
-    work()
-    return time.process_time() - started
+def compare(name: str, contenders: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
+    """Prints each contender's time for a point's step; returns the first one's share of each other's."""
+    works = contenders.items()
+    times = [{key: processor_seconds(work) / steps for key, (work, steps) in works} for _ in range(rounds + 1)][1:]
+    first, *others = contenders
+    print(f"\n{name}\n  {first:34} {1e6 * statistics.median(row[first] for row in times):9.2f} us a step and point")
+    shares = {key: statistics.median(row[first] / row[key] for row in times) for key in others}
+    for key, share in shares.items():
+        print(f"  {key:34} {1e6 * statistics.median(row[key] for row in times):9.2f}   1/{1 / share:.1f}")
+    return shares
 
 
-def compare(name: str, contenders: dict[str, tuple[Callable[[], object], int]], rounds: int) -> None:
-    """Prints each contender's time for a point's step, and the first one's share of it."""
-    times = [{key: seconds(work) / steps for key, (work, steps) in contenders.items()} for _ in range(rounds + 1)][1:]
-    first = next(iter(contenders))
-    print(f"\n{name}")
-    for key in contenders:
-        each = statistics.median(row[key] for row in times) * 1e6
-        ratio = statistics.median(row[key] / row[first] for row in times)
-        print(
-            f"  {key:34} {each:9.2f} us a step and point   1/{ratio:.1f}" if key != first else f"  {key:34} {each:9.2f}"
-        )
-
-
-def maps(batch_size: int, rounds: int) -> None:
-    data, steps = regression(), 2500
+def maps(batch_size: int, size: Size, at_most: Mapping[str, float]) -> list[Aim]:
+    data, loss = regression(), SquaredError()
     runs = [
         Run(
             trainer=DpSgd(lr=float(rate), clip_norm=float(bound)),
             sampler=Poisson(batch_size=batch_size),
             schedule=Constant(),
             noise_multiplier=NOISE,
-            steps=steps,
+            steps=size.map_steps,
             train_records=N,
         )
-        for rate in RATES
-        for bound in BOUNDS
+        for rate in RATES[: size.side]
+        for bound in BOUNDS[: size.side]
     ]
-    few, little = 8, 50
-    compare(
-        f"40 x 40 linear regression, {batch_size} of {N} records a step (a map of 5000 steps has 8 million)",
+    few, steps = size.few, size.loop_steps
+    name = f"{size.side} x {size.side} linear regression, {batch_size} of {N} records a step"
+    shares = compare(
+        name,
         {
             "dpsweep": (
-                partial(together, data, lambda: nn.Sequential(nn.Linear(D, 1)), SquaredError(), runs),
-                len(runs) * steps,
+                partial(together, data, lambda: nn.Sequential(nn.Linear(D, 1)), loss, runs),
+                len(runs) * size.map_steps,
             ),
-            "loop by hand, numpy": (partial(by_numpy, data, batch_size, few, 500), few * 500),
-            "loop by hand, torch": (partial(by_torch, data, batch_size, few, little), few * little),
-            "Opacus": (partial(by_opacus, data, batch_size, 2, 10), 20),
+            NUMPY: (partial(by_numpy, data, batch_size, few, 10 * steps), 10 * few * steps),
+            TORCH: (partial(by_torch, data, batch_size, few, steps), few * steps),
+            OPACUS: (partial(by_opacus, data, batch_size, 2, size.hook_steps), 2 * size.hook_steps),
         },
-        rounds,
+        size.rounds,
     )
+    return [Aim(name=f"{name}, beside {key}", measured=shares[key], at_most=most) for key, most in at_most.items()]
 
 
-def logistic_sweep(rounds: int) -> None:
-    data, steps, points = digits(10_000), 20, 35
-    runs = runs_of(points=points, steps=steps, batch_size=256, records=10_000)
-    factory, loss = partial(logistic, (1, 28, 28), 10), CrossEntropy()
+def logistic_sweep(size: Size) -> None:
+    data, steps = digits(10_000), size.sweep_steps
+    runs = runs_of(points=size.points, steps=steps, batch_size=256, records=10_000)
+    factory, loss, hooked = partial(logistic, (1, 28, 28), 10), CrossEntropy(), runs[:3]
 
     def hooks() -> None:
-        for run in runs[:3]:
+        for run in hooked:
             train(run, build(factory, 0), Opacus(), data, secret_streams(), device="cpu")
 
     compare(
-        "35 points of logistic regression, batches of 256",
+        f"{size.points} points of logistic regression, batches of 256",
         {
-            "together": (partial(together, data, factory, loss, runs), points * steps),
-            "together, the same subsamples": (partial(together, data, factory, loss, runs, share=True), points * steps),
-            "one after another": (partial(one_by_one, data, factory, loss, runs), points * steps),
-            "Opacus, one after another": (hooks, 3 * steps),
+            "together": (partial(together, data, factory, loss, runs), size.points * steps),
+            "together, the same subsamples": (
+                partial(together, data, factory, loss, runs, share=True),
+                size.points * steps,
+            ),
+            "one after another": (partial(one_by_one, data, factory, loss, runs), size.points * steps),
+            "Opacus, one after another": (hooks, len(hooked) * steps),
         },
-        rounds,
+        size.rounds,
     )
 
 
-def main(rounds: int) -> None:
-    torch.set_num_threads(1)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    maps(N, rounds)
-    maps(N // 10, rounds)
-    logistic_sweep(rounds)
+def main(size: Size) -> list[Aim]:
+    stay_on_one_core()
+    aims = maps(N, size, {NUMPY: 1 / 8, TORCH: 1 / 40, OPACUS: 1 / 120}) + maps(N // 10, size, {NUMPY: 1 / 5})
+    logistic_sweep(size)
+    return aims
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+    toy = Size(rounds=1, side=2, map_steps=3, few=2, loop_steps=1, hook_steps=1, points=2, sweep_steps=2)
+    start(main, full=Size(), toy=toy, about=__doc__)

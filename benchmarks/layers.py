@@ -1,6 +1,6 @@
 """What a private step costs with each kind of layer: the engines beside the same step without privacy.
 
-    python benchmarks/layers.py [ROUNDS]
+    python benchmarks/layers.py [--toy] [--rounds 9]
 
 A step is the sum of the clipped per-example gradients of a batch, on one core. Engines check a model at the first
 step, which is not measured. Each engine steps once in every round; printed are medians over the rounds of the
@@ -11,15 +11,16 @@ refuses torch's LSTM and GRU, and is given Opacus' DPLSTM and DPGRU in their pla
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
-import time
-import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
+from measuring.aims import Aim
+from measuring.clock import processor_seconds
+from measuring.one_core import stay_on_one_core
+from measuring.script import start
 from opacus.layers import DPGRU, DPLSTM
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -31,7 +32,7 @@ from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip
 
-BATCH, LENGTH, WIDTH, WORDS, CLASSES = 64, 32, 64, 1000, 10
+LENGTH, WIDTH, WORDS, CLASSES = 32, 64, 1000, 10
 ENGINES: Mapping[str, Engine] = {
     "fused": Fused(),
     "bfloat16": Fused(precision="bfloat16"),
@@ -40,13 +41,20 @@ ENGINES: Mapping[str, Engine] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    rounds: int = 9
+    batch: int = 64
+
+
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.RNNBase]) -> None:
+    def __init__(self, kind: Callable[..., nn.Module]) -> None:
         super().__init__()
         self.cells, self.head = kind(WIDTH, WIDTH, batch_first=True), nn.Linear(WIDTH, CLASSES)
 
     def forward(self, values: Tensor) -> Tensor:
-        return self.head(self.cells(values)[0].mean(dim=1))
+        outputs: Tensor = self.head(self.cells(values)[0].mean(dim=1))
+        return outputs
 
 
 class Encoder(nn.Module):
@@ -65,7 +73,8 @@ class Encoder(nn.Module):
         values = values.repeat(1, 1, self.wide)
         if self.token is not None:
             values = torch.cat([self.token.expand(len(values), -1, -1), values], dim=1)
-        return self.head(self.encoder(values)[:, 0])
+        outputs: Tensor = self.head(self.encoder(values)[:, 0])
+        return outputs
 
 
 class Mean(nn.Module):
@@ -105,12 +114,12 @@ REPLACED: Mapping[str, Callable[[], nn.Module]] = {"LSTM": partial(Recurrent, DP
 """What the Opacus engine is given in place of torch's own layers, which it refuses."""
 
 
-def steps(name: str) -> dict[str, Callable[[], object]]:
+def steps(name: str, batch: int) -> dict[str, Callable[[], object]]:
     """The plain step and those of the engines that take the model, each after its first step."""
     torch.manual_seed(0)
-    model, targets = MODELS[name](), torch.randint(CLASSES, (BATCH,))
+    model, targets = MODELS[name](), torch.randint(CLASSES, (batch,))
     words = name == "EmbeddingBag"
-    inputs = torch.randint(WORDS, (BATCH, LENGTH)) if words else torch.randn(BATCH, LENGTH, WIDTH)
+    inputs = torch.randint(WORDS, (batch, LENGTH)) if words else torch.randn(batch, LENGTH, WIDTH)
     parameters, task = list(model.parameters()), Task(transform=Clip(clip_norm=1.0))
 
     def plain() -> object:
@@ -129,18 +138,16 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
     return taken
 
 
-def milliseconds(step: Callable[[], object]) -> float:
-    started = time.process_time()
-    step()
-    return 1e3 * (time.process_time() - started)
-
-
-def main(rounds: int) -> None:
-    print(f"batch {BATCH}, length {LENGTH}, width {WIDTH}; milliseconds, and times the plain step; {rounds} rounds")
+def main(size: Size) -> list[Aim]:
+    stay_on_one_core()
+    print(
+        f"batch {size.batch}, length {LENGTH}, width {WIDTH}; milliseconds, and times the plain step; "
+        f"{size.rounds} rounds"
+    )
     print(f"{'model':20} {'plain':>14}" + "".join(f"{label:>16}" for label in ENGINES))
     for name in MODELS:
-        taken = steps(name)
-        table = [{label: milliseconds(step) for label, step in taken.items()} for _ in range(rounds)]
+        taken = steps(name, size.batch)
+        table = [{label: 1e3 * processor_seconds(step) for label, step in taken.items()} for _ in range(size.rounds)]
         cells = []
         for label in ("plain", *ENGINES):
             if label not in taken:
@@ -150,12 +157,8 @@ def main(rounds: int) -> None:
             ratio = statistics.median(row[label] / row["plain"] for row in table)
             cells.append(f"{median:9.1f} {ratio:5.2f}x" if label != "plain" else f"{median:14.1f}")
         print(f"{name:20} {' '.join(cells)}", flush=True)
+    return []
 
 
 if __name__ == "__main__":
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    warnings.filterwarnings("ignore", message="There is a performance drop")
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+    start(main, full=Size(), toy=Size(rounds=1, batch=2), about=__doc__)

@@ -1,6 +1,6 @@
 """What a long ledger takes: 100,000 charges verified, one more charged, and the statement of one plan.
 
-    python benchmarks/ledger.py [CHARGES]
+    python benchmarks/ledger.py [--toy] [--charges 100000]
 
 On SQLite, and on PostgreSQL where it is installed. The lines are made by the chain's own function and stored in bulk;
 each carries an event and a record as a sweep of 35 points writes them. Printed are seconds; of short ones the median.
@@ -10,23 +10,30 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.entries import Kind
+from measuring.aims import Aim
+from measuring.clock import wall_seconds
+from measuring.script import start
+
 from dpsweep.accounting.chain.hash_chain import following
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.charge_bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
 from tests.databases import Place, in_file, programs, served
 
-CHARGES, ACCOUNTS, ROUNDS, POINTS = 100_000, 20, 15, 35
+ACCOUNTS, ROUNDS, POINTS = 20, 15, 35
+VERIFIED, ONE_MORE = 10.0, 0.1
+"""Aims, in seconds."""
+
 BUDGET = Guarantee(epsilon=1e9, delta=0.5)
 COST = Guarantee(epsilon=0.1, delta=1e-9)
 TRIALS = [f"{number:012x}" for number in range(POINTS)]
@@ -37,27 +44,33 @@ EVENT = PlanEvent(
 RECORD = {"reason": "plan", "rule": {"name": "composition"}, "claimed_by": "PLD", "bounds": {"PLD": 0.1, "RDP": 0.11}}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    charges: int = 100_000
+
+
 def fill(ledger: Ledger, place: Place, charges: int) -> None:
     """The accounts, opened as ever, and then their charges in bulk."""
     balances: dict[str, Balance] = {}
     for number in range(ACCOUNTS):
         balances[f"account{number}"] = ledger.open(f"account{number}", BUDGET).balance
-    body = {
-        "epsilon": COST.epsilon,
-        "delta": COST.delta,
-        "takes": {"epsilon": COST.epsilon, "delta": COST.delta},
-        "trials": TRIALS,
-        "spares": 0,
-        "event": {name: to_json(part) for name, part in EVENT.parts.items()},
-    } | RECORD
+    body = Charged(
+        epsilon=COST.epsilon,
+        delta=COST.delta,
+        takes={"epsilon": COST.epsilon, "delta": COST.delta},
+        trials=tuple(TRIALS),
+        event={name: to_json(part) for name, part in EVENT.parts.items()},
+        record=RECORD,
+    )
+    stored = body.to_json()
     end = ledger.end()
     row: dict[str, Any] = {"seq": end.entries, "digest": end.head}
     rows = []
     for number in range(charges):
         account = f"account{number % ACCOUNTS}"
-        balances[account] = balances[account].after(Kind.CHARGE, body)
+        balances[account] = balances[account].after(body)
         form = balances[account].to_json()
-        row = following(row, account=account, kind=Kind.CHARGE.value, plan=f"{number:012x}", body=body, balance=form)
+        row = following(row, account=account, kind=body.kind.value, plan=f"{number:012x}", body=stored, balance=form)
         rows.append(tuple(row.values()))
     columns, marks = ", ".join(row), ", ".join([place.mark] * len(row))
     with closing(place.connect()) as connection:
@@ -66,28 +79,26 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         connection.commit()
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def measure(name: str, place: Place, charges: int) -> None:
+def measure(name: str, place: Place, charges: int) -> list[Aim]:
     ledger = Ledger(place.address)
-    filled = seconds(lambda: fill(ledger, place, charges))
-    verified = seconds(ledger.verify)
+    filled = wall_seconds(lambda: fill(ledger, place, charges))
+    verified = wall_seconds(ledger.verify)
 
     def charge(number: int) -> None:
         ledger.charge(f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, cost=COST, record=RECORD, event=EVENT)
 
-    charged = statistics.median(seconds(lambda number=number: charge(number)) for number in range(ROUNDS))
-    started = seconds(lambda: ledger.start("account0", plan="more", trials=TRIALS))
-    told = statistics.median(seconds(lambda: ledger.statement("account0", "more")) for _ in range(ROUNDS))
+    charged = statistics.median(wall_seconds(partial(charge, number)) for number in range(ROUNDS))
+    started = wall_seconds(lambda: ledger.start("account0", plan="more", trials=TRIALS))
+    statement = statistics.median(wall_seconds(lambda: ledger.statement("account0", "more")) for _ in range(ROUNDS))
     print(
         f"{name:10} {charges} charges made {filled:5.1f}  verified {verified:5.2f}  one more {charged:.4f}  "
-        f"{POINTS} started {started:.4f}  statement of a plan {told:.4f}",
+        f"{POINTS} started {started:.4f}  statement of a plan {statement:.4f}",
         flush=True,
     )
+    return [
+        Aim(name=f"{name}, {charges} charges verified, s", measured=verified, at_most=VERIFIED),
+        Aim(name=f"{name}, one more charge, s", measured=charged, at_most=ONE_MORE),
+    ]
 
 
 @contextmanager
@@ -98,12 +109,11 @@ def places(folder: Path) -> Iterator[dict[str, Place]]:
         yield file if server is None else file | {"PostgreSQL": server.place()}
 
 
-def main(charges: int) -> None:
+def main(size: Size) -> list[Aim]:
     with tempfile.TemporaryDirectory() as folder, places(Path(folder)) as found:
         os.environ["XDG_STATE_HOME"] = folder
-        for name, place in found.items():
-            measure(name, place, charges)
+        return [aim for name, place in found.items() for aim in measure(name, place, size.charges)]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else CHARGES)
+    start(main, full=Size(), toy=Size(charges=50), about=__doc__)

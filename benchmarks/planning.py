@@ -1,6 +1,6 @@
 """How planning grows with the grid: 1000 points planned, priced and charged against 10, in one process, without torch.
 
-python benchmarks/planning.py
+python benchmarks/planning.py [--toy] [--rounds 5] [--many 1000]
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
+from measuring.aims import Aim
+from measuring.script import start
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -22,6 +25,13 @@ from dpsweep.sweeper.coordinator.admission import Retry, admit
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    rounds: int = 5
+    few: int = 10
+    many: int = 1000
 
 
 def seconds(count: int, offset: int) -> float:
@@ -41,13 +51,18 @@ def seconds(count: int, offset: int) -> float:
     return elapsed
 
 
-def main(rounds: int) -> None:
-    seconds(10, 0)
-    pairs = [(seconds(10, 1 + turn), seconds(1000, 1 + turn)) for turn in range(rounds)]
+def main(size: Size) -> list[Aim]:
+    few, many = size.few, size.many
+    seconds(few, 0)
+    pairs = [(seconds(few, 1 + turn), seconds(many, 1 + turn)) for turn in range(size.rounds)]
     small, large = (statistics.median(times) for times in zip(*pairs, strict=True))
-    print(f"10 points {small:.2f} s, 1000 points {large:.2f} s, ratio {statistics.median(b / a for a, b in pairs):.2f}")
-    print("torch was imported" if "torch" in sys.modules else "torch was not imported")
+    ratio = statistics.median(b / a for a, b in pairs)
+    print(f"{few} points {small:.2f} s, {many} points {large:.2f} s, ratio {ratio:.2f}")
+    return [
+        Aim(name=f"time of {many} points over that of {few}", measured=ratio, at_most=5),
+        Aim(name="modules of torch that planning imported", measured=float("torch" in sys.modules), at_most=0),
+    ]
 
 
 if __name__ == "__main__":
-    main(5)
+    start(main, full=Size(), toy=Size(rounds=1, few=2, many=4), about=__doc__)

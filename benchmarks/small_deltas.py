@@ -1,6 +1,6 @@
 """What tilted transforms say at ordinary and at small deltas, and how long they take, beside dp-accounting's own.
 
-    python benchmarks/small_deltas.py
+    python benchmarks/small_deltas.py [--toy]
 
 The library composes the same one-step distributions on the same grids; its answers at small deltas are no bounds, and
 below 1e-10 it is not asked.
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+from measuring.aims import Aim
+from measuring.script import start
 
 from dpsweep.accounting.accountants import composed_profile
 from dpsweep.accounting.accountants.interface import GaussianSteps
@@ -39,6 +42,14 @@ SETTINGS = [
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The number of settings, and the most steps of each."""
+
+    settings: int = len(SETTINGS)
+    most_steps: int = 5_000_000
+
+
 def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjacency) -> float:
     """dp-accounting's self-composition of the same one-step distribution."""
 
@@ -58,10 +69,11 @@ def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjac
     return float(distribution.self_compose(step.count).get_epsilon_for_delta(delta))
 
 
-def main() -> None:
+def main(size: Size) -> list[Aim]:
     print("| q | noise | steps | delta | neighbours | dp-accounting | s | tilted | s | lower | RDP |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for rate, noise, count, delta, adjacency in SETTINGS:
+    for rate, noise, declared, delta, adjacency in SETTINGS[: size.settings]:
+        count = min(declared, size.most_steps)
         step = GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
         composed_profile.steps_profile.cache_clear()
@@ -82,7 +94,8 @@ def main() -> None:
             f"| {ours:.4f} | {taken:.2f} | {lower:.4f} | {renyi:.4f} |".replace("nan", "-"),
             flush=True,
         )
+    return []
 
 
 if __name__ == "__main__":
-    main()
+    start(main, full=Size(), toy=Size(settings=2, most_steps=50), about=__doc__)
