@@ -1,31 +1,36 @@
 """What a private step costs beside the same step without privacy: all contenders in turn, in one process, on one core.
 
-    python benchmarks/engine.py [ROUNDS]
+    python benchmarks/engine.py [--toy] [--rounds 9] [--models ResNet20-GN ...] [--batches 1000 ...]
 
 A step is the gradient of a batch, or the sum of its clipped per-example gradients; noise and update cost the same for
 all. Ours is what a sweep trains such a model with: a stack where it can be stacked, though it stands alone here, else
 the fused engine. The lengths of inputs, which a sweep finds once for all of its steps, are known beforehand.
 
-Contenders have the same weights and the same batch, and are set up once, beforehand. Each steps once in every round;
-printed are medians over the rounds, of milliseconds and of ratios within a round, beside what is aimed at ("at
-most"). Models whose plain step takes over two seconds get three rounds, those of milliseconds five times as many. Last
-comes the memory of ResNet20, in processes of its own.
+Contenders have the same weights and the same batch, and are set up once, beforehand. Each may pass the batch through in
+chunks, and is given its best: after a first step, every chunk size takes `tries` turns, and the one with the quickest
+turn is kept. Then each contender steps once in every round; printed are medians over the rounds, of milliseconds and of
+ratios within a round, and both chunks: "auto" is the fused engine's own choice. Models whose plain step takes over two
+seconds get three rounds, those of milliseconds five times as many. Last comes the memory of ResNet20, in processes of
+its own.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import torch
+from measuring.aims import Aim
+from measuring.clock import processor_seconds
+from measuring.one_core import stay_on_one_core
+from measuring.script import start
 from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
@@ -43,7 +48,9 @@ from dpsweep.trainers.models.logistic import logistic
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
 
-Step = Callable[[], object]
+Step = Callable[[int | None], object]
+"""One step, whose passes take so many examples at once; None is the fused engine's own choice."""
+
 Factory = Callable[..., nn.Module]
 PLAIN, LAST, OURS, HOOKS, GHOST, FASTDP = "plain", "plain, channels last", "ours", "hooks", "ghost", "fastDP"
 CLIP_NORM = 1.0
@@ -51,7 +58,7 @@ SLOW, FEW, QUICK, MANY = 2.0, 3, 0.02, 5
 LOGISTIC: dict[str, float] = {PLAIN: 1.15, HOOKS: 0.3, GHOST: 0.45, FASTDP: 1.0}
 ONE_HIDDEN: dict[str, float] = {PLAIN: 1.3, HOOKS: 0.1, GHOST: 0.55, FASTDP: 1.0}
 CNN: dict[str, float] = {PLAIN: 0.9, LAST: 1.35, HOOKS: 0.55, GHOST: 0.55, FASTDP: 1.0}
-RESNET20: dict[str, float] = {PLAIN: 1.3, HOOKS: 0.6, GHOST: 0.5, FASTDP: 1.0}
+RESNET20: dict[str, float] = {PLAIN: 1.25, LAST: 1.25, HOOKS: 0.6, GHOST: 0.5, FASTDP: 1.0}
 WORK: tuple[tuple[str, Factory, tuple[int, ...], int, Mapping[str, float]], ...] = (
     ("logistic regression", logistic, (1, 28, 28), 256, LOGISTIC),
     ("logistic regression", logistic, (1, 28, 28), 1000, LOGISTIC),
@@ -65,6 +72,23 @@ WORK: tuple[tuple[str, Factory, tuple[int, ...], int, Mapping[str, float]], ...]
 MEMORY_CHUNK, MEMORY_AIM = 64, 1.7
 
 
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Rounds, turns of each chunk size, and what of `WORK` is measured; batches above `most` are cut to it.
+
+    With `memory_of` a contender, the bytes of its first step are printed and nothing else.
+    """
+
+    rounds: int = 9
+    tries: int = 3
+    models: tuple[str, ...] = tuple(dict.fromkeys(name for name, *_ in WORK))
+    batches: tuple[int, ...] = (256, 1000)
+    most: int = 1000
+    chunks: tuple[int, ...] = (32, 64, 128, 256, 512)
+    memory_chunk: int = MEMORY_CHUNK
+    memory_of: str = ""
+
+
 def contenders(make: Callable[[], nn.Module], inputs: Tensor, targets: Tensor) -> dict[str, Step]:
     steps = {
         PLAIN: plain(make(), inputs, targets),
@@ -73,16 +97,39 @@ def contenders(make: Callable[[], nn.Module], inputs: Tensor, targets: Tensor) -
         GHOST: ghost(make(), inputs, targets),
     }
     if any(isinstance(layer, nn.Conv2d) for layer in make().modules()):
-        last = make().to(memory_format=torch.channels_last)
+        last = make()
+        for parameter in last.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         steps[LAST] = plain(last, inputs.contiguous(memory_format=torch.channels_last), targets)
     if find_spec("fastDP"):
         steps[FASTDP] = fast_dp(make(), inputs, targets)
     return steps
 
 
+def chunk_sizes(name: str, batch: int, fewer: Sequence[int]) -> list[int | None]:
+    """What a contender may pass through at once: the whole batch, fewer, and for ours what it chooses itself."""
+    own: list[int | None] = [None] if name == OURS else []
+    return [*own, batch, *(chunk for chunk in fewer if chunk < batch)]
+
+
+def parts(chunk: int | None, *columns: Tensor) -> list[tuple[Tensor, ...]]:
+    """The columns of a batch, cut into chunks."""
+    return list(zip(*(torch.split(column, chunk or len(column)) for column in columns), strict=True))
+
+
 def plain(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     parameters = list(model.parameters())
-    return lambda: torch.autograd.grad(cross_entropy(model(inputs), targets, reduction="sum"), parameters)
+
+    def step(chunk: int | None) -> Sequence[Tensor]:
+        total: list[Tensor] = []
+        for part, labels in parts(chunk, inputs, targets):
+            loss = cross_entropy(model(part), labels, reduction="sum")
+            gradients = torch.autograd.grad(loss, parameters)
+            total = [one.add_(more) for one, more in zip(total, gradients, strict=True)] if total else [*gradients]
+        return total
+
+    return step
 
 
 def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
@@ -93,26 +140,35 @@ def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     weights, rows = parameters_to_vector(model.parameters()).detach()[None], inputs.flatten(1)
     lengths, transform = stack.lengths(rows), Clip(clip_norm=CLIP_NORM)
 
-    def step() -> None:
+    def step(chunk: int | None) -> Tensor:
         total = torch.zeros_like(weights, dtype=torch.float64)
-        stack.add(total, weights, Examples(inputs=rows, targets=targets, lengths=lengths), None, transform)
+        for part, labels, long in parts(chunk, rows, targets, lengths):
+            stack.add(total, weights, Examples(inputs=part, targets=labels, lengths=long), None, transform)
+        return total
 
     return step
 
 
-def fused(model: nn.Module, inputs: Tensor, targets: Tensor, chunk: int | None = None) -> Step:
-    batch, task = Minibatch(inputs, targets), Task(transform=Clip(clip_norm=CLIP_NORM), chunk=chunk)
-    return partial(Fused().weighted_sum, model, batch, task)
+def fused(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
+    engine, batch, transform = Fused(), Minibatch(inputs, targets), Clip(clip_norm=CLIP_NORM)
+    return lambda chunk: engine.weighted_sum(model, batch, Task(transform=transform, chunk=chunk))
+
+
+def backward(loss: object) -> None:
+    """torch.Tensor.backward, or that of Opacus' loss, neither of which has types."""
+    cast(Callable[[], None], getattr(loss, "backward"))()  # noqa: B009
 
 
 def hooks(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     hooked = GradSampleModule(model, loss_reduction="sum")
     optimizer = DPOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **optimizer_arguments(len(inputs)))
 
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        cross_entropy(hooked(inputs), targets, reduction="sum").backward()
-        optimizer.clip_and_accumulate()
+    def step(chunk: int | None) -> None:
+        for number, (part, labels) in enumerate(parts(chunk, inputs, targets)):
+            optimizer._is_last_step_skipped = number > 0  # keeps the sum of the chunks before
+            optimizer.zero_grad(set_to_none=True)
+            backward(cross_entropy(hooked(part), labels, reduction="sum"))
+            optimizer.clip_and_accumulate()
 
     return step
 
@@ -123,10 +179,12 @@ def ghost(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     optimizer = DPOptimizerFastGradientClipping(sgd, **optimizer_arguments(len(inputs)))
     loss = DPLossFastGradientClipping(hooked, optimizer, nn.CrossEntropyLoss(reduction="sum"), loss_reduction="sum")
 
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss(hooked(inputs), targets).backward()
-        optimizer.accumulate()
+    def step(chunk: int | None) -> None:
+        for number, (part, labels) in enumerate(parts(chunk, inputs, targets)):
+            optimizer._is_last_step_skipped = number > 0
+            optimizer.zero_grad(set_to_none=True)
+            backward(loss(hooked(part), labels))
+            optimizer.accumulate()
 
     return step
 
@@ -148,41 +206,48 @@ def fast_dp(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     engine = PrivacyEngine(model, **shape, max_grad_norm=CLIP_NORM, noise_multiplier=1.0, clipping_fn="Abadi")
     engine.attach(optimizer)
 
-    def step() -> None:
+    def step(chunk: int | None) -> None:
         optimizer.zero_grad()
-        cross_entropy(model(inputs), targets).backward()
+        for part, labels in parts(chunk, inputs, targets):
+            backward(cross_entropy(model(part), labels))
 
     return step
 
 
-def seconds(step: Step) -> float:
-    """The processor's, which neighbours on the machine do not lengthen by taking turns."""
-    started = time.process_time()
-    step()
-    return time.process_time() - started
+def best_chunk(step: Step, sizes: Sequence[int | None], tries: int) -> int | None:
+    """The chunk size of the quickest turn, after a first step; a single try if a step is slow."""
+    step(sizes[0])
+    quickest: dict[int | None, float] = {}
+    for _ in range(tries):
+        for chunk in sizes:
+            quickest[chunk] = min(quickest.get(chunk, float("inf")), processor_seconds(partial(step, chunk)))
+        if max(quickest.values()) > SLOW:
+            break
+    return min(quickest, key=lambda chunk: quickest[chunk])
 
 
-def compare(factory: Factory, shape: tuple[int, ...], batch: int, rounds: int) -> tuple[int, dict[str, list[float]]]:
-    """How many rounds, and every contender's seconds in each."""
+def compare(
+    factory: Factory, shape: tuple[int, ...], batch: int, size: Size
+) -> tuple[dict[str, list[float]], dict[str, int | None]]:
+    """Every contender's seconds in each round, and its chunk."""
     generator = torch.Generator().manual_seed(0)
     inputs, targets = torch.rand(batch, *shape, generator=generator), torch.randint(10, (batch,), generator=generator)
     steps = contenders(lambda: build(lambda: factory(shape, 10), 0), inputs, targets)
-    first = {name: seconds(step) for name, step in steps.items()}
-    if first[PLAIN] > SLOW:
-        rounds = min(rounds, FEW)
-    elif first[PLAIN] < QUICK:
-        rounds *= MANY
-    table = [{name: seconds(step) for name, step in steps.items()} for _ in range(rounds)]
-    return rounds, {name: [row[name] for row in table] for name in steps}
+    chunks = {name: best_chunk(step, chunk_sizes(name, batch, size.chunks), size.tries) for name, step in steps.items()}
+    work = {name: partial(step, chunks[name]) for name, step in steps.items()}
+    first = processor_seconds(work[PLAIN])
+    rounds = min(size.rounds, FEW) if first > SLOW else size.rounds * (MANY if first < QUICK else 1)
+    table = [{name: processor_seconds(step) for name, step in work.items()} for _ in range(rounds)]
+    return {name: [row[name] for row in table] for name in steps}, chunks
 
 
-def memory(name: str) -> int:
+def memory(name: str, chunk: int) -> int:
     """The bytes that a first step of ResNet20 takes, from what model and data took in this process to its peak."""
-    inputs, targets = torch.rand(MEMORY_CHUNK, 3, 32, 32), torch.zeros(MEMORY_CHUNK, dtype=torch.int64)
+    inputs, targets = torch.rand(chunk, 3, 32, 32), torch.zeros(chunk, dtype=torch.int64)
     model = build(lambda: resnet20((3, 32, 32), 10), 0)
-    step = plain(model, inputs, targets) if name == PLAIN else fused(model, inputs, targets, MEMORY_CHUNK)
+    step = {PLAIN: plain, OURS: fused}[name](model, inputs, targets)
     before = peak()
-    step()
+    step(chunk)
     return peak() - before
 
 
@@ -192,35 +257,49 @@ def peak() -> int:
     return int(line.split()[1]) * 1024
 
 
-def main(rounds: int) -> None:
-    fast = "" if find_spec("fastDP") else "; fastDP is not installed"
-    print(f"ours beside others, {torch.get_num_threads()} thread{fast}")
-    print(f"{'model':20} {'batch':>5} {'rounds':>6}  {'beside':20} {'its ms':>9} {'our ms':>9}  ratio  at most")
-    for model, factory, shape, batch, aims in WORK:
-        done, times = compare(factory, shape, batch, rounds)
-        ours = times.pop(OURS)
-        for name, theirs in times.items():
-            ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-            mine, its = statistics.median(ours) * 1e3, statistics.median(theirs) * 1e3
-            left = f"{model:20} {batch:5} {done:6}  {name:20} {its:9.2f} {mine:9.2f}"
-            print(f"{left} {ratio:6.3f} {aims.get(name, ''):>8}", flush=True)
+def memory_beside_plain(chunk: int) -> list[Aim]:
     if not Path("/proc/self/status").exists():
         print("memory is measured on Linux only")
-        return
-    used = {name: int(subprocess.check_output([sys.executable, __file__, name])) for name in (PLAIN, OURS)}
+        return []
+    command = [sys.executable, __file__, f"--memory-chunk={chunk}"]
+    used = {name: int(subprocess.check_output([*command, f"--memory-of={name}"])) for name in (PLAIN, OURS)}
+    mebibytes = ", ".join(f"{name} {number >> 20} MiB" for name, number in used.items())
+    print(f"memory of ResNet20-GN, {chunk} examples in a chunk: {mebibytes}")
+    return [Aim(name="memory of ResNet20-GN beside plain", measured=used[OURS] / used[PLAIN], at_most=MEMORY_AIM)]
+
+
+def steps_beside_others(size: Size) -> list[Aim]:
+    fast = "" if find_spec("fastDP") else "; fastDP is not installed"
+    print(f"ours beside others, {torch.get_num_threads()} thread{fast}")
     print(
-        f"memory of ResNet20-GN, {MEMORY_CHUNK} examples in a chunk: plain {used[PLAIN] >> 20} MiB, "
-        f"ours {used[OURS] >> 20} MiB, ratio {used[OURS] / used[PLAIN]:.2f}, at most {MEMORY_AIM}"
+        f"{'model':20} {'batch':>5} {'rounds':>6}  {'beside':20} {'chunk':>5} {'its ms':>9}  "
+        f"{'our chunk':>11} {'our ms':>9} {'ratio':>6}"
     )
+    aims = []
+    for model, factory, shape, declared, at_most in WORK:
+        if model not in size.models or declared not in size.batches:
+            continue
+        batch = min(declared, size.most)
+        times, chunks = compare(factory, shape, batch, size)
+        mine = times.pop(OURS)
+        own = f"{chunks[OURS] or 'auto':>11} {statistics.median(mine) * 1e3:9.2f}"
+        for name, theirs in times.items():
+            ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+            its = f"{name:20} {chunks[name]:5} {statistics.median(theirs) * 1e3:9.2f}"
+            print(f"{model:20} {batch:5} {len(mine):6}  {its}  {own} {ratio:6.3f}", flush=True)
+            if name in at_most:
+                aims.append(Aim(name=f"{model}, {batch}, beside {name}", measured=ratio, at_most=at_most[name]))
+    return aims
+
+
+def main(size: Size) -> list[Aim]:
+    stay_on_one_core()
+    if size.memory_of:
+        print(memory(size.memory_of, size.memory_chunk))
+        return []
+    return steps_beside_others(size) + memory_beside_plain(size.memory_chunk)
 
 
 if __name__ == "__main__":
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    argument = sys.argv[1] if len(sys.argv) > 1 else "9"
-    if argument in (PLAIN, OURS):
-        print(memory(argument))
-    else:
-        main(int(argument))
+    toy = Size(rounds=1, tries=1, batches=(256,), most=4, chunks=(2,), memory_chunk=2)
+    start(main, full=Size(), toy=toy, about=__doc__)

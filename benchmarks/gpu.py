@@ -1,13 +1,13 @@
 """What a machine with one GPU shows in 20 minutes: equality with the CPU, the cost of a step, one cell at full size.
 
-    python benchmarks/gpu.py [FOLDER]
+    python benchmarks/gpu.py [--toy] [--data FOLDER]
 
 First the engine's sums and norms in float64 on the GPU beside those on the CPU, for each kind of model. Then ResNet20
 at batch 1000, 3x32x32, float32, beside the same step without privacy and beside Opacus' hooks: all contenders in turn,
 medians over the rounds, of milliseconds and of ratios within a round; rounds end after five minutes. Then 35 points of
 logistic regression, stacked beside one after another. Last, with a FOLDER of CIFAR-10's official files, one cell of
-experiment=a_fig3 at full size by the command line, for at most ten minutes. Without a GPU it says so. The exit code is
-1 where the GPU's sums differ from the CPU's.
+experiment=a_fig3 at full size by the command line, for at most ten minutes. Without a GPU it says so. The toy run takes
+the CPU for the GPU. Aims are the difference of sums, and what stacked points save.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from blocks import digits, one_by_one, runs_of, together
-from engine import HOOKS, OURS, PLAIN, Step, fused, hooks, plain
+from engine import HOOKS, OURS, PLAIN, fused, hooks, plain
+from measuring.aims import Aim
+from measuring.script import start
 from torch import nn
 
 from dpsweep.trainers.declarations.losses import CrossEntropy
@@ -39,12 +42,11 @@ from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.models.resnet20 import resnet20
 from dpsweep.trainers.models.wide_resnet import wide_resnet
 
-BATCH, SHAPE, CLASSES = 1000, (3, 32, 32), 10
-ROUNDS, SECONDS = 20, 300
+SHAPE, CLASSES = (3, 32, 32), 10
 EQUAL = 1e-9
 """The largest difference of a sum in float64, beside its largest number."""
 
-EXAMPLES, GREY = 16, (1, 28, 28)
+GREY = (1, 28, 28)
 MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[int, ...]]] = {
     "logistic": (logistic, GREY),
     "one_hidden": (one_hidden, GREY),
@@ -58,33 +60,53 @@ CELL_SECONDS = 600
 MODEL, LOSS = partial(logistic, (1, 28, 28), CLASSES), CrossEntropy()
 
 
-def seconds(step: Step) -> float:
-    torch.cuda.synchronize()
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Examples whose sums are compared, a batch and its rounds and seconds, and stacked points and their records."""
+
+    device: str = "cuda"
+    examples: int = 16
+    batch: int = 1000
+    rounds: int = 20
+    seconds: float = 300.0
+    points: int = 35
+    steps: int = 100
+    records: int = 60_000
+    data: str = ""
+
+
+def seconds(step: Callable[[], object], device: str) -> float:
+    wait = torch.cuda.synchronize if device == "cuda" else int
+    wait()
     started = time.perf_counter()
     step()
-    torch.cuda.synchronize()
+    wait()
     return time.perf_counter() - started
 
 
-def difference(make: Callable[[], nn.Module], shape: tuple[int, ...], device: str = "cuda") -> float:
+def difference(make: Callable[[], nn.Module], shape: tuple[int, ...], size: Size) -> float:
     """The largest difference between a clipped sum on a device and on the CPU, over the sum's largest number."""
     generator = torch.Generator().manual_seed(1)
-    inputs = torch.rand(EXAMPLES, *shape, generator=generator, dtype=torch.float64)
-    targets = torch.randint(CLASSES, (EXAMPLES,), generator=generator)
+    inputs = torch.rand(size.examples, *shape, generator=generator, dtype=torch.float64)
+    targets = torch.randint(CLASSES, (size.examples,), generator=generator)
     sums = []
-    for place in ("cpu", device):
+    for place in ("cpu", size.device):
         model, batch = build(make, 0).double().to(place), Minibatch(inputs.to(place), targets.to(place))
         total, norms = Auto().weighted_sum(model, batch, Task(transform=Clip(clip_norm=0.5)))
         sums.append(torch.cat([total, norms.double()]).cpu())
     return float((sums[0] - sums[1]).abs().max() / sums[0].abs().max())
 
 
-def equal_to_the_cpu() -> bool:
-    """Prints the difference for each model; whether all are small enough."""
-    differences = {name: difference(partial(make, shape, CLASSES), shape) for name, (make, shape) in MODELS.items()}
-    for name, value in differences.items():
-        print(f"{name:12} float64, GPU beside CPU: relative difference {value:.1e}, at most {EQUAL:.0e}")
-    return max(differences.values()) <= EQUAL
+def equal_to_the_cpu(size: Size) -> list[Aim]:
+    """The difference for each model."""
+    return [
+        Aim(
+            name=f"{name}, float64, relative difference to the CPU",
+            measured=difference(partial(make, shape, CLASSES), shape, size),
+            at_most=EQUAL,
+        )
+        for name, (make, shape) in MODELS.items()
+    ]
 
 
 def one_cell(data: Path) -> None:
@@ -107,33 +129,21 @@ def one_cell(data: Path) -> None:
         print(f"{' '.join(CELL)}: {time.perf_counter() - started:.0f} s")
 
 
-def main(data: Path | None) -> int:
-    if not torch.cuda.is_available():
-        print("This machine has no GPU that torch can use, so nothing was measured.")
-        return 0
-    equal = equal_to_the_cpu()
-    step_costs()
-    stacked()
-    if data is not None:
-        one_cell(data)
-    return 0 if equal else 1
-
-
-def step_costs() -> None:
-    """Private steps of ResNet20 beside plain ones and Opacus' hooks."""
-    inputs, targets = torch.rand(BATCH, *SHAPE).cuda(), torch.randint(CLASSES, (BATCH,)).cuda()
-    steps = {
-        name: make(build(lambda: resnet20(SHAPE, CLASSES), 0).cuda(), inputs, targets)
-        for name, make in ((PLAIN, plain), (OURS, fused), (HOOKS, hooks))
-    }
-    for step in steps.values():
-        step()
-    rounds, stop = [], time.perf_counter() + SECONDS
-    while len(rounds) < ROUNDS and (not rounds or time.perf_counter() < stop):
-        rounds.append({name: seconds(step) for name, step in steps.items()})
-    print(
-        f"ResNet20-GN, batch {BATCH}, {torch.cuda.get_device_name()}, torch {torch.__version__}, {len(rounds)} rounds"
-    )
+def step_costs(size: Size) -> None:
+    """Private steps of ResNet20 beside plain ones and Opacus' hooks, whole batches at once but for ours."""
+    inputs, targets = torch.rand(size.batch, *SHAPE), torch.randint(CLASSES, (size.batch,))
+    makers = {PLAIN: (plain, size.batch), OURS: (fused, None), HOOKS: (hooks, size.batch)}
+    steps = {}
+    for name, (make, chunk) in makers.items():
+        model = build(lambda: resnet20(SHAPE, CLASSES), 0).to(size.device)
+        steps[name] = partial(make(model, inputs.to(size.device), targets.to(size.device)), chunk)
+        steps[name]()
+    rounds: list[dict[str, float]] = []
+    stop = time.perf_counter() + size.seconds
+    while len(rounds) < size.rounds and (not rounds or time.perf_counter() < stop):
+        rounds.append({name: seconds(step, size.device) for name, step in steps.items()})
+    device = torch.cuda.get_device_name() if size.device == "cuda" else size.device
+    print(f"ResNet20-GN, batch {size.batch}, {device}, torch {torch.__version__}, {len(rounds)} rounds")
     print(f"{'step':8} {'ms':>9} {'beside plain':>13} {'beside hooks':>13}")
     for name in steps:
         milliseconds = statistics.median(row[name] for row in rounds) * 1e3
@@ -141,16 +151,33 @@ def step_costs() -> None:
         print(f"{name:8} {milliseconds:9.2f} {ratios[0]:13.3f} {ratios[1]:13.3f}")
 
 
-def stacked() -> None:
-    """35 points of logistic regression at once and one after another, three rounds."""
-    data, runs = digits(60_000).to("cuda"), runs_of(points=35, steps=100, batch_size=1000, records=60_000)
-    works = [partial(work, data, MODEL, LOSS, runs, device="cuda") for work in (together, one_by_one)]
-    times = [[seconds(work) for work in works] for _ in range(4)][1:]
+def stacked(size: Size) -> list[Aim]:
+    """Points of logistic regression at once and one after another, three rounds."""
+    data = digits(size.records).to(size.device)
+    runs = runs_of(points=size.points, steps=size.steps, batch_size=min(1000, size.records), records=size.records)
+    works = [partial(work, data, MODEL, LOSS, runs, device=size.device) for work in (together, one_by_one)]
+    times = [[seconds(work, size.device) for work in works] for _ in range(4)][1:]
     first, second = (statistics.median(column) for column in zip(*times, strict=True))
-    print(f"35 points of logistic regression, 100 steps: stacked {first:.2f} s, one after another {second:.2f} s")
-    print(f"ratio {second / first:.1f}, at least 8")
+    print(
+        f"{size.points} points of logistic regression, {size.steps} steps: "
+        f"stacked {first:.2f} s, one after another {second:.2f} s, ratio {second / first:.1f}"
+    )
+    return [Aim(name="stacked points over one after another", measured=first / second, at_most=1 / 8)]
+
+
+def main(size: Size) -> list[Aim]:
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    if size.device == "cuda" and not torch.cuda.is_available():
+        print("skipped: this machine has no GPU that torch can use")
+        return []
+    aims = equal_to_the_cpu(size)
+    step_costs(size)
+    aims += stacked(size)
+    if size.data:
+        one_cell(Path(size.data).resolve())
+    return aims
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    sys.exit(main(Path(sys.argv[1]).resolve() if sys.argv[1:] else None))
+    toy = Size(device="cpu", examples=2, batch=2, rounds=1, points=2, steps=1, records=20)
+    start(main, full=Size(), toy=toy, about=__doc__)

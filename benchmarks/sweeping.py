@@ -1,10 +1,9 @@
 """Whole sweeps from the command line: what a trial costs beside its training, and two workers beside one.
 
-The first is a sweep of 41 trials that do almost nothing, less one of a single trial, with a job for each and with one
-for all. The second is 12 trials bound by
-the processor, with a torch thread each, start-up and report included.
+    python benchmarks/sweeping.py [--toy] [--rounds 1]
 
-python benchmarks/sweeping.py [ROUNDS]
+The first is a sweep of 41 trials that do almost nothing, less one of a single trial, with a job for each and with one
+for all. The second is 12 trials bound by the processor, with a torch thread each, start-up and report included.
 """
 
 from __future__ import annotations
@@ -14,11 +13,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-TRIALS = 41
+from measuring.aims import Aim
+from measuring.clock import wall_seconds
+from measuring.script import start
+
 CHEAP = (
     "dataset=digits",
     "trainer=dpsgd",
@@ -31,7 +34,17 @@ CHEAP = (
 )
 NOTHING = (*CHEAP, "steps=1", "privacy.noise_multiplier=3", "score.noise_std=3")
 ALONE = "compute.together=1"
-BUSY = (*CHEAP, ALONE, "steps=20000", "privacy.noise_multiplier=120", "score.noise_std=30", "hydra/launcher=joblib")
+BUSY = (*CHEAP, ALONE, "privacy.noise_multiplier=120", "score.noise_std=30", "hydra/launcher=joblib")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Trials that do nothing, and trials bound by the processor with their steps."""
+
+    rounds: int = 1
+    trials: int = 41
+    busy_trials: int = 12
+    busy_steps: int = 20_000
 
 
 def run(sweep: Sequence[str], folder: str) -> None:
@@ -44,30 +57,34 @@ def run(sweep: Sequence[str], folder: str) -> None:
 
 def seconds(sweep: Sequence[str], rates: Sequence[float]) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        run([*sweep, f"trainer.lr={','.join(map(str, rates))}"], folder)
-        return time.perf_counter() - started
+        return wall_seconds(partial(run, [*sweep, f"trainer.lr={','.join(map(str, rates))}"], folder))
 
 
-def overhead(*words: str) -> float:
-    many, one = ([1 + trial / 1000 for trial in range(trials)] for trials in (TRIALS, 1))
-    return (seconds((*NOTHING, *words), many) - seconds((*NOTHING, *words), one)) / (TRIALS - 1)
+def overhead(trials: int, *words: str) -> float:
+    """Seconds of a trial that does almost nothing."""
+    many, one = ([1 + trial / 1000 for trial in range(count)] for count in (trials, 1))
+    return (seconds((*NOTHING, *words), many) - seconds((*NOTHING, *words), one)) / (trials - 1)
 
 
-def busy(workers: int) -> float:
-    return seconds((*BUSY, f"hydra.launcher.n_jobs={workers}"), range(1, 13))
+def busy(workers: int, size: Size) -> float:
+    words = (*BUSY, f"steps={size.busy_steps}", f"hydra.launcher.n_jobs={workers}")
+    return seconds(words, range(1, size.busy_trials + 1))
 
 
-def main(rounds: int) -> None:
-    each = statistics.median(overhead(ALONE) for _ in range(rounds))
-    print(f"overhead of a trial, basic launcher, a job each: {each:.3f} s (at most 0.25), of {rounds} rounds")
-    each = statistics.median(overhead() for _ in range(rounds))
-    print(f"overhead of a trial, all in one job: {each:.3f} s, of {rounds} rounds")
-    pairs = [(busy(1), busy(2)) for _ in range(rounds)]
+def main(size: Size) -> list[Aim]:
+    alone = statistics.median(overhead(size.trials, ALONE) for _ in range(size.rounds))
+    print(f"overhead of a trial, basic launcher, a job each: {alone:.3f} s, of {size.rounds} rounds")
+    together = statistics.median(overhead(size.trials) for _ in range(size.rounds))
+    print(f"overhead of a trial, all in one job: {together:.3f} s, of {size.rounds} rounds")
+    pairs = [(busy(1, size), busy(2, size)) for _ in range(size.rounds)]
     one, two = (statistics.median(times) for times in zip(*pairs, strict=True))
     ratio = statistics.median(two / one for one, two in pairs)
-    print(f"one worker {one:.1f} s, two {two:.1f} s, ratio {ratio:.2f} (at most 0.60), of {rounds} rounds")
+    print(f"one worker {one:.1f} s, two {two:.1f} s, ratio {ratio:.2f}, of {size.rounds} rounds")
+    return [
+        Aim(name="overhead of a trial, a job each, s", measured=alone, at_most=0.25),
+        Aim(name="two workers over one", measured=ratio, at_most=0.6),
+    ]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    start(main, full=Size(), toy=Size(trials=2, busy_trials=2, busy_steps=2), about=__doc__)
