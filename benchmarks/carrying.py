@@ -1,17 +1,18 @@
 """Disjoint parts: how far the learning rate is to be carried to the final run's smaller noise, and what the rule buys.
 
-Settings, written down on 2026-11-23 before the first run: the data sets of `DATA` with their default grid (DP-NSGD and
-DP-SGD, 32 points, logistic regression), `EPSILONS` for the whole search, `tuning.share` of 0.2, `ROUNDS` independent
-searches each. The winner is chosen by the declared noisy scores. Then the final run is made with every exponent of
-`CARRIES`. Beside it, in the same round, the best point of the composed map over all records. Accuracies are exact, on
-the private records that the run did not train on: figures for developers, which no release may hold.
+Settings, written down on 2026-11-23 before the first run: the data sets that `Size` names with their default grid
+(DP-NSGD and DP-SGD, 32 points, logistic regression), its epsilons for the whole search, `tuning.share` of 0.2, and
+independent searches, one a round. The winner is chosen by the declared noisy scores. Then the final run is made with
+every exponent of `Size.carries`. Beside it, in the same round, the best point of the composed map over all records.
+Accuracies are exact, on the private records that the run did not train on: figures for developers, which no release
+may hold.
 
 Printed: the mean over the rounds with twice its standard error; last, for each exponent, the mean difference to the
 composed map and to the best exponent of its data set and epsilon.
 
-python benchmarks/carrying.py FOLDER [ROUNDS]
+    python benchmarks/carrying.py [--toy] [--data FOLDER] [--rounds 8]
 
-FOLDER holds the official files of MNIST, Adult and Covertype's sample.
+FOLDER holds the official files of MNIST, Adult and Covertype's sample (default: DPSWEEP_DATA).
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from measuring.aims import Aim
+from measuring.script import start
 
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.trial.build import load, make_model
@@ -34,11 +39,19 @@ from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
 
-DATA = ("mnist_5k", "mnist", "adult", "covertype_sample")
-EPSILONS = (1.0, 3.0, 8.0)
-CARRIES = (0.0, 0.25, 0.5, 0.75, 1.0)
-ROUNDS = 8
 TOGETHER = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Data sets, epsilons, exponents, rounds, and what is said beside to each command."""
+
+    data: str = os.environ.get("DPSWEEP_DATA", "")
+    names: tuple[str, ...] = ("mnist_5k", "mnist", "adult", "covertype_sample")
+    epsilons: tuple[float, ...] = (1.0, 3.0, 8.0)
+    carries: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    rounds: int = 8
+    words: tuple[str, ...] = ()
 
 
 def planned(arguments: Sequence[str], folder: str) -> Plan:
@@ -93,19 +106,20 @@ def _trained(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, fl
     ]
 
 
-def compared(name: str, epsilon: float, data: Path, rounds: int, folder: str) -> dict[str, list[float]]:
+def compared(name: str, epsilon: float, size: Size, folder: str) -> dict[str, list[float]]:
     """The accuracy of each way in each round."""
-    asked = [f"dataset={name}", f"data={data}", f"privacy.epsilon={epsilon}", "budget.epsilon=1000"]
+    data = Path(size.data).resolve()
+    asked = [f"dataset={name}", f"data={data}", f"privacy.epsilon={epsilon}", "budget.epsilon=1000", *size.words]
     composed = planned(asked, folder)
-    plans = [planned([*asked, "tuning=disjoint", f"tuning.carry={carry}"], folder) for carry in CARRIES]
+    plans = [planned([*asked, "tuning=disjoint", f"tuning.carry={carry}"], folder) for carry in size.carries]
     found: dict[str, list[float]] = {}
-    for _ in range(rounds):
+    for _ in range(size.rounds):
         exact = max(accuracies(composed.trials, data))[1]
         found.setdefault("map", []).append(exact)
         scores = accuracies(plans[0].trials, data)
         best = max(range(len(scores)), key=scores.__getitem__)
         finals = [plan.finals[best] for plan in plans]
-        for carry, (_, exact) in zip(CARRIES, accuracies(finals, data), strict=True):
+        for carry, (_, exact) in zip(size.carries, accuracies(finals, data), strict=True):
             found.setdefault(f"{carry:g}", []).append(exact)
     return found
 
@@ -116,15 +130,18 @@ def mean(values: Sequence[float]) -> str:
     return f"{100 * statistics.fmean(values):5.1f} ±{100 * error:4.1f}"
 
 
-def main(data: Path, rounds: int) -> None:
-    ways = ["map", *(f"{carry:g}" for carry in CARRIES)]
+def main(size: Size) -> list[Aim]:
+    if not size.data:
+        print("skipped: no folder with the official files was given")
+        return []
+    ways = ["map", *(f"{carry:g}" for carry in size.carries)]
     print(f"{'data set':<18}{'epsilon':>8}" + "".join(f"{way:>13}" for way in ways), flush=True)
     gains: dict[str, list[float]] = {way: [] for way in ways}
     losses: dict[str, list[float]] = {way: [] for way in ways[1:]}
-    for name in DATA:
-        for epsilon in EPSILONS:
+    for name in size.names:
+        for epsilon in size.epsilons:
             with tempfile.TemporaryDirectory() as folder:
-                found = compared(name, epsilon, data, rounds, folder)
+                found = compared(name, epsilon, size, folder)
             print(f"{name:<18}{epsilon:>8g}" + "".join(f"{mean(found[way]):>13}" for way in ways), flush=True)
             means = {way: statistics.fmean(found[way]) for way in ways}
             for way in ways:
@@ -133,10 +150,10 @@ def main(data: Path, rounds: int) -> None:
                 losses[way].append(max(means[other] for other in losses) - means[way])
     print(f"{'above the map':<26}" + "".join(f"{mean(gains[way]):>13}" for way in ways))
     print(f"{'below the best exponent':<26}{'':>13}" + "".join(f"{mean(own):>13}" for own in losses.values()))
+    return []
 
 
 if __name__ == "__main__":
-    folder = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("DPSWEEP_DATA", "")
-    if not folder:
-        sys.exit(print("skipped: no folder with the official files was given"))
-    main(Path(folder).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS)
+    words = ("trainer=dpnsgd", "trainer.lr=1,2", "trainer.regularizer=0.1", "steps=2")
+    toy = Size(data=tempfile.gettempdir(), names=("mnist_5k",), epsilons=(8.0,), carries=(0.75,), rounds=1, words=words)
+    start(main, full=Size(), toy=toy, about=__doc__)

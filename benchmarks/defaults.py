@@ -6,8 +6,10 @@ then needs.
 
     python benchmarks/defaults.py run FOLDER [DATA or METHOD ...]
     python benchmarks/defaults.py table
+    python benchmarks/defaults.py --toy
 
 FOLDER holds the official files. defaults.jsonl gets a line for each plan, so that a run that was stopped goes on.
+`--toy` trains on a few generated images of MNIST's format.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from searching import accuracies, asked, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
+SEARCHES = Path(__file__).with_name("searching.yaml")
 BUDGET = "budget."
 LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"
 PUBLIC = "dataset.public=true score=training"
@@ -63,7 +66,7 @@ def trained(axis: Axis, settings: Mapping[str, Any], noise: float, folder: str) 
     """The accuracy of each value of an axis."""
     own = settings["methods"][axis.method]
     noiseless = axis.method in settings["without_noise"]
-    words = [word for word in asked(axis.data, folder) if not (noiseless and word.startswith(BUDGET))]
+    words = [word for word in asked(axis.data, folder, settings) if not (noiseless and word.startswith(BUDGET))]
     words += [*(PUBLIC if noiseless else LIGHT).split(), f"trainer={axis.method.partition(',')[0]}"]
     words += [f"{key}={','.join(map(str, values if key == axis.key else values[:1]))}" for key, values in own.items()]
     if axis.factor is None and not noiseless:
@@ -83,30 +86,39 @@ def length(data: str, key: str) -> int:
     return int(declared["steps"] if key == "steps" else declared["sampler"]["batch_size"])
 
 
-def run(folder: str, only: Sequence[str]) -> None:
+def configured() -> dict[str, Any]:
+    """The settings, with the words that all searches on a data set have in common."""
+    words = yaml.safe_load(SEARCHES.read_text())["words"]
+    return {"words": words, **yaml.safe_load(SETTINGS.read_text())}
+
+
+def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:
     """Trains what the results do not have yet."""
-    settings = yaml.safe_load(SETTINGS.read_text())
-    known = {Axis(**{key: value for key, value in line.items() if key != "accuracy"}) for line in lines()}
+    known = {Axis(**{key: value for key, value in line.items() if key != "accuracy"}) for line in lines(results)}
     due = [axis for axis in axes(settings) if axis not in known and (not only or {axis.data, axis.method} & set(only))]
     with workers() as pool:
         names = sorted({axis.data for axis in due})
-        noises = pool.map(one_run_noise, names, [settings["epsilon"]] * len(names), [folder] * len(names))
+        common = [asked(name, folder, settings) for name in names]
+        noises = pool.map(one_run_noise, common, [settings["epsilon"]] * len(names))
         noise = dict(zip(names, noises, strict=True))
-        write_as_they_come([pool.submit(trained, axis, settings, noise[axis.data], folder) for axis in due], RESULTS)
+        write_as_they_come([pool.submit(trained, axis, settings, noise[axis.data], folder) for axis in due], results)
 
 
-def lines() -> list[dict[str, Any]]:
+def lines(results: Path) -> list[dict[str, Any]]:
     """The axes that were trained."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
-def losses() -> dict[tuple[str, str], dict[str, tuple[float, float, str]]]:
+Losses = dict[tuple[str, str], dict[str, tuple[float, float, str]]]
+
+
+def losses(settings: Mapping[str, Any], axes_trained: Sequence[dict[str, Any]]) -> Losses:
     """For each method and key: by data set, the default's accuracy, the best one's, and the best value."""
     means: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    for line in lines():
+    for line in axes_trained:
         for value, accuracy in line["accuracy"].items():
             means.setdefault((line["method"], line["key"], line["data"]), {}).setdefault(value, []).append(accuracy)
-    settings, found = yaml.safe_load(SETTINGS.read_text()), {}
+    found: Losses = {}
     for (method, key, data), values in means.items():
         default = str((settings["methods"][method].get(key) or settings["lengths"][key])[0])
         mean = {value: statistics.fmean(one) for value, one in values.items()}
@@ -116,12 +128,11 @@ def losses() -> dict[tuple[str, str], dict[str, tuple[float, float, str]]]:
     return found
 
 
-def table() -> str:
+def table(settings: Mapping[str, Any], axes_trained: Sequence[dict[str, Any]]) -> str:
     """The points that each default loses by data set, with the best value where it loses more than the limit."""
-    settings = yaml.safe_load(SETTINGS.read_text())
     names, written = settings["data"], []
     written.append(f"{'points lost':<36}{'default':>8}" + "".join(f"{name:>16}" for name in names))
-    for (method, key), by_data in losses().items():
+    for (method, key), by_data in losses(settings, axes_trained).items():
         default = (settings["methods"][method].get(key) or settings["lengths"][key])[0]
         cells = []
         for name in names:
@@ -134,9 +145,30 @@ def table() -> str:
     return "\n".join(written)
 
 
+def toy() -> None:
+    """One round of an axis of a private method, of one without noise, and of one length, on generated images."""
+    from measuring.generated_mnist import study_folder
+
+    with study_folder() as (folder, words):
+        methods = {
+            "dpsgd": {"trainer.lr": [2.0, 1.0], "trainer.clip_norm": [1.6]},
+            "sgd": {"trainer.lr": [2.0, 1.0]},
+        }
+        lengths = {"lengths": {"sampler.batch_size": [0.01]}, "lengths_of": ["dpsgd"], "without_noise": ["sgd"]}
+        few = {"rounds": 1, "epsilon": 8.0, "most": 2.0, "data": ["mnist"], "words": {"mnist": words}}
+        settings, results = {**few, **lengths, "methods": methods}, Path(folder, "results.jsonl")
+        run(folder, [], settings, results)
+        found = lines(results)
+        print(table(settings, found))
+    if len(found) != 3:
+        sys.exit(f"3 axes were asked for, {len(found)} have a result")
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["--toy"]:
+            toy()
         case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only)
+            run(str(Path(folder).resolve()), only, configured(), RESULTS)
         case _:
-            print(table())
+            print(table(configured(), lines(RESULTS)))

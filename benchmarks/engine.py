@@ -301,5 +301,6 @@ def main(size: Size) -> list[Aim]:
 
 
 if __name__ == "__main__":
-    toy = Size(rounds=1, tries=1, batches=(256,), most=4, chunks=(2,), memory_chunk=2)
+    models = ("784-100-10", "CNN")
+    toy = Size(rounds=1, tries=1, models=models, batches=(256,), most=4, chunks=(2,), memory_chunk=2)
     start(main, full=Size(), toy=toy, about=__doc__)

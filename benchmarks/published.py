@@ -5,8 +5,10 @@ program charges for it, hyperparameters as given, no search.
 
     python benchmarks/published.py run FOLDER [REFERENCE ...]
     python benchmarks/published.py table
+    python benchmarks/published.py --toy
 
 FOLDER holds the official files. published.jsonl gets a line for each run, so that a benchmark that was stopped goes on.
+`--toy` trains on a few generated images of MNIST's format.
 """
 
 from __future__ import annotations
@@ -67,10 +69,9 @@ def processor_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def run(folder: str, only: Sequence[str]) -> None:
+def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:
     """Trains what the results do not have yet."""
-    settings = yaml.safe_load(SETTINGS.read_text())
-    known = {Run(**{name: line[name] for name in ("reference", "settings", "round")}) for line in lines()}
+    known = {Run(**{name: line[name] for name in ("reference", "settings", "round")}) for line in lines(results)}
     due = [one for one in runs(settings) if one not in known and (not only or one.reference in only)]
     with workers() as pool:
         waiting = []
@@ -78,27 +79,32 @@ def run(folder: str, only: Sequence[str]) -> None:
             own = settings["references"][one.reference]
             words = f"{own['common']} {own['runs'][one.settings]}".split()
             waiting.append(pool.submit(trained, one, words, folder))
-        write_as_they_come(waiting, RESULTS)
+        write_as_they_come(waiting, results)
 
 
-def lines() -> list[dict[str, Any]]:
+def lines(results: Path) -> list[dict[str, Any]]:
     """The runs that were made."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
 def table() -> str:
+    """The table of the settings and results that lie beside this file."""
+    return table_of(yaml.safe_load(SETTINGS.read_text()), lines(RESULTS))
+
+
+def table_of(settings: Mapping[str, Any], found: Sequence[dict[str, Any]]) -> str:
     """Each reference's published results, then ours: mean ± half of the 95 % interval, and the worst run."""
-    settings, written = yaml.safe_load(SETTINGS.read_text()), []
+    written = []
     made: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for line in lines():
+    for line in found:
         made.setdefault((line["reference"], line["settings"]), []).append(line)
     for reference, own in settings["references"].items():
         written.append(f"{reference:<72}{'epsilon':>8}{'accuracy':>20}{'minutes':>9}")
         for one in own["published"]:
             written.append(f"  published: {one['source']:<59}{one['epsilon']:>8.2f}{one['accuracy']:>13.1f}")
         for name in own["runs"]:
-            if found := made.get((reference, name)):
-                written.append(f"  {name:<70}{found[0]['epsilon']:>8.2f}{shown(found)}")
+            if own_lines := made.get((reference, name)):
+                written.append(f"  {name:<70}{own_lines[0]['epsilon']:>8.2f}{shown(own_lines)}")
         written.append("")
     return "\n".join(written).rstrip()
 
@@ -110,10 +116,28 @@ def shown(found: Sequence[Mapping[str, Any]]) -> str:
     return f"{statistics.fmean(values):>7.1f}{spread:<13}{statistics.fmean(line['minutes'] for line in found):>9.1f}"
 
 
+def toy() -> None:
+    """One round of one reference, on generated images."""
+    from measuring.generated_mnist import study_folder
+
+    with study_folder() as (folder, words):
+        common = f"dataset=mnist {words} privacy.epsilon=8 budget.epsilon=1e6 budget.delta=1e-3"
+        runs = {"DP-SGD": "trainer=dpsgd trainer.lr=1 trainer.clip_norm=1"}
+        settings = {"rounds": 1, "references": {"toy": {"published": [], "common": common, "runs": runs}}}
+        results = Path(folder, "results.jsonl")
+        run(folder, [], settings, results)
+        found = lines(results)
+        print(table_of(settings, found))
+    if len(found) != 1:
+        sys.exit(f"1 run was asked for, {len(found)} have a result")
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["--toy"]:
+            toy()
         case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only)
+            run(str(Path(folder).resolve()), only, yaml.safe_load(SETTINGS.read_text()), RESULTS)
         case ["table"]:
             print(table())
         case _:

@@ -7,10 +7,11 @@ mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is a
     python benchmarks/searching.py run FOLDER [DATA[:EPSILON] ...]
     python benchmarks/searching.py table
     python benchmarks/searching.py evidence
+    python benchmarks/searching.py --toy
 
 FOLDER holds the official files. searching.jsonl gets a line for each search, so that a run that was stopped goes on.
 The table prints the mean with its 95 % interval (Student's t) and the worst round, as docs/search.md shows them;
-`evidence` writes the numbers that `dpsweep advise` reads.
+`evidence` writes the numbers that `dpsweep advise` reads. `--toy` searches on a few generated images of MNIST's format.
 """
 
 from __future__ import annotations
@@ -105,26 +106,20 @@ def swept(words: Sequence[str], folder: Path) -> Path:
     return folder / "sweep"
 
 
-def one_run_noise(data: str, epsilon: float, folder: str) -> float:
-    """The noise multiplier at which one run alone costs this epsilon."""
+def one_run_noise(words: Sequence[str], epsilon: float) -> float:
+    """The noise multiplier at which one run alone costs this epsilon, where searches have these words in common."""
     from dpsweep.accounting.records.plan import Plan
 
+    one_run = (f"privacy.epsilon={epsilon:g}", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1")
     with tempfile.TemporaryDirectory() as place:
-        words = (
-            *asked(data, folder),
-            f"privacy.epsilon={epsilon:g}",
-            "trainer=dpsgd",
-            "trainer.lr=1",
-            "trainer.clip_norm=1",
-        )
-        plan = Plan.read(swept(words, Path(place)) / "plan.json")
+        plan = Plan.read(swept((*words, *one_run), Path(place)) / "plan.json")
     return float(plan.trials[0].config["privacy"]["noise_multiplier"])
 
 
-def asked(data: str, folder: str) -> tuple[str, ...]:
+def asked(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What all searches on a data set have in common."""
     own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    words = yaml.safe_load(SETTINGS.read_text())["words"].get(data, "").split()
+    words = str(settings["words"].get(data, "")).split()
     return (f"dataset={data}", *own, *words, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
@@ -158,12 +153,14 @@ def public_test(config: str, folder: str) -> Any:
     from dpsweep.sweeper.trial.spec import dataset_of
     from dpsweep.trainers.data.files.idx import parse_idx
     from dpsweep.trainers.data.records import Records, Scaling
+    from dpsweep.trainers.data.sets.embedded import EmbeddedImages
     from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.features.extracted import Extracted
 
     dataset = dataset_of(json.loads(config))
     if dataset.test_records:
         test = dataset.load(Path(folder))[1]
+        assert test is not None
         cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
         return dataset.extract(test, cache) if isinstance(dataset, Extracted) else test
     shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
@@ -172,6 +169,7 @@ def public_test(config: str, folder: str) -> Any:
         for part, shape in shapes.items()
     )
     pooled = images.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5), dtype="float32")
+    assert isinstance(dataset, EmbeddedImages)
     return Records(
         features=torch.from_numpy(pooled),
         labels=torch.from_numpy(labels.astype("int64")),
@@ -200,26 +198,24 @@ def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[
     return Way(name=search.way, words=line, shows_map=False).overrides(noise).split()
 
 
-def run(folder: str, only: Sequence[str]) -> None:
+def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:
     """Makes all searches that the results do not have yet."""
-    settings = yaml.safe_load(SETTINGS.read_text())
-    known = {Search(**{name: line[name] for name in ("data", "epsilon", "way", "round")}).key for line in lines()}
+    known = {
+        Search(**{name: line[name] for name in ("data", "epsilon", "way", "round")}).key for line in lines(results)
+    }
     due = [one for one in searches(settings) if one.key not in known and (not only or {one.data, one.cell} & set(only))]
     with workers() as pool:
         cells = sorted({(one.data, one.epsilon) for one in due})
-        noises = dict(
-            zip(cells, pool.map(one_run_noise, *zip(*cells, strict=True), [folder] * len(cells)), strict=True)
-        )
+        common = {data: asked(data, folder, settings) for data, _ in cells}
+        one_run = pool.map(one_run_noise, [common[data] for data, _ in cells], [epsilon for _, epsilon in cells])
+        noises = dict(zip(cells, one_run, strict=True))
         waiting = [
             pool.submit(
-                searched,
-                one,
-                [*asked(one.data, folder), *words_of(one, settings, noises[one.data, one.epsilon])],
-                folder,
+                searched, one, [*common[one.data], *words_of(one, settings, noises[one.data, one.epsilon])], folder
             )
             for one in due
         ]
-        write_as_they_come(waiting, RESULTS)
+        write_as_they_come(waiting, results)
 
 
 @contextlib.contextmanager
@@ -242,9 +238,9 @@ def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path)
                 print(error, file=sys.stderr, flush=True)
 
 
-def lines() -> list[dict[str, Any]]:
+def lines(results: Path = RESULTS) -> list[dict[str, Any]]:
     """The searches that were made."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
 def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
@@ -347,10 +343,28 @@ def sizes(data: str) -> dict[str, Any]:
     }
 
 
+def toy() -> None:
+    """One round of one way and of the oracle, on generated images."""
+    from measuring.generated_mnist import study_folder
+
+    with study_folder() as (folder, words):
+        line = "trainer=dpsgd trainer.lr=1,2 trainer.clip_norm=1"
+        few = {"rounds": 1, "epsilons": [8.0], "data": ["mnist"], "words": {"mnist": words}, "pictured_alone": {}}
+        oracle = yaml.safe_load(SETTINGS.read_text())["oracle"]
+        settings = {**few, "ways": {"two points": line}, "oracle": f"{oracle} {line}"}
+        run(folder, [], settings, Path(folder, "results.jsonl"))
+        found = lines(Path(folder, "results.jsonl"))
+    print(*found, sep="\n")
+    if len(found) != 2:
+        sys.exit(f"2 searches were asked for, {len(found)} have a result")
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["--toy"]:
+            toy()
         case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only)
+            run(str(Path(folder).resolve()), only, yaml.safe_load(SETTINGS.read_text()), RESULTS)
         case ["table"]:
             print(table())
         case ["evidence"]:

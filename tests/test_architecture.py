@@ -159,13 +159,6 @@ def test_nothing_is_imported_by_its_bare_name(folder: str) -> None:
         assert bare == set(), path.relative_to(ROOT)
 
 
-@pytest.mark.parametrize("path", modules("benchmarks"), ids=lambda path: path.stem)
-def test_benchmarks_import_names_that_are_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other test imports them, and no type checker reads them."""
-    monkeypatch.syspath_prepend(path.parent)
-    runpy.run_path(str(path), run_name="imported")
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_rooms_import_what_stands_before_them(package: str) -> None:
     for room, others in runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]().items():

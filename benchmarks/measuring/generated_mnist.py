@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,14 @@ def write_mnist(folder: Path) -> GeneratedMnist:
         (place / f"{name}.gz").write_bytes(gzip.compress(content))
     sums = {name: hashlib.md5(content, usedforsecurity=False).hexdigest() for name, content in contents.items()}
     return GeneratedMnist(folder=folder, checksums=sums)
+
+
+@contextmanager
+def study_folder() -> Iterator[tuple[str, str]]:
+    """A folder with the files, and the words that make a training on them last two steps of a small batch."""
+    with tempfile.TemporaryDirectory() as place:
+        made = write_mnist(Path(place))
+        yield place, " ".join((*made.overrides, "sampler.batch_size=10", "steps=2"))
 
 
 def _idx(array: NDArray[np.uint8]) -> bytes:

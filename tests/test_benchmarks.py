@@ -1,0 +1,124 @@
+"""Every benchmark runs at its toy size; a missed aim is an exit code; `make bench` lists what was missed at the end."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import HANGS
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("*.py"))}
+QUICK = {"blocks", "engine", "layers", "ledger", "noise", "planning", "reading", "selection_gap", "small_deltas"}
+"""Those whose toy run takes at most about seven seconds of the processor; others are marked long."""
+
+ONE_AIM = """
+from dataclasses import dataclass
+from measuring.aims import Aim
+from measuring.script import start
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    seconds: float = 3.0
+    names: tuple[str, ...] = ("one", "two")
+
+def main(size):
+    print(size)
+    return [Aim(name="step, s", measured=size.seconds, at_most=2)]
+
+start(main, full=Size(), toy=Size(seconds=4.0), about="About.")
+"""
+
+
+def run(script: Path, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a script in a folder, with the modules that benchmarks share and with a ledger of its own."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("DPSWEEP_DATA", "DPSWEEP_PRIVATE")}
+    own = {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key"), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, str(script), *words],
+        cwd=folder,
+        env=kept | own | {"PYTHONPATH": str(ROOT / "benchmarks")},
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+    )
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_benchmark_has_a_toy_run(name: str) -> None:
+    """Without it the test below would run the benchmark at its full size."""
+    text = SCRIPTS[name].read_text()
+    assert ("start(main, full=" in text and " toy=" in text) or 'case ["--toy"]:' in text
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in SCRIPTS]
+)
+def test_every_benchmark_runs_at_its_toy_size(name: str, tmp_path: Path) -> None:
+    done = run(SCRIPTS[name], "--toy", folder=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.strip()
+
+
+def test_quick_benchmarks_are_there() -> None:
+    assert set(SCRIPTS) >= QUICK
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "one_aim.py"
+    path.write_text(ONE_AIM)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "lines"),
+    [
+        ((), 1, ("Size(seconds=3.0, names=('one', 'two'))", "missed: step, s: 3, at most 2")),
+        (("--seconds", "2", "--names", "two"), 0, ("Size(seconds=2.0, names=('two',))",)),
+        (("--seconds", "nan"), 1, ("missed: step, s: nan, at most 2",)),
+        (("--toy",), 0, ("Size(seconds=4.0, names=('one', 'two'))",)),
+        (("--toy", "--seconds", "5"), 0, ("Size(seconds=5.0, names=('one', 'two'))",)),
+    ],
+)
+def test_a_missed_aim_is_an_exit_code_but_for_toys(
+    script: Path, tmp_path: Path, words: tuple[str, ...], code: int, lines: tuple[str, ...]
+) -> None:
+    done = run(script, *words, folder=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert set(lines) <= set(done.stdout.splitlines())
+    assert ("missed: " in done.stdout) == (code == 1)
+
+
+def test_all_benchmarks_run_and_what_was_missed_is_listed_last(script: Path, tmp_path: Path) -> None:
+    program = tmp_path / "all.py"
+    broken = tmp_path / "broken.py"
+    broken.write_text("print(1 / 0)")
+    program.write_text(
+        "import sys\nfrom pathlib import Path\nfrom measuring.run_all import run_all\n"
+        "sys.exit(run_all([Path(name) for name in sys.argv[2:]], sys.argv[1].split()))"
+    )
+    done = run(program, "", str(script), str(broken), str(script), folder=tmp_path)
+    missed = "   one_aim: step, s: 3, at most 2"
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-4:] == [
+        "== all benchmarks ran; missed or failed:",
+        missed,
+        "   broken: failed with exit code 1",
+        missed,
+    ]
+    done = run(program, "--seconds=1", str(script), folder=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "== all benchmarks ran; every aim is met")
+
+
+def test_make_bench_runs_everything_but_the_named_studies() -> None:
+    module = runpy.run_path(str(ROOT / "benchmarks" / "measuring" / "run_all.py"), run_name="imported")
+    studies = set(module["STUDIES"])
+    assert studies <= set(SCRIPTS)
+    assert {path.stem for path in module["speed_benchmarks"]()} == set(SCRIPTS) - studies
+    assert "measuring/run_all.py" in (ROOT / "Makefile").read_text()
