@@ -26,8 +26,8 @@ from pathlib import Path
 
 import torch
 from blocks import digits, one_by_one, runs_of, together
-from engine import HOOKS, OURS, PLAIN, fused, hooks, plain
 from measuring.aims import Aim
+from measuring.contenders import HOOKS, OURS, PLAIN, fused, hooks, plain
 from measuring.script import start
 from torch import nn
 
