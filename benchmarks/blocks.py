@@ -5,8 +5,8 @@
 The maps are 40 x 40 points of DP-SGD on synthetic linear regression, 1000 records of 10 features, all records in every
 step or each with probability .1. Beside them stand loops over the points, one by a careful hand in numpy, one in torch,
 one by Opacus: each trains a few points for a few steps. All take turns on one core, and processor time is divided by
-points and steps. Printed are medians, and medians of ratios within a round. A loop trains `few` points for few steps;
-of the regression's aims, the one beside the loop by hand was set by a slower loop.
+points and steps. Printed are medians, and medians of ratios within a round. The aims
+beside the loops were set when the loop by hand was slower.
 """
 
 from __future__ import annotations

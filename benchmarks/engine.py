@@ -9,9 +9,9 @@ the fused engine. The lengths of inputs, which a sweep finds once for all of its
 Contenders have the same weights and the same batch, and are set up once, beforehand. Each may pass the batch through in
 chunks, and is given its best: after a first step, every chunk size takes `tries` turns, and the one with the quickest
 turn is kept. Then each contender steps once in every round; printed are medians over the rounds, of milliseconds and of
-ratios within a round, and both chunks: "auto" is the fused engine's own choice. Models whose plain step takes over two
-seconds get three rounds, those of milliseconds five times as many. Last comes the memory of ResNet20, in processes of
-its own.
+ratios within a round, and both chunks: "auto" is our own choice, for a stack the whole batch. Models whose plain step
+takes over two seconds get three rounds, those of milliseconds five times as many. Last comes the memory of ResNet20, in
+processes of its own.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dpsweep.trainers.engines.stacked import Examples, Stack
 from dpsweep.trainers.methods.transforms import Clip
 
 Step = Callable[[int | None], object]
-"""One step, whose passes take so many examples at once; None is the fused engine's own choice."""
+"""One step, whose passes take so many examples at once; None is the fused engine's own choice, elsewhere the whole."""
 
 PLAIN, LAST, OURS, HOOKS, GHOST, FASTDP = "plain", "plain, channels last", "ours", "hooks", "ghost", "fastDP"
 CLIP_NORM = 1.0
