@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 import subprocess
 import sys
@@ -119,6 +120,25 @@ def test_a_strangers_logits_are_those_of_the_base_with_its_adapter(program: Prog
         f"print(json.dumps(model(input_ids=torch.tensor([{row}])).logits[0].tolist()))",
     )
     assert torch.allclose(torch.tensor(theirs), expected, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("pages")
+def test_the_card_has_the_perplexity_on_texts_declared_public(program: Program, folder: Path) -> None:
+    public = ("dataset.public=true", "score=training", "score.every=2", "privacy.noise_multiplier=1")
+    given = [word for word in line(folder) if not word.startswith(("privacy.epsilon", "budget.epsilon"))]
+    done = program(*given, *public)
+    assert done.returncode == 0, done.stderr
+    sweep = folder_of(done)
+    (trial,) = (sweep / "trials").iterdir()
+    result = TrialResult.read(trial)
+    assert result is not None
+    last = result.curator["curve"][-1]
+    assert last["step"] == 4
+    exported = program("export", str(sweep), module="dpsweep.sweeper.commands.cli")
+    assert exported.returncode == 0, exported.stderr
+    card = Path(exported.stdout.strip().splitlines()[-1]).read_text()
+    assert f"Perplexity on training records: {math.exp(last['training_loss']):.4g}." in card
 
 
 def test_the_same_command_is_the_same_plan_and_charges_nothing(program: Program, folder: Path) -> None:
