@@ -112,6 +112,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     },
     "loss": {
         "cross_entropy": "dpsweep.trainers.declarations.losses.CrossEntropy",
+        "next_token": "dpsweep.trainers.declarations.next_token.NextToken",
         "squared_error": "dpsweep.trainers.declarations.losses.SquaredError",
     },
     "features": {
@@ -135,6 +136,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "bert": "dpsweep.trainers.models.bert.bert",
         "cnn": "dpsweep.trainers.models.cnn.cnn",
         "hf": "dpsweep.trainers.models.pretrained.hf.hf",
+        "hf_causal": "dpsweep.trainers.models.pretrained.hf_causal.hf_causal",
         "linear": "dpsweep.trainers.models.linear.linear",
         "logistic": "dpsweep.trainers.models.logistic.logistic",
         "mlp": "dpsweep.trainers.models.mlp.mlp",
@@ -159,6 +161,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "sst2": "dpsweep.trainers.data.sets.sst2.Sst2",
         "sst2_tokens": "dpsweep.trainers.data.sets.sst2.Sst2Tokens",
         "table": "dpsweep.trainers.data.own.table.Table",
+        "text_sequences": "dpsweep.trainers.data.sequences.text_sequences.TextSequences",
         "text_table": "dpsweep.trainers.data.own.text_table.TextTable",
         "torch_dataset": "dpsweep.trainers.data.own.torch_dataset.TorchDataset",
     },

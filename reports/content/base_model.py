@@ -9,7 +9,7 @@ from typing import Any
 
 from dpsweep.accounting.names.stored_classes import class_name, fields_of, name_of
 
-FOLDER_MODELS = frozenset({"hf"})
+FOLDER_MODELS = frozenset({"hf", "hf_causal"})
 """Tags of models that start from a folder whose facts planning wrote into the plan."""
 
 

@@ -15,13 +15,17 @@ from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.facts import Fact
 from dpsweep.reports.content.formatting import axis_label, count, method_label, number
 from dpsweep.reports.content.frozen_features import FrozenFeatures
-from dpsweep.reports.content.sweep_table import FINAL, State, Sweep, noise_multiplier
+from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, noise_multiplier
 
 SECRET = (
     "These are the tries of a search that shows its winner alone. The price covers nothing else about them, such as "
     "scores, times or numbers: do not pass them on. Only the contents of release/ may be passed on."
 )
 NOTHING = "The search has no winner. The reason is not shown: the price does not cover it."
+_LOSSES = {"test_loss": "perplexity on public test records", "training_loss": "perplexity on training records"}
+"""By the name of a mean loss in a learning curve: how a page calls its exponential."""
+_LARGEST = 700.0
+"""A mean loss whose exponential is still a float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +82,28 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
 
 
 def _also(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
-    """Further metrics from the counts of a score."""
+    """Further metrics from the counts of a score, and perplexities on records declared public."""
     result = sweep.results.get(trial)
     score: Mapping[str, Any] = {} if result is None or result.score is None else result.score
     for name, other in score.get("also", {}).items():
         yield f"{name}{sweep.positive}", f"{notation.percent(other['value'])} % ({_ends(other['low'], other['high'])})"
+    yield from ((name, f"{value:.4g}") for name, value in _perplexities(sweep, trial).items())
+
+
+def _perplexities(sweep: Sweep, trial: str) -> dict[str, float]:
+    """The exponential of the mean loss of a text, by a name for readers; empty without a curve to the last step.
+
+    The loss of a text is the mean over its next tokens. It is also empty if scores are charged, since a curve reads
+    public records alone, and if an average of the weights is kept, since the curve is that of the last weights.
+    """
+    result, config = sweep.results.get(trial), sweep.trial(trial).config
+    if result is None or sweep.scored_privately or sweep.quality != NEXT_TOKEN_ACCURACY or config.get("ema"):
+        return {}
+    last: dict[str, float] = next(iter(result.curator.get("curve", ())[-1:]), {})
+    if last.get("step") != config["steps"]:
+        return {}
+    losses = {name: last[loss] for loss, name in _LOSSES.items() if last.get(loss) is not None}
+    return {name: math.exp(loss) if loss < _LARGEST else math.inf for name, loss in losses.items()}
 
 
 def outcome(sweep: Sweep) -> str:

@@ -24,6 +24,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.step_log import is_charged, steps_priced
@@ -36,6 +37,10 @@ FINAL = "final"
 """The label of the final run, which has no number."""
 
 _SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
+NEXT_TOKEN_ACCURACY = "next-token accuracy"
+"""The share of a text's tokens that a language model finds most likely, given the tokens before each."""
+_QUALITIES = {"next_token": NEXT_TOKEN_ACCURACY}
+"""By the tag of a loss: the quality whose mean over records a score is."""
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
 
 
@@ -168,7 +173,8 @@ class Sweep:
         if self.metric != ACCURACY:
             return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive)
         loss = config.get("loss", {})
-        return f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
+        otherwise = f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
+        return _QUALITIES.get(name_of(loss), otherwise)
 
     @property
     def measure(self) -> str:

@@ -12,6 +12,8 @@ from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.numbers import whole
 from dpsweep.reports.content.base_model import BaseModel
 from dpsweep.reports.content.frozen_features import FrozenFeatures
+from dpsweep.reports.pages.language_model_code import INPUTS as SEQUENCE
+from dpsweep.reports.pages.language_model_code import NEXT_TOKEN, functions, predicts_tokens
 from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 
@@ -20,7 +22,10 @@ ADAPTER_MODULE = "dpsweep.trainers.models.pretrained.lora"
 INPUTS, FEATURES = "inputs", "features"
 """The functions of the code whose outputs are a model's inputs."""
 
-_BUILDERS = {"hf": "dpsweep.trainers.models.pretrained.text_classifier.classifier"}
+_BUILDERS = {
+    "hf": "dpsweep.trainers.models.pretrained.text_classifier.classifier",
+    "hf_causal": "dpsweep.trainers.models.pretrained.causal_model.causal_model",
+}
 """By a model's tag: the function that builds it from a file of all its weights, where the model's own reads others."""
 
 _LONGEST_EXAMPLE = 16
@@ -137,8 +142,8 @@ def snippet(
         _head(kind, source),
         *(extracted or [_inputs(form, dataset).strip("\n")]),
         f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
-        _answer(form, dataset, FEATURES if features else INPUTS),
-        f"row = {example}  # put your own here\nprint({_verb(dataset)}(row))",
+        functions(config) if predicts_tokens(form) else _answer(form, dataset, FEATURES if features else INPUTS),
+        f"row = {example}  # put your own here\nprint({NEXT_TOKEN if predicts_tokens(form) else _verb(dataset)}(row))",
     ]
     return "\n\n\n".join(parts)
 
@@ -198,7 +203,7 @@ def _inputs(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     if form["kind"] == "words":
         return _WORDS.replace("{encoding}", str(form["encoding"]))
     if form["kind"] == "tokens":
-        return _TOKENS
+        return SEQUENCE if predicts_tokens(form) else _TOKENS
     return _COLUMNS if any("values" in column for column in form["columns"]) else _NUMBERS
 
 

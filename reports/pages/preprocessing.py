@@ -31,6 +31,6 @@ def declared(dataset: Mapping[str, Any], features: FrozenFeatures | None = None)
         **form,
         "shape": [whole("dataset.shape", length) for length in dataset["shape"]],
         "classes": classes,
-        "output": OUTPUTS[classes == 1],
+        "output": form.get("output", OUTPUTS[classes == 1]),
         **({"features": features.released} if features else {}),
     }

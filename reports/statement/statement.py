@@ -23,6 +23,7 @@ from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY
 from dpsweep.reports.content.user_script import UserScript
 from dpsweep.reports.statement.by_script import (
     ASSUMED_PREDICTIONS,
@@ -177,7 +178,8 @@ def _accountants(context: Context) -> Line:
 def _scores(context: Context) -> Line:
     unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.quality
     plain = quality == notation.ACCURACY
-    scores = "Accuracies" if plain else f"Scores, means of max(0, {quality}),"
+    values = quality if quality == NEXT_TOKEN_ACCURACY else f"max(0, {quality})"
+    scores = "Accuracies" if plain else f"Scores, means of {values},"
     sums = "counts of right and wrong predictions" if plain else "sums of these values and of 1 minus these values"
     if context.sweep.metric != notation.ACCURACY:
         scores, sums = f"Scores, each the {quality},", _counted(context.sweep.plan.trials[0].config)

@@ -77,6 +77,7 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import build, declare
     from dpsweep.sweeper.trial.step_work import threads_for, work_of
+    from dpsweep.trainers.declarations.next_token import target_shape
     from dpsweep.trainers.engines.interface import Minibatch, Task
     from dpsweep.trainers.models.checks.modules import refuse_mixing, require_outputs
     from dpsweep.trainers.training.weight_delta import check_saving
@@ -87,17 +88,18 @@ def time_steps(configs: Sequence[Mapping[str, Any]], device: str, threads: int |
     for config in configs:
         declared = declare(config)
         shape = tuple(declared.dataset.shape)
+        positions = target_shape(declared.loss, shape)
         batch_size = _examples(declared)
         model = make_model(config, "estimate")
         refuse_mixing(model, shape)
-        require_outputs(model, shape, declared.dataset.classes)
+        require_outputs(model, shape, declared.dataset.classes, positions)
         check_saving(model)
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
         generator = torch.Generator().manual_seed(0)
         inputs = torch.rand(batch_size, *shape, generator=generator)
         if threads is None:
             works.append(batch_size * work_of(model, inputs[:1]))
-        targets = torch.zeros(batch_size, dtype=getattr(torch, declared.loss.labels), device=device)
+        targets = torch.zeros(batch_size, *positions, dtype=getattr(torch, declared.loss.labels), device=device)
         batch = Minibatch(inputs.to(device), targets)
         engine = build(config["engine"], "engine")
         steps.append((partial(_weighted_sum, engine, model.to(device), batch, task), batch_size))

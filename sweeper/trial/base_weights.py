@@ -14,13 +14,15 @@ from typing import Any
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.trainers.pretrained_folder import PretrainedFolder, require_extra, words_of
 
-PATH = "path"
+PATH, CLASSES = "path", "classes"
 
 Facts = Callable[[PretrainedFolder], Mapping[str, Callable[[], object]]]
 
 
 def with_base_weights(config: Mapping[str, Any]) -> dict[str, Any]:
     """A point's configuration with the facts of the folders that its model and its vocabulary name.
+
+    A data set's number of classes that is null becomes the number of words of its model, or of its vocabulary.
 
     Raises `BadInput` with one sentence if a folder lacks a file, or the package that reads it is missing.
     """
@@ -29,7 +31,15 @@ def with_base_weights(config: Mapping[str, Any]) -> dict[str, Any]:
     dataset = config["dataset"]
     if isinstance(dataset.get("vocabulary"), Mapping):
         completed["dataset"] = {**dataset, "vocabulary": _completed(dataset["vocabulary"])}
+    if dataset.get(CLASSES, 0) is None:
+        completed["dataset"] = {**completed["dataset"], CLASSES: _words(completed["model"], completed["dataset"])}
     return completed
+
+
+def _words(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> object:
+    """The number of words whose logits a language model gives: its architecture's, else the vocabulary's."""
+    words = model.get("architecture", {}).get("vocab_size")
+    return dataset.get("vocabulary", {}).get("words") if words is None else words
 
 
 def _completed(node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -59,5 +69,7 @@ def _of_tokenizer(folder: PretrainedFolder) -> Mapping[str, Callable[[], object]
     }
 
 
-FACTS: Mapping[str, Facts] = MappingProxyType({"hf": _of_model, "folder_tokenizer": _of_tokenizer})
+FACTS: Mapping[str, Facts] = MappingProxyType(
+    {"hf": _of_model, "hf_causal": _of_model, "folder_tokenizer": _of_tokenizer}
+)
 """By the tag of a part that names a folder in `path`: how to compute each of its keys."""

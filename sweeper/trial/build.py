@@ -21,7 +21,7 @@ from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 from dpsweep.trainers.features.extracted import Extracted
 
-READS_WEIGHTS = frozenset({"hf"})
+READS_WEIGHTS = frozenset({"hf", "hf_causal"})
 """Tags of models whose own constructor draws and reads weights, as a user's does."""
 
 if TYPE_CHECKING:

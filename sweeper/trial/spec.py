@@ -26,6 +26,7 @@ from dpsweep.trainers.data.interface import is_public, nominal_units, unit_colum
 from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
+from dpsweep.trainers.declarations.next_token import check_targets
 from dpsweep.trainers.declarations.scores import check_metric, looks_every
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.interface import check_run, check_settings, is_noiseless
@@ -175,6 +176,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     _check_engine(declaration, config["engine"])
     try:
         declaration.loss.check(declaration.dataset.classes)
+        check_targets(declaration.loss, declaration.dataset)
         declaration.score.check(declaration.dataset.test_records, public=declaration.public)
         check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
         check_run(declaration.trainer, declaration.steps, declaration.schedule)

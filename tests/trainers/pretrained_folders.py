@@ -20,6 +20,8 @@ GPT2: dict[str, Any] = {
     **{"model_type": "gpt2", "vocab_size": 14, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 12},
     **{"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "bos_token_id": 13, "eos_token_id": 13},
 }
+CAUSAL: dict[str, Any] = {**GPT2, "pad_token_id": 0}
+UNTIED: dict[str, Any] = {**CAUSAL, "tie_word_embeddings": False}
 ARCHITECTURES = {"bert": BERT, "gpt2": GPT2}
 _SIZES: dict[str, Any] = {
     **{"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 14},
@@ -48,6 +50,22 @@ def pretrained_folder(place: Path, kind: str = "bert") -> Path:
             torch.nn.init.normal_(parameter, std=0.3)
     model.save_pretrained(place)
     (place / "config.json").write_text(json.dumps({**ARCHITECTURES[kind], "transformers_version": "5"}))
+    (place / "README.md").write_text(CARD)
+    write_tokenizer(place)
+    return place
+
+
+def causal_folder(place: Path, architecture: dict[str, Any] = CAUSAL) -> Path:
+    """The same with a causal language model, its head to the words included."""
+    transformers = pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
+    place.mkdir(parents=True, exist_ok=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**architecture))
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(place)
+    (place / "config.json").write_text(json.dumps(architecture))
     (place / "README.md").write_text(CARD)
     write_tokenizer(place)
     return place

@@ -23,7 +23,8 @@ class DataSet(Protocol):
     largest number of records that one unit may contribute. Without them every record is a unit. The optional field
     `public` declares all records public: then no guarantee protects them. The optional property `preprocessing` states
     how a raw record becomes an input (`trainers/data/preprocessing.py`); it is released together with a model. The
-    optional property `caution` is a sentence about what a guarantee for a record leaves out; every page shows it.
+    optional property `caution` is a sentence about what a guarantee for a record leaves out; every page shows it. The
+    optional attribute `per_position` says that a record has a label for each position of its input.
     """
 
     @property

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Form = dict[str, Any]
 
+NEXT_TOKEN = "next_token"
+"""The `output` of a language model; other forms state none."""
+
 
 def of_columns(
     columns: Iterable[str],
@@ -88,6 +91,11 @@ def of_words(buckets: int, most: int, labels: Sequence[str], encoding: str) -> F
         "encoding": encoding,
         "labels": list(labels),
     }
+
+
+def of_sequences(vocabulary: Vocabulary, length: int) -> Form:
+    """Token numbers of a text, at most `length`, then padding; a model gives the logits of the next token at each."""
+    return {**of_tokens(vocabulary, length, ()), "labels": None, "output": NEXT_TOKEN}
 
 
 def of_tokens(vocabulary: Vocabulary, length: int, labels: Sequence[str]) -> Form:

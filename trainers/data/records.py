@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 32
 
+IGNORED = -1
+"""The label of a position of a sequence that has none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
@@ -41,8 +44,9 @@ class Records:
     """The records of one part of a data set.
 
     Shapes: features [n, *shape] of uint8 or float32 as stored; labels [n] of int64 for classes, of float32 for
-    numbers; n may be 0. `units` is None if every record is its own unit. `stored` has the digests of the records that
-    the features were computed from, uint8 [n, 32]; None if the features are the stored ones.
+    numbers, or [n, *shape] of int64 with a label for each position; n may be 0. `units` is None if every record is its
+    own unit. `stored` has the digests of the records that the features were computed from, uint8 [n, 32]; None if the
+    features are the stored ones.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
@@ -57,7 +61,7 @@ class Records:
             raise ValueError(f"Expected features.dtype={self.features.dtype} in (torch.uint8, torch.float32).")
         if str(self.labels.dtype) not in ("torch.int64", "torch.float32"):
             raise ValueError(f"Expected labels.dtype={self.labels.dtype} in (torch.int64, torch.float32).")
-        if self.labels.shape != self.features.shape[:1]:
+        if self.labels.shape not in (self.features.shape[:1], self.features.shape):
             raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({len(self.features)},).")
         if self.units is not None and len(self.units.of) != len(self):
             raise ValueError(f"Expected units.of={len(self.units.of)} entries for {len(self)} records.")
@@ -75,7 +79,7 @@ class Records:
         return inputs.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
-        """The labels [k] of the records at `index`, on `device`."""
+        """The labels [k] or [k, *shape] of the records at `index`, on `device`."""
         return _rows(self.labels, index).to(device=device)
 
     def contents(self) -> Iterator[bytes]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class Loss(Protocol):
     """The sum of per-example losses; each example's loss depends on its own outputs and target alone.
 
-    `labels` is the dtype of the targets, and `quality_name` is the name of the mean quality on report pages.
+    `labels` is the dtype of the targets, and `quality_name` is the name of the mean quality on report pages. The
+    optional attribute `per_position` says that an example has one target for each position of its input
+    (`trainers/declarations/next_token.py`); without it an example has a single target.
     """
 
     labels: ClassVar[str]

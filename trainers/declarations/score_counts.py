@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _CHUNK = 256
 """The fixed batch size of a forward pass: float32 kernels may round a record differently in another batch shape."""
+
+_FLOATS = 2**26
+"""The most outputs of a forward pass, where an example has outputs for each position."""
 
 
 def right_and_wrong(
@@ -69,6 +73,17 @@ def qualities(
     return _values(model, records, device, loss.quality, order)
 
 
+def rows_at_once(model: nn.Module, records: Records, device: torch.device | str, most: int) -> int:
+    """The number of records in a forward pass: `most`, or fewer if each has outputs for many positions.
+
+    It depends on the model and on the records' shape alone.
+    """
+    if records.labels.ndim == 1:
+        return most
+    outputs = _classes(model, records, device) * math.prod(records.labels.shape[1:])
+    return max(1, min(most, _FLOATS // outputs))
+
+
 def _classes(model: nn.Module, records: Records, device: torch.device | str) -> int:
     """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
     import torch
@@ -88,10 +103,11 @@ def _values(
     """The value of `function` on each record's outputs and target [n], in passes of a fixed batch shape."""
     places = np.arange(len(records)) if order is None else order
     values = np.zeros(len(records))
+    size = rows_at_once(model, records, device, _CHUNK)
     with _evaluation_mode(model):
-        for start in range(0, len(records), _CHUNK):
-            part = places[start : start + _CHUNK]
-            filled = np.pad(part, (0, _CHUNK - len(part)), mode="edge")
+        for start in range(0, len(records), size):
+            part = places[start : start + size]
+            filled = np.pad(part, (0, size - len(part)), mode="edge")
             chunk = function(model(records.inputs(filled, device)), records.targets(filled, device))
             values[part] = chunk.cpu().numpy()[: len(part)]
     return values

@@ -18,6 +18,7 @@ from dpsweep.accounting.numbers import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
+from dpsweep.trainers.declarations.next_token import per_position
 from dpsweep.trainers.declarations.score_counts import qualities, right_and_wrong, table
 from dpsweep.trainers.noise import add_noise
 
@@ -110,6 +111,9 @@ def check_metric(score: Score, classes: int, loss: Loss) -> None:
     metric = metric_of_score(score)
     if metric is None:
         return
+    if per_position(loss):
+        name = getattr(score, "metric", metric.label)
+        raise ValueError(f"Expected score.metric={name} to be {ACCURACY} with loss=next_token.")
     if classes < 2 or loss.labels != "int64":
         name = getattr(score, "metric", metric.label)
         raise ValueError(f"Expected score.metric={name} to be {ACCURACY} where the label is a number.")

@@ -17,7 +17,7 @@ from dpsweep.trainers.methods.transforms import GradientTransform
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """The examples of a step: inputs [n, *shape], targets [n] in the loss's dtype; n may be 0.
+    """The examples of a step: inputs [n, *shape], targets [n] or [n, *shape] in the loss's dtype; n may be 0.
 
     Without `sizes` a unit is one example. With `sizes`, unit i has the next sizes[i] examples; sizes are at least 1 and
     sum to n. The presence of `sizes` is declared and never depends on a draw, because it affects the choice of engine.

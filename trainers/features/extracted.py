@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.interface import is_public, unit_column
+from dpsweep.trainers.declarations.next_token import per_position
 from dpsweep.trainers.features.interface import InputForm
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Extracted:
     extractor: Extractor
 
     def __post_init__(self) -> None:
+        if per_position(self.of):
+            raise ValueError(
+                f"Expected features=none with dataset.name={self.of.name}, whose records are token sequences."
+            )
         self.extractor.check(self.form)
 
     @property

@@ -19,6 +19,9 @@ Hyperparameter = float | int | str | bool | None
 SAMPLERS = ("poisson", "fixed_size")
 """The samplers whose steps a foreign accountant can report."""
 
+NEXT_TOKEN = "next_token"
+"""The tag of the loss of sequences, which are not handed over."""
+
 _CHOSEN_BY_THE_SCRIPT: Mapping[str, tuple[Any, ...]] = {
     "model": ({},),
     "adapter": (None, {}),
@@ -90,6 +93,8 @@ class Script:
                 raise ValueError(
                     f"Expected {typed_key(part)} to be left out with trainer=script, or none: the script chooses it."
                 )
+        if name_of(config.get("loss", {})) == NEXT_TOKEN:
+            raise ValueError("Expected loss=next_token to be left out with trainer=script: it hands over no sequences.")
         if config["score"].get("every") is not None:
             raise ValueError("Expected score.every to be null with trainer=script: dpsweep sees its last model alone.")
         if (sampler := name_of(config["sampler"])) not in SAMPLERS:

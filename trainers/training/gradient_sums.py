@@ -113,7 +113,7 @@ class EngineSums:
         single = sizes is None and copies == 1
         return Minibatch(
             self.augmentation.copies(inputs, self.draws[row]),
-            targets.repeat_interleave(copies),
+            targets.repeat_interleave(copies, dim=0),
             None if single else [copies * size for size in sizes or (1,) * len(units)],
         )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.declarations.score_counts import rows_at_once
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 
 if TYPE_CHECKING:
@@ -101,11 +102,12 @@ def _means(
 ) -> tuple[float | None, float | None]:
     """The mean quality and the mean loss of the first records."""
     count, training = min(MOST, len(records)), model.training
+    size = rows_at_once(model, records, device, _CHUNK)
     totals = torch.zeros(2, dtype=torch.float64)
     model.eval()
     with torch.no_grad():
-        for start in range(0, count, _CHUNK):
-            part = slice(start, min(start + _CHUNK, count))
+        for start in range(0, count, size):
+            part = slice(start, min(start + size, count))
             outputs, targets = model(records.inputs(part, device)), records.targets(part, device)
             sums = loss.quality(outputs, targets).sum(), loss(outputs, targets)
             totals += torch.stack([value.double().cpu() for value in sums])

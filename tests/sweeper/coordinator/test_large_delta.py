@@ -123,7 +123,7 @@ def test_data_declared_public_are_promised_nothing_and_asked_nothing(compose_pri
     assert priced.accepted_delta is None
 
 
-OPEN = ("hugging_face", "image_folder", "npz", "table", "text_table", "torch_dataset")
+OPEN = ("hugging_face", "image_folder", "npz", "table", "text_sequences", "text_table", "torch_dataset")
 CHOICES = [
     f"{group}={path.relative_to(CONF / group).with_suffix('')}"
     for group in ("dataset", "experiment")

@@ -101,6 +101,11 @@ OPEN: dict[str, Any] = {
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 24.0, "delta": 1e-4},
     },
+    "text_sequences": {
+        "dataset": {"name": "text_sequences", "file": "notes.csv", "records": 2000, "text": "note"},
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 24.0, "delta": 1e-4},
+    },
     "sst2_roberta": {"dataset": {"vocabulary": {"file": "/models/roberta/tokenizer.json", "sha256": "0" * 64}}},
 }
 """What the YAMLs leave to the user, with an example of what a user might say."""
@@ -108,6 +113,7 @@ OPEN: dict[str, Any] = {
 FOLDER = {"model": {"path": "/models/bert"}}
 TOKENIZER = {"vocabulary": {"path": "/models/bert", "sha256": "0" * 64, "words": 100, "padding": 0}}
 PLANNED: dict[str, Any] = {name: {"dataset": TOKENIZER} for name in ("sst2_hf", "text_table")}
+PLANNED["text_sequences"] = {"dataset": {**TOKENIZER, "classes": 100}}
 """What planning reads from a model's folder."""
 
 DATA_SETS: dict[str, Any] = {

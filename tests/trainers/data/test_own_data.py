@@ -24,6 +24,7 @@ from dpsweep.trainers.data.own.table import Table
 from dpsweep.trainers.data.own.text_table import TextTable
 from dpsweep.trainers.data.own.torch_dataset import TorchDataset
 from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.sequences.text_sequences import TextSequences
 from dpsweep.trainers.data.split import part_mask
 from dpsweep.trainers.features.cache import FeatureCache
 from dpsweep.trainers.features.extracted import Extracted
@@ -135,9 +136,16 @@ def text_table(folder: Path, rows: Sequence[Row]) -> TextTable:
     return TextTable(**DECLARED, **given, shape=(6,), vocabulary=Shades())
 
 
+def text_sequences(folder: Path, rows: Sequence[Row]) -> TextSequences:
+    text_table(folder, rows)
+    given: dict[str, Any] = {"file": "own.csv", "text": "text", "cut": True}
+    return TextSequences(**DECLARED | {"classes": 256}, **given, shape=(6,), vocabulary=Shades())
+
+
 READERS: dict[str, Callable[[Path, Sequence[Row]], Any]] = {
     **{f"table {name}": lambda folder, rows, name=name: table(folder, rows, name) for name in FORMATS},
     "text_table": text_table,
+    "text_sequences": text_sequences,
     "image_folder": folder_of_pictures,
     "hugging_face": saved_set,
     "npz": npz,
@@ -168,7 +176,8 @@ def by_person(records: Records) -> dict[bytes, tuple[Counter[bytes], bool]]:
 
 
 def test_every_reader_of_a_users_data_is_listed() -> None:
-    own = {tag for tag in tags_of("dataset").split(", ") if ".data.own." in HOMES[tag]}
+    rooms = (".data.own.", ".data.sequences.")
+    own = {tag for tag in tags_of("dataset").split(", ") if any(room in HOMES[tag] for room in rooms)}
     assert own == {reader.split()[0] for reader in READERS}
     assert tag_of_class(ImageFolder) in own
 
@@ -214,7 +223,7 @@ def test_no_records_are_fine(reader: str, tmp_path: Path) -> None:
     assert dataset.load(tmp_path)[0].available == 0
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "text_sequences"])
 @pytest.mark.parametrize("by_unit", [False, True])
 def test_frozen_features_keep_units_labels_and_split(reader: str, by_unit: bool, tmp_path: Path) -> None:
     of = declared(reader, tmp_path, PEOPLE, by_unit=by_unit)
@@ -237,3 +246,8 @@ def test_the_data_are_recognised_again_and_other_data_are_not(reader: str, tmp_p
     again = declared(reader, tmp_path / "again", PEOPLE, by_unit=True).verify(tmp_path / "again")
     assert again == known
     assert declared(reader, tmp_path / "fewer", PEOPLE[1:]).verify(tmp_path / "fewer") != known
+
+
+def test_sequences_have_no_frozen_features(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^Expected features=none with dataset\.name=own, whose records are token"):
+        Extracted(of=declared("text_sequences", tmp_path, PEOPLE), extractor=extractor(tmp_path))

@@ -52,13 +52,21 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
             raise _refusal(*owner_of(model, name), f"to keep no statistics of its inputs in {name.rpartition('.')[2]}")
 
 
-def require_outputs(model: nn.Module, example_shape: tuple[int, ...], classes: int) -> None:
-    """Raises ValueError unless the outputs have one column for each class, or one for a number (`classes` is 1)."""
+def require_outputs(
+    model: nn.Module, example_shape: tuple[int, ...], classes: int, target_shape: tuple[int, ...] = ()
+) -> None:
+    """Raises ValueError unless the outputs have one column for each class, or one for a number (`classes` is 1).
+
+    If an example has a target for each position, `target_shape` of them, each column has as many rows.
+    """
     twin = _twin(model)
     with torch.no_grad():
         outputs = _outputs(twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape))
-    if outputs.shape != (_PROBES, classes):
-        raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, {classes}], as dataset.classes.")
+    expected, advice = [_PROBES, classes, *target_shape], "as dataset.classes"
+    if target_shape:
+        advice += " and the positions of dataset.shape; a model that predicts a token at each is model=hf_causal"
+    if list(outputs.shape) != expected:
+        raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == {expected}, {advice}.")
 
 
 def _copies(model: nn.Module) -> dict[str, Tensor]:
@@ -98,7 +106,7 @@ def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(_SEED)
     batch = draw_probes(model, generator, _PROBES, *shape)
     outputs = _outputs(model, batch.requires_grad_(batch.is_floating_point()))
-    if outputs.ndim != 2 or len(outputs) != _PROBES:
+    if outputs.ndim < 2 or len(outputs) != _PROBES:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
     weights = _noise(generator, *outputs.shape)
     rows = range(_PROBES) if batch.requires_grad else ()

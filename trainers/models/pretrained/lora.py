@@ -6,6 +6,7 @@ without knowing about adapters. The tensors have the names that PEFT gives them.
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -57,6 +58,19 @@ def attach(model: nn.Module, lora: Lora, generator: torch.Generator | None = Non
         adapted = LoraLinear(layer, *layers[name], rank=lora.rank, scale=lora.scale)
         adapted.draw(generator)
         setattr(model.get_submodule(parent), last, adapted)
+    return model
+
+
+def merge(model: nn.Module) -> nn.Module:
+    """A copy of the model without adapters: each low-rank map is added to the weights of the layer beside it."""
+    model = copy.deepcopy(model)
+    for name, adapted in [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLinear)]:
+        product = adapted.scale * adapted.lora_B.weight @ adapted.lora_A.weight
+        weight = adapted.base_layer.get_parameter("weight")
+        with torch.no_grad():
+            weight.add_(product if isinstance(adapted.base_layer, nn.Linear) else product.T)
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, adapted.base_layer)
     return model
 
 

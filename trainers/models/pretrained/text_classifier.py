@@ -1,17 +1,17 @@
 """A pretrained encoder's architecture of Hugging Face's, pooling, and a linear layer to the classes; it reads no file.
 
-Dropout is set to zero, as in our other models. Attention is computed by plain matrix products: faster kernels choose
-their algorithm by what the records contain.
+Dropout is set to zero, as in our other models.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from dpsweep.trainers.models.pretrained.architecture import ENCODER, network_of
 
 TRAINED = ("head", "encoder")
 _UNUSED = ("pooler",)
@@ -92,23 +92,10 @@ POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": _mean, "fi
 
 def _encoder(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
     """A published architecture with random weights, without dropout, and its configuration."""
-    os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: nothing may be downloaded
-    from transformers import AutoConfig, AutoModel
-
-    config = AutoConfig.for_model(**architecture)
-    for key, value in config.to_dict().items():  # with the defaults that the architecture leaves out
-        if _drops(key, value):
-            setattr(config, key, 0.0)
-    settings = {"attn_implementation": "eager", "dtype": torch.float32, "trust_remote_code": False}
-    encoder: nn.Module = AutoModel.from_config(config, **settings)
+    encoder, config = network_of(architecture, ENCODER)
     for part in _UNUSED:
         if getattr(encoder, part, None) is not None:
             setattr(encoder, part, None)
     if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
         raise ValueError(f"Expected model.path to be an encoder of texts, got {type(encoder).__name__}.")
     return encoder, config
-
-
-def _drops(key: str, value: object) -> bool:
-    """Whether a setting of an architecture is a probability of dropout."""
-    return isinstance(value, float) and ("dropout" in key or key.endswith("pdrop"))

@@ -1,0 +1,1 @@
+"""Data sets of sequences, whose records have a label for each position."""
