@@ -12,6 +12,8 @@ from numbers import Integral, Real
 
 def real(name: str, value: object) -> float:
     """A real number, possibly infinity or nan; a number beyond all floats becomes infinity, whatever its sign."""
+    if type(value) is float:  # the abstract check takes as long as the rest, and a plan makes a hundred thousand
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected {name}={value!r} to be a number.")
     try:
@@ -66,7 +68,7 @@ def between(name: str, value: object, above: float, below: float = math.inf) -> 
 
 def integer(name: str, value: object) -> None:
     """An integer."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise TypeError(f"Expected {name}={value!r} to be an integer.")
 
 

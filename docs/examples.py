@@ -50,7 +50,7 @@ def output(arguments: str) -> str:
 
 def timeless(shown: str) -> str:
     """The output without the time, which depends on the machine."""
-    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith("│time "))
+    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith(("│time ", "time: ")))
 
 
 def insert(page: str, outputs: dict[str, str]) -> str:

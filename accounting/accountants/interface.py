@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
@@ -17,6 +17,7 @@ from dpsweep.accounting.events.build import (
     flatten,
     without_replacement_gaussian,
 )
+from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction
 
@@ -60,12 +61,21 @@ class GaussianSteps:
     count: int
 
 
-def gaussian_part(
-    event: DpEvent, adjacency: Adjacency
-) -> tuple[tuple[GaussianSteps, ...], tuple[tuple[DpEvent, int], ...]]:
+GaussianPart = tuple[tuple[GaussianSteps, ...], tuple[tuple[DpEvent, int], ...]]
+
+_PARTS: Mapping[Adjacency, Recent[GaussianPart]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
+
+
+def gaussian_part(event: DpEvent, adjacency: Adjacency) -> GaussianPart:
     """A composition as its Gaussian steps, and its other leaves with their multiplicities."""
+    leaves = flatten(event)
+    known = _PARTS[adjacency].of(leaves)
+    return _PARTS[adjacency].keep(leaves, _gaussian_part(leaves, adjacency)) if known is None else known
+
+
+def _gaussian_part(leaves: Sequence[tuple[DpEvent, int]], adjacency: Adjacency) -> GaussianPart:
     steps, others = [], []
-    for leaf, count in flatten(event):
+    for leaf, count in leaves:
         step = as_gaussian_step(leaf, adjacency)
         if step is None:
             others.append((leaf, count))

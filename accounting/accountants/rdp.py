@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,9 @@ ORDERS: tuple[float, ...] = tuple(
         | {float(round(1024 * FAR_RATIO**power)) for power in range(1, 41)}
     )
 )
+
+FAR_FROM = 3.0
+"""Larger orders are left out where the divergence at the largest summed order is this many times epsilon, plus 1."""
 
 KINDS_OF_STEP = 200
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
@@ -89,7 +92,24 @@ class Rdp:
         if separate is not None:
             return separate
         event, used = _pure_claims(event)
-        return self.convert(self.curve(event, adjacency), delta - used) if used < delta else math.inf
+        if used >= delta:
+            return math.inf
+        near = self._near
+        curve = near.curve(event, adjacency)
+        epsilon = near.convert(curve, delta - used)
+        if near is self or float(curve[-1]) >= FAR_FROM * epsilon + 1:
+            return epsilon
+        return self.convert(self.curve(event, adjacency), delta - used)
+
+    @cached_property
+    def _near(self) -> Rdp:
+        """The same accountant at the orders up to the largest that are summed; itself if these are all.
+
+        Larger orders take most of the time. Divergences grow with the order, and epsilon is about as large as the
+        divergence at the order that gives it. So larger orders give no less where the divergence is far above epsilon.
+        """
+        near = tuple(order for order in self.orders if order <= renyi.LARGEST_SUMMED)
+        return self if not near or near == self.orders else replace(self, orders=near)
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """0: Renyi curves give upper bounds only."""

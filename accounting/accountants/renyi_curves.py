@@ -40,6 +40,9 @@ REACH = 9.0
 GROUPS = 8
 """The number of groups of neighbouring orders; a group is integrated over the nodes that its largest order needs."""
 
+FEWEST = 5
+"""The smallest number of orders in a group; fewer orders form fewer groups."""
+
 ROUNDING = 1e-14
 """Added to every log-moment, relative to the summands, so that floating point never rounds a bound down."""
 
@@ -208,7 +211,7 @@ def _sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> C
     if whole.any():
         moments[whole] = _binomial_moments(rate, noise, tuple(at[whole]))
     for mask in (near & ~whole, ~near & (at <= STEEPEST * noise**2)):
-        groups = np.array_split(at[mask], GROUPS)
+        groups = np.array_split(at[mask], max(1, min(GROUPS, int(mask.sum()) // FEWEST)))
         moments[mask] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups])
     return np.asarray(moments / (at - 1))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
-from dpsweep.accounting.events.compositions import compose, flatten, one, repeat, same, steps_of
+from dpsweep.accounting.events.compositions import by_identity, compose, flatten, one, repeat, same, steps_of
 from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_allocation, output_noise
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
@@ -277,7 +277,7 @@ def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
 
 def worst(events: Iterable[DpEvent]) -> DpEvent:
     """One of these, chosen independently of the data: the event itself if all are equal, else their pointwise worst."""
-    distinct = {canonical(event): event for event in map(one, events)}
+    distinct = {canonical(event): event for event in (one(run) for run, _ in by_identity(events))}
     if len(distinct) <= 1:
         return next(iter(distinct.values()), nothing())
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
@@ -304,9 +304,9 @@ def mixture(events: Iterable[DpEvent]) -> DpEvent:
     """
     counts: dict[str, int] = {}
     distinct = {}
-    for event in map(one, events):
-        key = canonical(event)
-        distinct[key], counts[key] = event, counts.get(key, 0) + 1
+    for run, count in by_identity(events):
+        key = canonical(event := one(run))
+        distinct[key], counts[key] = event, counts.get(key, 0) + count
     if len(distinct) <= 1:
         return next(iter(distinct.values()), nothing())
     shared = math.gcd(*counts.values())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events.match import EPOCHS
+from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.events.serialize import canonical, hashable
 from dpsweep.accounting.events.types import (
     ComposedDpEvent,
@@ -15,6 +14,9 @@ from dpsweep.accounting.events.types import (
     NoOpDpEvent,
     SelfComposedDpEvent,
 )
+
+Leaves = tuple[tuple[DpEvent, int], ...]
+"""The leaves of an event with their multiplicities, in canonical order."""
 
 
 def repeat(event: DpEvent, count: int) -> DpEvent:
@@ -33,7 +35,10 @@ def compose(events: Iterable[DpEvent]) -> DpEvent:
     >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
     True
     """
-    return ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in _unrolled(ComposedDpEvent(list(events)))])
+    leaves = _unrolled(ComposedDpEvent(list(events)))
+    composed = ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in leaves])
+    _UNROLLED.keep(composed, leaves)
+    return composed
 
 
 def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
@@ -41,46 +46,50 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
 
     Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
     """
-    return _flattened(_ByIdentity(event))
+    leaves = _UNROLLED.of(event)
+    return _UNROLLED.keep(event, _unrolled(event)) if leaves is None else leaves
 
 
-@dataclass(frozen=True, eq=False)
-class _ByIdentity:
-    """An event compared by identity: long events are slow to compare."""
-
-    event: DpEvent
-
-    def __hash__(self) -> int:
-        return id(self.event)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.event is other.event
+_UNROLLED: Recent[Leaves] = Recent(most=256)
+_ONES: Recent[DpEvent] = Recent(most=256)
 
 
-@lru_cache(maxsize=64)
-def _flattened(key: _ByIdentity) -> tuple[tuple[DpEvent, int], ...]:
-    return _unrolled(key.event)
-
-
-def _unrolled(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
+def _unrolled(event: DpEvent) -> Leaves:
+    parts = list(_parts(event, 1))
+    if len(parts) == 1 and (kept := _UNROLLED.of(parts[0][0])) is not None:
+        return tuple((leaf, count * parts[0][1]) for leaf, count in kept)
     counts: dict[object, list[int]] = {}
     leaves: list[DpEvent] = []
-
-    def visit(node: DpEvent, times: int) -> None:
-        if isinstance(node, SelfComposedDpEvent):
-            visit(node.event, times * node.count)
-        elif isinstance(node, ComposedDpEvent):
-            for inner in node.events:
-                visit(inner, times)
-        elif times > 0 and not isinstance(node, NoOpDpEvent):
-            leaf_counts = counts.setdefault(_key(node), [])
+    for part, times in parts:
+        kept = _UNROLLED.of(part)
+        for leaf, count in ((part, 1),) if kept is None else kept:
+            leaf_counts = counts.setdefault(_key(leaf), [])
             if not leaf_counts:
-                leaves.append(node)
-            leaf_counts.append(times)
-
-    visit(event, 1)
+                leaves.append(leaf)
+            leaf_counts.append(count * times)
     pairs = zip(leaves, map(sum, counts.values()), strict=True)
     return tuple(sorted(pairs, key=lambda pair: canonical(pair[0])))
+
+
+def _parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
+    """The leaves of an event, and its compositions whose leaves are kept; each object once in its composition."""
+    if isinstance(event, SelfComposedDpEvent):
+        yield from _parts(event.event, times * event.count)
+    elif isinstance(event, ComposedDpEvent) and _UNROLLED.of(event) is None:
+        for inner, count in by_identity(event.events):
+            yield from _parts(inner, times * count)
+    elif times > 0 and not isinstance(event, NoOpDpEvent):
+        yield event, times
+
+
+def by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, int]]:
+    """The events, each object once with its number, in the order of their first places."""
+    objects: dict[int, DpEvent] = {}
+    counts: dict[int, int] = {}
+    for event in events:
+        objects[id(event)] = event
+        counts[id(event)] = counts.get(id(event), 0) + 1
+    return [(event, counts[place]) for place, event in objects.items()]
 
 
 def same(left: DpEvent, right: DpEvent) -> bool:
@@ -95,8 +104,11 @@ def steps_of(event: DpEvent) -> int:
 
 def one(event: DpEvent) -> DpEvent:
     """The canonical form of one mechanism: a single leaf as itself, anything else as a sorted composition."""
+    known = _ONES.of(event)
+    if known is not None:
+        return known
     leaves = flatten(event)
-    return leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event])
+    return _ONES.keep(event, leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event]))
 
 
 def _key(event: DpEvent) -> object:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
+from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -34,6 +35,8 @@ from dpsweep.accounting.events.types import (
 )
 
 JSON_VERSION = 1
+
+NOISE = "noise_multiplier"
 
 TABLE, FEW = "Table", 100
 """The type name of a composition that is written as a table, which is used above this number of kinds of step."""
@@ -70,13 +73,17 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 _TYPES = {kind.__name__: kind for kind in _FIELDS}
 
 
+_FORMS: Recent[Any] = Recent(most=64)
+
+
 def to_json(event: DpEvent) -> dict[str, Any]:
     """The exact, versioned JSON form.
 
     >>> from_json(to_json(GaussianDpEvent(noise_multiplier=0.1))) == GaussianDpEvent(noise_multiplier=0.1)
     True
     """
-    return {"version": JSON_VERSION, "event": _encode(event)}
+    form = _FORMS.of(event)
+    return {"version": JSON_VERSION, "event": _FORMS.keep(event, _encode(event)) if form is None else form}
 
 
 def from_json(form: dict[str, Any]) -> DpEvent:
@@ -89,7 +96,10 @@ def from_json(form: dict[str, Any]) -> DpEvent:
 
 def canonical(event: DpEvent) -> str:
     """One text for equal events: the JSON form, or `repr` for an event without one."""
-    return _text(event) if hashable(event) else repr(event)
+    if not isinstance(event, ComposedDpEvent):
+        return _text(event) if hashable(event) else repr(event)
+    known = _TEXTS.of(event)
+    return _TEXTS.keep(event, _written(event) if hashable(event) else repr(event)) if known is None else known
 
 
 def hashable(event: DpEvent) -> bool:
@@ -101,8 +111,15 @@ def hashable(event: DpEvent) -> bool:
     return True
 
 
+_TEXTS: Recent[str] = Recent(most=64)
+
+
 @lru_cache(maxsize=2**15)
 def _text(event: DpEvent) -> str:
+    return _written(event)
+
+
+def _written(event: DpEvent) -> str:
     try:
         return json.dumps(_encode(event), sort_keys=True)
     except BadInput:
@@ -140,12 +157,12 @@ def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
     noises = [_noise(event.event) for event in repeated]
     if len(repeated) < len(events) or None in noises:
         return None
-    noiseless = _at_noise(repeated[0].event, 0.0)
-    if any(_at_noise(event.event, 0.0) != noiseless for event in repeated):
+    sampling = _sampling(repeated[0].event)
+    if any(_sampling(event.event) != sampling for event in repeated):
         return None
     return {
         "type": TABLE,
-        "step": _encode(noiseless),
+        "step": _encode(_at_noise(repeated[0].event, 0.0)),
         "noise_multipliers": noises,
         "counts": [event.count for event in repeated],
     }
@@ -156,6 +173,11 @@ def _noise(step: DpEvent) -> float | None:
     if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
         step = step.event
     return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
+
+
+def _sampling(step: DpEvent) -> tuple[object, ...]:
+    """All that determines a Gaussian step except its noise."""
+    return (type(step), *(getattr(step, name) for name in _FIELDS[type(step)] if name not in ("event", NOISE)))
 
 
 def _at_noise(step: DpEvent, noise: float) -> DpEvent:

@@ -17,6 +17,15 @@ DIGITS = 4
 SMALLEST_EPSILON = 1e-12
 LARGEST_COUNT = 10**9
 
+CLOSE = 1e-3
+"""A secant step in log noise below this leaves an error of about its square, far below the rounding of the result."""
+
+SECANTS, LONGEST_STEP = 12, 1.5
+"""The largest number and length of steps in log noise; a price that is not met then is bracketed and bisected."""
+
+FAR_FROM_FLAT = (0.1, 10.0)
+"""Slopes of the log-log curve, without their sign, at which secants go on."""
+
 
 def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start: float = 1.0) -> float:
     """The noise multiplier, rounded up to four significant digits, at which `epsilon_of` is at most `epsilon`.
@@ -30,10 +39,13 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     """
     _require_target(epsilon)
     price = lru_cache(maxsize=None)(epsilon_of)
-    low, high = _bracket(price, epsilon, start)
-    if low == high:
-        return high
-    noise = _round_up(_crossing(price, epsilon, low, high))
+    root = _secant(price, epsilon, start)
+    if root is None:
+        low, high = _bracket(price, epsilon, start)
+        if low == high:
+            return high
+        root = _crossing(price, epsilon, low, high)
+    noise = _round_up(root)
     while price(noise) > epsilon:
         noise = _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
     return noise
@@ -81,13 +93,38 @@ def _require_target(epsilon: float) -> None:
         raise BadInput(f"Expected privacy.epsilon={epsilon} > 0 and finite.")
 
 
+def _secant(price: Callable[[float], float], epsilon: float, start: float) -> float | None:
+    """The noise at which the price meets epsilon, by secants in log-log scale, where the curve is nearly straight.
+
+    None if the price is infinite, flat or beyond the limits of noise near the start.
+    """
+    start = min(max(start, SMALLEST_NOISE), LARGEST_NOISE)
+    place, slope, excess = math.log(start), -1.0, _excess(price(start), epsilon)
+    for _ in range(SECANTS):
+        step = -excess / slope
+        if abs(step) < CLOSE:
+            return math.exp(place + step)
+        place, before = place + min(max(step, -LONGEST_STEP), LONGEST_STEP), place
+        if not math.log(SMALLEST_NOISE) < place < math.log(LARGEST_NOISE):
+            return None
+        excess, former = _excess(price(math.exp(place)), epsilon), excess
+        slope = (excess - former) / (place - before)
+        if not -FAR_FROM_FLAT[1] < slope < -FAR_FROM_FLAT[0]:
+            return None
+    return None
+
+
+def _excess(cost: float, epsilon: float) -> float:
+    """The logarithm of a cost over epsilon, within limits that keep it finite."""
+    return math.log(min(max(cost, SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)) - math.log(epsilon)
+
+
 def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
     """The noise at which the price meets epsilon; the log-log curve is nearly straight, so few evaluations suffice."""
     from scipy.optimize import brentq  # .1 s
 
     def excess(log_noise: float) -> float:
-        cost = min(max(price(math.exp(log_noise)), SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)
-        return math.log(cost) - math.log(epsilon)
+        return _excess(price(math.exp(log_noise)), epsilon)
 
     log_low, log_high = math.log(low), math.log(high)
     if excess(log_low) <= 0 or excess(log_high) >= 0:

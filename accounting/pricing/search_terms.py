@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from dpsweep.accounting.accountants.interface import plan_epsilon
 from dpsweep.accounting.accountants.rdp import Rdp
@@ -53,7 +54,25 @@ class SearchTerms:
     def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`."""
         start = self.rough_noise(trials_at, epsilon)
+        if self._has_many_kinds(self.event(trials_at(start))):
+            with suppress(BadInput, UnsupportedEvent):
+                start, quicker = self._quicker.quick_noise(trials_at, epsilon, start)
+                if self.epsilon(trials_at(start)) == quicker:
+                    return start  # the same accountant claims, and the noise is already the least by its bound
         return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
+
+    def quick_noise(
+        self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float, start: float
+    ) -> tuple[float, float]:
+        """The least noise by these terms alone, and what the search costs there."""
+        noise = calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
+        return noise, self.epsilon(trials_at(noise))
+
+    @property
+    def _quicker(self) -> SearchTerms:
+        """The same terms, with Renyi curves at few orders: upper bounds too, by which a search gets near its end."""
+        claimants = (Rdp(orders=ROUGH_ORDERS) if isinstance(one, Rdp) else one for one in self.panel.claimants)
+        return replace(self, panel=Panel(claimants=tuple(claimants)))
 
     def most_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
         """The most steps after which a search costs at most `epsilon`; raises `BadInput` if not one fits."""
@@ -71,9 +90,12 @@ class SearchTerms:
     def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """An approximation of `epsilon`, by Renyi curves alone, and at few orders if there are many kinds of step."""
         event = self.event(trials)
-        many = any(len(flatten(part)) > FEW_KINDS for part in event.parts.values())
-        accountant = Rdp(orders=ROUGH_ORDERS) if many else Rdp()
+        accountant = Rdp(orders=ROUGH_ORDERS) if self._has_many_kinds(event) else Rdp()
         return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+
+    @staticmethod
+    def _has_many_kinds(event: PlanEvent) -> bool:
+        return any(len(flatten(part)) > FEW_KINDS for part in event.parts.values())
 
     def rough_noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """An approximation of `noise`, by Renyi curves alone, which are cheap."""

@@ -16,6 +16,7 @@ from scipy import special
 
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.profiles.narrowing import narrowed
 
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""
@@ -254,14 +255,16 @@ class Mixture:
 
 def invert(profile: Profile, delta: float) -> float:
     """The smallest epsilon with profile delta <= `delta`, rounded up by at most a relative 1e-12; else infinity."""
-    if float(profile.delta(np.zeros(1))[0]) <= delta:
+
+    def excess(epsilon: float) -> float:
+        value = float(profile.delta(np.array([epsilon]))[0])
+        return math.log(value / delta) if value > 0 else -math.inf
+
+    if (at_low := excess(0.0)) <= 0:
         return 0.0
     low, high = 0.0, 1.0
-    while float(profile.delta(np.array([high]))[0]) > delta:
-        low, high = high, 2 * high
+    while (at_high := excess(high)) > 0:
+        low, at_low, high = high, at_high, 2 * high
         if high > _LARGEST_EPSILON:
             return math.inf
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if float(profile.delta(np.array([middle]))[0]) <= delta else (middle, high)
-    return high
+    return narrowed(excess, (low, at_low), (high, at_high), tolerance=1e-12)

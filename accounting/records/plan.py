@@ -256,7 +256,15 @@ class Plan:
 
     def write(self, path: Path) -> None:
         """Stores the plan with its id, atomically."""
-        write_json(path, {"id": self.id} | self.to_json())
+        write_json(path, self._stored)
+
+    def is_stored(self, path: Path) -> bool:
+        """Whether the file at `path` holds this plan as `write` would write it; reading it again takes far longer."""
+        return path.read_bytes() == json.dumps(self._stored, indent=1, allow_nan=False).encode()
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        return {"id": self.id} | self.to_json()
 
     @classmethod
     def read(cls, path: Path) -> Plan:

@@ -6,6 +6,7 @@ A verb imports what it needs once it is chosen, so that help and the completion 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -63,6 +64,7 @@ def sweep(arguments: list[str]) -> None:
 
 def plan(arguments: list[str]) -> None:
     """`dpsweep plan OVERRIDES`."""
+    gc.set_threshold(RARELY)
     sweep([*arguments, "hydra.sweeper.verb=plan"])
 
 
@@ -130,6 +132,9 @@ ABOUT_JOBS = (
     *("hydra.sweeper.study=", "hydra.sweeper.retry=", "hydra.sweeper.max_batch_size="),
 )
 """How a word may begin that `dpsweep resume` takes beside its folder."""
+
+RARELY = 200_000
+"""New objects after which Python looks for garbage in `dpsweep plan`; by its default this takes a tenth of the time."""
 
 VERBS = {
     "sweep": (sweep, "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again"),

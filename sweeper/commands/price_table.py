@@ -104,13 +104,12 @@ def show(
     priced: PricedPlan,
     statement: Statement | None,
     outlook: Outlook,
-    seconds: float | None,
-    device: str,
+    time: str | None,
     data: Mapping[str, str],
 ) -> None:
     """Prints the plan's own price: the whole search first, the price of a single run, as often quoted, near the end.
 
-    `data` has further rows, about the records.
+    `time` is left out if it is None, as where steps are still being timed. `data` has further rows, about the records.
     """
     plan = priced.plan
     console = Console(highlight=False)
@@ -145,7 +144,8 @@ def show(
         table.add_row(
             "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
         )
-    table.add_row("time", f"about {duration(seconds)} on {device}" if seconds is not None else "unknown")
+    if time is not None:
+        table.add_row("time", time)
     for name, text in data.items():
         table.add_row(name, text)
     console.print(table)
@@ -153,6 +153,11 @@ def show(
         console.print(note)
     for sentence in () if plan.public else _cautions(priced):
         console.print(sentence)
+
+
+def time_in_words(seconds: float | None, device: str) -> str:
+    """The estimated time on this device; None is a time that nobody knows."""
+    return "unknown" if seconds is None else f"about {duration(seconds)} on {device}"
 
 
 def shown(discloses: frozenset[Disclosure]) -> str:

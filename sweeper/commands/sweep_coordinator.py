@@ -46,14 +46,14 @@ from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from dpsweep.sweeper.job.handed_over import nothing_left
 from dpsweep.sweeper.job.locks import held
-from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.planning.step_times import Speeds
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
 from dpsweep.sweeper.request.stored_search import stored_plan, stored_search
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
+from dpsweep.sweeper.timing.step_times import Speeds
+from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, plan_seconds
 from dpsweep.sweeper.trial.blocks import could_share
 from dpsweep.sweeper.trial.spec import build
 
@@ -85,17 +85,22 @@ class SweepCoordinator:
 
         Nothing is charged. It writes `plan.json` and, beside the ledger, the time that a step took.
         """
-        request, priced = self.request, compose_plan(self.request.points, self.request.plan)
-        self._refuse_large_delta(priced)
-        plan, folder = priced.plan, self._folder(priced.plan)
-        with self._speeds.asked(plan) as per_step:
+        request = self.request
+        with self._speeds.asked(point.config for point in request.points) as costs:
+            priced = compose_plan(request.points, request.plan)
+            self._refuse_large_delta(priced)
+            plan, folder = priced.plan, self._folder(priced.plan)
             statement = self._statement(plan)
             if not plan.public:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.show_offers(priced, rules, request.show)
                 for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
                     print(sentence)
-            self._show(priced, statement, per_step())
+            known = self._speeds.known(configs_of(plan))
+            self._show(priced, statement, folder, None if known is None else self._time(priced, known))
+            if known is None:
+                sys.stdout.flush()
+                print(f"time: {self._time(priced, costs())}")
         for message in (
             former_plan(plan, folder, request.jobs.words),
             foresee(plan, request.data, self._ledger),
@@ -160,13 +165,14 @@ class SweepCoordinator:
         statement = self._statement(plan)
         over = statement is not None and is_over(plan, folder, statement.attempts(plan.id))
         if over and request.retry is not Retry.ALL:
-            check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(plan))
+            check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(configs_of(plan)))
         else:
             check = check_training(plan, request, folder.private)
         ledger.verify()
         if message := former_plan(plan, folder, request.jobs.words):
             print(message, file=sys.stderr)
-        seconds = self._show(priced, self._statement(plan), check.per_step)
+        seconds = self._seconds(priced, check.costs)
+        self._show(priced, self._statement(plan), folder, self._time(priced, check.costs))
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
         open_account(priced, ledger)
@@ -232,16 +238,16 @@ class SweepCoordinator:
             print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
         return folder.stop.exists()
 
-    def _show(
-        self, priced: PricedPlan, statement: Statement | None, per_step: Mapping[str, float] | None
-    ) -> float | None:
-        """Prints the plan's own price; returns its estimated seconds, None if the step times are unknown."""
-        request, plan = self.request, priced.plan
-        seconds = None if per_step is None else estimate.plan_seconds(priced, per_step, request.workers.jobs)
-        view = outlook(priced, statement, could_share=could_share(plan, priced.rule.discloses))
-        data = data_in_words(priced.plan, self._folder(priced.plan).private)
-        price_table.show(priced, statement, view, seconds, request.place, data)
-        return seconds
+    def _show(self, priced: PricedPlan, statement: Statement | None, folder: SweepFolder, time: str | None) -> None:
+        """Prints the plan's own price."""
+        view = outlook(priced, statement, could_share=could_share(priced.plan, priced.rule.discloses))
+        price_table.show(priced, statement, view, time, data_in_words(priced.plan, folder.private))
+
+    def _time(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
+        return price_table.time_in_words(self._seconds(priced, costs), self.request.place)
+
+    def _seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
+        return None if costs is None else plan_seconds(priced, costs, self.request.workers.jobs)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.
@@ -281,7 +287,9 @@ class SweepCoordinator:
         """The sweep's folder; raises `BadInput` if it holds another plan."""
         store = PrivateStore.of(self._ledger, plan.account, plan.id)
         folder = SweepFolder(root=self.request.jobs.of_plan(plan.id).folder, store=store)
-        if folder.plan.exists() and (earlier := Plan.read(folder.plan).id) != plan.id:
+        if not folder.plan.exists() or plan.is_stored(folder.plan):
+            return folder
+        if (earlier := Plan.read(folder.plan).id) != plan.id:
             raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
         return folder
 
@@ -301,9 +309,14 @@ class SweepCoordinator:
 
     @property
     def _speeds(self) -> Speeds:
-        path, request = self._ledger.beside / "speeds.json", self.request
+        request = self.request
         return Speeds(
-            path=path, device=request.compute.device, threads=request.compute.threads, most=request.most_threads
+            path=self._ledger.beside / "speeds.json",
+            device=request.compute.device,
+            threads=request.compute.threads,
+            most=request.most_threads,
+            workers=request.workers.jobs,
+            together=request.together,
         )
 
     @cached_property

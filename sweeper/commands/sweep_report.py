@@ -15,7 +15,7 @@ from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.empty_parts import warnings_of
 from dpsweep.sweeper.coordinator.runner import results
 from dpsweep.sweeper.coordinator.work import RunQueue
-from dpsweep.sweeper.planning.step_times import Speeds
+from dpsweep.sweeper.timing.step_times import Speeds
 
 
 def report(

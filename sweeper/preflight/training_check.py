@@ -11,25 +11,26 @@ from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
-from dpsweep.sweeper.planning import time_estimate as estimate
 from dpsweep.sweeper.preflight.data_identity import read_contents
 from dpsweep.sweeper.request.sweep_request import SweepRequest
+from dpsweep.sweeper.timing.step_timing import time_steps
+from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, shapes_of
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.features.extracted import Extracted
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCheck:
-    """The contents of the files with private records, the threads of a job, and the seconds of each kind of step."""
+    """The contents of the files with private records, the threads of a job, and the cost of each kind of step."""
 
     contents: tuple[Content, ...]
     threads: int
-    per_step: Mapping[str, float] | None
+    costs: Mapping[str, Cost] | None
 
     @classmethod
-    def of_nothing(cls, contents: tuple[Content, ...], per_step: Mapping[str, float] | None) -> TrainingCheck:
+    def of_nothing(cls, contents: tuple[Content, ...], costs: Mapping[str, Cost] | None) -> TrainingCheck:
         """The check of a plan that has nothing left to train: its files alone, and step times of earlier sweeps."""
-        return cls(contents=contents, threads=1, per_step=per_step)
+        return cls(contents=contents, threads=1, costs=costs)
 
 
 def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> TrainingCheck:
@@ -45,16 +46,13 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> Tr
         forked_jobs.prepare(machine.device, machine.threads)
     contents = read_contents(plan, machine.data)
     _check_features(plan, store)
-    shapes = estimate.shapes_of(plan)
+    kinds = shapes_of(configs_of(plan), request.workers.jobs, request.together)
+    shapes = {kind: shape for kind, shape in kinds.items() if shape.timeable}
     try:
-        times = estimate.time_steps(
-            list(shapes.values()), machine.device, request.compute.threads, request.most_threads
-        )
+        times = time_steps(list(shapes.values()), machine.device, request.compute.threads, request.most_threads)
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
-    return TrainingCheck(
-        contents=contents, threads=times.threads, per_step=dict(zip(shapes, times.seconds, strict=True))
-    )
+    return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))
 
 
 def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:

@@ -113,6 +113,11 @@ class SweepRequest:
         return self.compute.threads or limited_threads(self.workers.threads)
 
     @property
+    def together(self) -> int | None:
+        """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
+        return 1 if "trials" in self.plan.search else self.compute.together
+
+    @property
     def place(self) -> str:
         """The device and the number of workers, as text."""
         device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)

@@ -17,6 +17,7 @@ from hydra.utils import get_object
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
 from dpsweep.accounting.names.tags import own_class
@@ -47,6 +48,7 @@ FEATURES, ADAPTER = "features", "adapter"
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
+_SCORINGS: Recent[DpEvent | None] = Recent(most=64)
 SAME_BOUND = {"kind": "constant_clip_norm"}
 """The clip schedule of a configuration without one: a constant clip norm is not part of a trial's identity."""
 
@@ -147,7 +149,8 @@ class Declaration:
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """The events of training and of scoring, which read disjoint records."""
-        return PlanEvent(training=self.training(noise_multiplier), validation=self.score.event())
+        scored = _SCORINGS.of(self.score) or _SCORINGS.keep(self.score, self.score.event())  # one for all runs
+        return PlanEvent(training=self.training(noise_multiplier), validation=scored)
 
 
 def declare(config: Mapping[str, Any]) -> Declaration:

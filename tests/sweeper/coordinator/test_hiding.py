@@ -28,7 +28,7 @@ from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import Draw, Execution
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.planning.time_estimate import kind_of, plan_seconds
+from dpsweep.sweeper.timing.time_estimate import Cost, kind_of, plan_seconds
 from dpsweep.sweeper.trial.build import initial_identity
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
@@ -335,7 +335,7 @@ def test_weights_of_tries_start_from_secrets_and_those_of_points_do_not(place: C
 def test_a_search_takes_about_as_long_as_the_tries_that_are_expected(compose_priced: Compose) -> None:
     searches = [compose_priced(line) for line in (GRID, SELECTION)]
     every, three = (
-        plan_seconds(priced, {kind_of(trial.config): 0.5 for trial in priced.plan.trials}, workers=1)
+        plan_seconds(priced, {kind_of(trial.config): Cost(step=0.5) for trial in priced.plan.trials}, workers=1)
         for priced in searches
     )
     assert every == pytest.approx(4 * 3 * 0.5)

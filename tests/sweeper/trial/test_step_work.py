@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpsweep.sweeper.planning.time_estimate import time_steps
+from dpsweep.sweeper.timing.step_timing import time_steps
+from dpsweep.sweeper.timing.time_estimate import Shape
 from dpsweep.sweeper.trial.step_work import LARGE, threads_for, work_of
 from tests.sweeper.searches import GRID, Compose
 
@@ -58,8 +59,8 @@ def test_a_job_has_the_threads_that_its_steps_are_worth_or_the_user_gave(
     config = compose_priced([*GRID, *model]).plan.trials[0].config
     before = torch.get_num_threads()
     try:
-        times = time_steps([config], "cpu", given, most=2)
+        times = time_steps([Shape(config=config, points=2)], "cpu", given, most=2)
         assert (times.threads, torch.get_num_threads()) == (threads, threads)
-        assert len(times.seconds) == 1
+        assert len(times.costs) == 1
     finally:
         torch.set_num_threads(before)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.planning.step_times import Speeds
-from dpsweep.sweeper.planning.time_estimate import kind_of
+from dpsweep.sweeper.timing.step_times import Speeds
+from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of
 from tests.sweeper.searches import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -19,26 +17,26 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=None, most=1)
-    assert speeds.known(plan) is None
+    assert speeds.known(configs_of(plan)) is None
     seconds = (3.0, 6.0, 60.0, 6.0)
     took = [replace(result_of(trial, 0.5), seconds=took) for trial, took in zip(plan.trials, seconds, strict=True)]
     speeds.record(plan.trials, took)
-    assert speeds.known(plan) == {kind_of(plan.trials[0].config): pytest.approx(2.0)}
-    assert replace(speeds, most=2).known(plan) is None, "another machine setting is another speed"
-    assert speeds.known(compose_priced([*GRID, "model=one_hidden"]).plan) is None
+    assert speeds.known(configs_of(plan)) == {kind_of(plan.trials[0].config): Cost(step=2.0)}
+    assert replace(speeds, most=2).known(configs_of(plan)) is None, "another machine setting is another speed"
+    assert speeds.known(configs_of(compose_priced([*GRID, "model=one_hidden"]).plan)) is None
 
 
 def test_what_a_plan_has_timed_no_plan_times_again(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
     elsewhere = replace(speeds, path=tmp_path / "none" / "speeds.json")
-    with elsewhere.asked(plan) as answer:
+    with elsewhere.asked(configs_of(plan)) as answer:
         assert answer() is not None
     assert not elsewhere.path.parent.exists(), "a plan makes no folder for a ledger"
-    with speeds.asked(plan) as answer:
+    with speeds.asked(configs_of(plan)) as answer:
         timed = answer()
-    assert timed is not None and timed == speeds.known(plan)
-    with speeds.asked(plan) as answer:
+    assert timed is not None and timed == speeds.known(configs_of(plan))
+    with speeds.asked(configs_of(plan)) as answer:
         assert answer() == timed
 
 
@@ -47,6 +45,6 @@ def test_a_file_that_cannot_be_written_costs_nothing(compose_priced: Compose, tm
     (tmp_path / "file").write_text("not a folder")
     speeds = Speeds(path=tmp_path / "file" / "speeds.json", device="cpu", threads=None, most=1)
     speeds.record(plan.trials, [result_of(trial, 0.5) for trial in plan.trials])
-    assert speeds.known(plan) is None
+    assert speeds.known(configs_of(plan)) is None
     (tmp_path / "broken.json").write_text("{")
-    assert Speeds(path=tmp_path / "broken.json", device="cpu", threads=None, most=1).known(plan) is None
+    assert Speeds(path=tmp_path / "broken.json", device="cpu", threads=None, most=1).known(configs_of(plan)) is None

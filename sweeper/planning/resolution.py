@@ -1,0 +1,150 @@
+"""The resolved configuration of each point of a grid: the part of it that identifies a trial.
+
+A thousand points share nearly all of it. So groups that no axis can change are resolved once, for the first point.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import name_of, stored_config
+from dpsweep.accounting.names.typed_names import typed_key
+from dpsweep.sweeper.trial.base_weights import with_base_weights
+from dpsweep.sweeper.trial.spec import SAME_BOUND
+
+BY_GRID = "by_grid"
+"""The trainer that stands for the methods of the grid."""
+
+IDENTITY = (
+    "dataset",
+    "model",
+    "loss",
+    "trainer",
+    "schedule",
+    "bounds",
+    "sampler",
+    "subsample",
+    "score",
+    "engine",
+    "steps",
+    "checkpoint",
+    "privacy",
+    "seed",
+)
+"""The stored keys that identify a trial; devices, paths and budgets are not among them."""
+
+WHERE_GIVEN = ("ema", "augmentation", "features", "adapter")
+"""Further keys that identify a trial; they are not stored if they are null or empty."""
+
+UNLESS_SAID = (
+    ("dataset", "public", False),
+    ("score", "every", None),
+    ("score", "metric", "accuracy"),
+    ("score", "positive", 1),
+    ("score", "bins", 20),
+)
+"""Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
+
+_NO_UNITS: Mapping[str, Any] = dict.fromkeys(("unit_column", "units", "contribution_cap"))
+
+SINCE: Mapping[str, Mapping[str, Any]] = {
+    "table": {"categories": None, "test_file": None, "test_records": 0},
+    "npz": _NO_UNITS,
+    "torch_dataset": _NO_UNITS,
+}
+"""Keys that a data set of ours has had since after 0.1.0; they are not stored at their default either."""
+
+HYPERPARAMETERS = "hyperparameters"
+"""The key below a trainer whose fields are the user's."""
+
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_KEY = re.compile(r"(\w+)(\.\w+)*")
+
+
+class Resolution:
+    """The points of one choice of groups: `config` is updated for each point, by values of these axes alone."""
+
+    def __init__(self, config: DictConfig, trainer: str, axes: Collection[str]) -> None:
+        self._config = config
+        self._trainer = trainer
+        self._changing = {axis.partition(".")[0] for axis in axes}
+        self._constant: dict[str, Any] = {}
+        if OmegaConf.is_dict(own := config.trainer.get(HYPERPARAMETERS)):
+            OmegaConf.set_struct(own, False)  # a script's hyperparameters have names of its own
+
+    def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The identity part of the configuration with these values; raises `BadInput` for a key that it lacks."""
+        for key, value in values.items():
+            try:
+                OmegaConf.update(self._config, key, value)
+            except OmegaConfBaseException:
+                raise BadInput(
+                    f"Expected {key} to be a field of trainer={self._trainer}; {_fields(self._config, key)}."
+                ) from None
+        return _without_defaults(with_base_weights(stored_config(dict(self._parts()))))
+
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        for key in IDENTITY:
+            yield key, self._part(key)
+        for key in WHERE_GIVEN:
+            if (part := self._part(key)) not in (None, {}):
+                yield key, part
+
+    def _part(self, key: str) -> Any:
+        """One part of the configuration, as a copy that may be changed."""
+        if key not in self._constant:
+            part = self._resolved(key)
+            if not self._is_constant(typed_key(key)):
+                return part
+            self._constant[key] = part
+        return copy.deepcopy(self._constant[key])
+
+    def _resolved(self, key: str) -> Any:
+        node = self._config[typed_key(key)]
+        part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        if key == "trainer" and choice_of(self._config, "trainer") == BY_GRID:  # a user's class gets no unset keys
+            return {name: value for name, value in dict(part).items() if value is not None}
+        return part
+
+    def _is_constant(self, key: str) -> bool:
+        """Whether no axis lies in a part, and it refers to constant parts alone."""
+        if key in self._changing:
+            return False
+        raw = OmegaConf.to_container(OmegaConf.masked_copy(self._config, key), resolve=False)
+        text = str(raw)
+        references = _REFERENCE.findall(text)
+        plain = len(references) == text.count("${") and all(map(_KEY.fullmatch, references))
+        return plain and all(reference.partition(".")[0] in self._constant for reference in references)
+
+
+def choice_of(config: DictConfig, group: str) -> str:
+    """The option that a composed configuration uses for a config group."""
+    return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
+
+
+def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without keys at their defaults, which are not part of a trial's identity."""
+    for group, key, value in UNLESS_SAID:
+        if config[group].get(key, value) == value:
+            config[group].pop(key, None)
+    for key, value in SINCE.get(name_of(config["dataset"]), {}).items():
+        if config["dataset"].get(key, value) == value:
+            config["dataset"].pop(key, None)
+    if config["bounds"] == SAME_BOUND:
+        del config["bounds"]
+    return config
+
+
+def _fields(config: DictConfig, key: str) -> str:
+    """The fields that the group of a wrong key has."""
+    group = key.partition(".")[0]
+    node = config.get(group)
+    known = sorted(str(name) for name in node if name != "_target_") if OmegaConf.is_dict(node) else []
+    return f"{group} has {', '.join(known)}" if known else f"there is no {group}"

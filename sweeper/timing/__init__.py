@@ -1,0 +1,1 @@
+"""How long a plan takes on this machine: steps timed on random inputs, and those of past sweeps."""

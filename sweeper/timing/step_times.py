@@ -1,0 +1,110 @@
+"""Step times of past plans and sweeps on this machine, so that no plan times a step again. For the curator only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dpsweep.accounting.json_files import digest, write_json
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.sweeper.timing import time_estimate as estimate
+from dpsweep.sweeper.timing.time_estimate import Config, Cost, Shape, kind_of
+
+_PAIR = ("step", "beside")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """Seconds per step by kind of step, for one device and number of threads; in a small file beside the ledger.
+
+    A file's values are pairs: seconds of a step, and seconds beside the steps of a run. `threads` is the number that
+    the user gave, None if it follows from the work of a step; then it is at most `most`. So many `workers` share the
+    points, and a job trains at most `together` of them, if it is given.
+    """
+
+    path: Path
+    device: str
+    threads: int | None
+    most: int
+    workers: int = 1
+    together: int | None = None
+
+    def known(self, configs: Iterable[Config]) -> dict[str, Cost] | None:
+        """The cost of each kind of step among these; None unless all of them were timed or ran before."""
+        costs = self._known(self._shapes(configs))
+        return None if None in costs.values() else {kind: cost for kind, cost in costs.items() if cost is not None}
+
+    @contextmanager
+    def asked(self, configs: Iterable[Config]) -> Iterator[Callable[[], Mapping[str, Cost] | None]]:
+        """The cost of each kind of step: known ones, and the others timed in a separate process in the background.
+
+        Yields a function that waits for the times, stores and returns them, or None if there are none.
+        """
+        shapes = self._shapes(configs)
+        costs = self._known(shapes)
+        known = {kind: cost for kind, cost in costs.items() if cost is not None}
+        unknown = {kind: shape for kind, shape in shapes.items() if kind not in known and shape.timeable}
+        if not unknown:
+            yield lambda: known
+            return
+        with estimate.asked(list(unknown.values()), self.device, self.threads, self.most) as answer:
+
+            def timed() -> Mapping[str, Cost] | None:
+                new = answer()
+                return None if new is None else {**known, **self._timed(unknown, new)}
+
+            yield timed
+
+    def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
+        """Stores the median seconds per step of these trials' results, by kind of step."""
+        configs = [trial.config for trial in trials]
+        shapes = self._shapes(configs)
+        kinds = {trial.id: kind_of(trial.config) for trial in trials}
+        times: dict[str, list[float]] = {}
+        for result in results:
+            if result.steps and (kind := kinds[result.trial]) in shapes:
+                times.setdefault(kind, []).append(result.seconds / result.steps)
+        costs = self._known({kind: shapes[kind] for kind in times})
+        self._store(
+            {
+                self._key(kind, shapes[kind]): Cost(step=median(seconds), beside=cost.beside if cost else 0.0)
+                for (kind, seconds), cost in zip(times.items(), costs.values(), strict=True)
+            }
+        )
+
+    def _shapes(self, configs: Iterable[Config]) -> Mapping[str, Shape]:
+        return estimate.shapes_of(configs, self.workers, self.together)
+
+    def _known(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
+        stored = self._read()
+        found = {kind: stored.get(self._key(kind, shape)) for kind, shape in shapes.items()}
+        return {kind: None if one is None else Cost(step=one[0], beside=one[1]) for kind, one in found.items()}
+
+    def _timed(self, shapes: Mapping[str, Shape], costs: Sequence[Cost]) -> Mapping[str, Cost]:
+        """Stores measured times where a ledger's folder exists already: a plan makes no folder there."""
+        if self.path.parent.is_dir():
+            keys = (self._key(kind, shape) for kind, shape in shapes.items())
+            self._store(dict(zip(keys, costs, strict=True)))
+        return dict(zip(shapes, costs, strict=True))
+
+    def _store(self, costs: Mapping[str, Cost]) -> None:
+        times = {key: [cost.step, cost.beside] for key, cost in costs.items()}
+        with suppress(OSError):  # a full disk must not cost a sweep its report
+            write_json(self.path, {**self._read(), **times})
+
+    def _read(self) -> Mapping[str, Sequence[float]]:
+        try:
+            times: dict[str, Any] = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return {key: pair for key, pair in times.items() if isinstance(pair, list) and len(pair) == len(_PAIR)}
+
+    def _key(self, kind: str, shape: Shape) -> str:
+        threads = self.threads or self.most
+        return digest({"kind": kind, "points": shape.points, "device": self.device, "threads": threads})

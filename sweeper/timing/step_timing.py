@@ -1,0 +1,308 @@
+"""Timing of training steps as jobs take them, on random inputs: stacked where a job stacks, with noise and update.
+
+`python -m dpsweep.sweeper.timing.step_timing` reads shapes as JSON and prints their costs. No data are read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dpsweep.sweeper.timing.time_estimate import Cost, Shape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from dpsweep.sweeper.trial.spec import Declaration
+    from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
+    from dpsweep.trainers.training.gradient_sums import Sums
+
+EXAMPLES = 64
+LONG_ENOUGH = 0.2
+"""Seconds; a shorter measurement is repeated with more examples, up to the whole batch."""
+
+ENOUGH = 0.1
+"""Seconds after which no further stacked step is timed."""
+
+FEW_RECORDS = 2000
+"""Records of a convex fit that is timed; a fit of more takes as much longer."""
+
+_SCORED = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """The costs of some shapes, in their order, and the number of threads that steps were given."""
+
+    costs: tuple[Cost, ...]
+    threads: int
+
+
+class _Enough(Exception):
+    """Enough steps were timed."""
+
+
+def time_steps(shapes: Sequence[Shape], device: str, threads: int | None, most: int) -> StepTimes:
+    """Times a training step of each shape on random inputs; also refuses models that cannot be trained.
+
+    `threads` is the number that the user gave; without one it is `most`, or 1 if all steps are small.
+    Raises ValueError if a model mixes examples or does not fit its data set's shape.
+    """
+    import torch
+
+    from dpsweep.sweeper.job.machine import resolve_device
+    from dpsweep.sweeper.trial.step_work import threads_for
+
+    torch.set_num_threads(threads or 1)
+    device = resolve_device(device)
+    probes = [_Probe.of(shape, device) for shape in shapes]
+    threads = threads_for([probe.work for probe in probes], most) if threads is None else threads
+    torch.set_num_threads(threads)
+    return StepTimes(costs=tuple(probe.cost() for probe in probes), threads=threads)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Probe:
+    """A shape whose model was built and checked."""
+
+    shape: Shape
+    declared: Declaration
+    model: nn.Module
+    device: str
+
+    @classmethod
+    def of(cls, shape: Shape, device: str) -> _Probe:
+        """The probe of a shape; raises ValueError if its model cannot be trained."""
+        from dpsweep.sweeper.trial.build import make_model
+        from dpsweep.sweeper.trial.spec import declare
+        from dpsweep.trainers.declarations.next_token import target_shape
+        from dpsweep.trainers.models.checks.modules import refuse_mixing, require_outputs
+        from dpsweep.trainers.training.weight_delta import check_saving
+
+        declared = declare(shape.config)
+        inputs = tuple(declared.dataset.shape)
+        model = make_model(shape.config, "estimate")
+        refuse_mixing(model, inputs)
+        require_outputs(model, inputs, declared.dataset.classes, target_shape(declared.loss, inputs))
+        check_saving(model)
+        return cls(shape=shape, declared=declared, model=model.to(device), device=device)
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations of a step of one point."""
+        from dpsweep.sweeper.trial.step_work import work_of
+
+        return _examples(self.declared) * work_of(self.model, self._inputs(1).cpu())
+
+    def cost(self) -> Cost:
+        """The seconds of a step and of what a run does beside its steps."""
+        from dpsweep.sweeper.trial.blocks import at_once
+        from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
+
+        if isinstance(self.declared.trainer, OutputPerturbation):
+            return Cost(step=self._fit(), beside=self._scores())
+        stacked = at_once(self.shape.config)
+        step = self._stacked(min(self.shape.points, stacked)) if stacked else self._single()
+        return Cost(step=step, beside=self._scores())
+
+    def _stacked(self, points: int) -> float:
+        """Seconds per point of a step of so many points that are trained together."""
+        from dpsweep.trainers.engines.stacked import Stack
+        from dpsweep.trainers.training.gradient_sums import StackedSums
+
+        records = self._records()
+        stack = Stack.of(self.model, self.declared.loss)
+        sums = StackedSums(stack=stack, records=records, device=self.device)
+        return self._loop(sums, points, self.declared) / points
+
+    def _single(self) -> float:
+        """Seconds of a step of one point: its engine's sum, by fewer examples if slow, and the noise and update."""
+        import torch
+
+        from dpsweep.sweeper.trial.spec import build
+        from dpsweep.trainers.engines.interface import Minibatch, Task
+
+        declared, engine = self.declared, build(self.shape.config["engine"], "engine")
+        task, batch_size = Task(transform=declared.trainer.transform, loss=declared.loss), _examples(declared)
+        inputs = self._inputs(batch_size)
+        positions = target_shape(declared.loss, tuple(declared.dataset.shape))
+        targets = torch.zeros(batch_size, *positions, dtype=getattr(torch, declared.loss.labels), device=self.device)
+        batch = Minibatch(inputs, targets)
+        seconds = _time(partial(_weighted_sum, engine, self.model, batch, task), batch_size, self.device)
+        return seconds + self._noise()
+
+    def _noise(self) -> float:
+        """Seconds of the noise, its rounding and the update of one step: those of a step that sums nothing."""
+        import torch
+
+        from dpsweep.trainers.engines.gradients.parameters import trainable
+
+        size = sum(parameter.numel() for parameter in trainable(self.model))
+
+        class Zeros:
+            """Sums of no example."""
+
+            def over(self, rows: object, transforms: object) -> Callable[..., torch.Tensor]:
+                def total(weights: torch.Tensor, batch: object, shrink: float = 1.0) -> torch.Tensor:
+                    return torch.zeros(1, size, dtype=torch.float64, device=weights.device)
+
+                return total
+
+        return self._loop(Zeros(), 1, self.declared)
+
+    def _loop(self, sums: Sums, points: int, declared: Declaration) -> float:
+        """Seconds of a step of the training loop; the first step is not counted."""
+        from dpsweep.sweeper.trial.build import make_model
+        from dpsweep.trainers.methods.interface import is_noiseless
+        from dpsweep.trainers.randomness import reproducible_streams
+        from dpsweep.trainers.training.loop import train_together
+        from dpsweep.trainers.training.run import Run
+
+        run = Run(
+            trainer=declared.trainer,
+            sampler=declared.sampler,
+            schedule=declared.schedule,
+            bounds=declared.bounds,
+            noise_multiplier=0.0 if is_noiseless(declared.trainer) else 1.0,
+            steps=declared.steps,
+            train_records=declared.train_records,
+            ema=declared.ema,
+            public=declared.public,
+        )
+        models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
+        clock, ends = _clock(self.device), []
+
+        def on_step(step: int) -> None:
+            ends.append(clock())
+            if ends[-1] - ends[0] > ENOUGH:
+                raise _Enough
+
+        try:
+            streams = [reproducible_streams(0, "estimate")] * points
+            started = clock()
+            train_together([run] * points, models, sums, self._records(), streams, device=self.device, on_step=on_step)
+        except _Enough:
+            pass
+        return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else ends[-1] - started
+
+    def _fit(self) -> float:
+        """Seconds of a convex fit of all records."""
+        from dpsweep.trainers.randomness import reproducible_streams
+        from dpsweep.trainers.training.convex_fit import fit
+        from dpsweep.trainers.training.run import Run, Unrecorded
+
+        declared, clock = self.declared, _clock(self.device)
+        sampler: Any = declared.sampler
+        few = min(FEW_RECORDS, declared.train_records)
+        run = Run(
+            trainer=declared.trainer,
+            sampler=replace(sampler, batch_size=few),
+            schedule=declared.schedule,
+            bounds=declared.bounds,
+            noise_multiplier=1.0,
+            steps=1,
+            train_records=few,
+            ema=None,
+            public=declared.public,
+        )
+        started = clock()
+        streams = reproducible_streams(0, "estimate")
+        fit(run, self.model, self._records(few, varied=True), streams, Unrecorded(), self.device)
+        return (clock() - started) * declared.train_records / few
+
+    def _scores(self) -> float:
+        """Seconds of a run's curve and score: forward passes."""
+        import torch
+
+        from dpsweep.trainers.data.interface import nominal_units
+        from dpsweep.trainers.declarations.scores import looks_every
+        from dpsweep.trainers.training.learning_curves import MOST
+
+        declared, dataset, clock = self.declared, self.declared.dataset, _clock(self.device)
+        every = looks_every(declared.score)
+        looks = 0 if every is None else math.ceil(declared.steps / every)
+        held_out = nominal_units(dataset) - declared.train_records
+        read = looks * min(MOST, dataset.test_records) + max(held_out, 0 if held_out else dataset.test_records)
+        if declared.public:
+            read += looks * min(MOST, dataset.records)
+        inputs = self._inputs(min(_SCORED, EXAMPLES if self.work > 1e10 else _SCORED))
+        self.model.eval()
+        with torch.no_grad():
+            self.model(inputs[:2])
+            started = clock()
+            self.model(inputs)
+        return (clock() - started) * read / len(inputs)
+
+    def _inputs(self, count: int) -> torch.Tensor:
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        return torch.rand(count, *self.declared.dataset.shape, generator=generator).to(self.device)
+
+    def _records(self, count: int | None = None, *, varied: bool = False) -> Any:
+        """Random records; one record in the memory of all, unless they are to be `varied`."""
+        import torch
+
+        from dpsweep.trainers.data.records import Records
+        from dpsweep.trainers.declarations.next_token import target_shape
+
+        declared = self.declared
+        positions = target_shape(declared.loss, tuple(declared.dataset.shape))
+        count = self.declared.train_records if count is None else count
+        features = self._inputs(count if varied else 1).cpu()
+        labels = torch.arange(count) % max(1, declared.dataset.classes) if varied else torch.zeros(count, *positions)
+        return Records(
+            features=features if varied else features.expand(count, *features.shape[1:]),
+            labels=labels.to(getattr(torch, self.declared.loss.labels)),
+        )
+
+
+def _examples(declared: Declaration) -> int:
+    """Mean number of examples in a batch: more than its units if a unit has several records or augmented copies."""
+    from dpsweep.trainers.data.interface import nominal_units
+
+    dataset = declared.dataset
+    copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
+    return max(1, round(copies * declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
+
+
+def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
+    engine.weighted_sum(model, batch[:examples], task)
+
+
+def _time(step: Callable[[int], None], batch_size: int, device: str) -> float:
+    """Seconds of `step(batch_size)`, scaled up from the fewest examples that take long enough; the faster of two."""
+    step(2)
+    examples = min(EXAMPLES, batch_size)
+    while True:
+        seconds = min(_seconds(step, examples, device), _seconds(step, examples, device))
+        if seconds > LONG_ENOUGH or examples == batch_size:
+            return seconds * batch_size / examples
+        examples = min(4 * examples, batch_size)
+
+
+def _seconds(step: Callable[[int], None], examples: int, device: str) -> float:
+    clock = _clock(device)
+    started = clock()
+    step(examples)
+    return clock() - started
+
+
+def _clock(device: str) -> Callable[[], float]:
+    """A clock that other programs on the machine do not move, where one thread computes; else the wall clock."""
+    import torch
+
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
+
+if __name__ == "__main__":
+    question = json.load(sys.stdin)
+    question["shapes"] = [Shape(**shape) for shape in question["shapes"]]
+    print(json.dumps(asdict(time_steps(**question))))
