@@ -22,6 +22,8 @@ MAY_IMPORT = {
 }
 ROOMS = (
     "accounting/errors",
+    "accounting/by_identity",
+    "accounting/group_commit",
     "accounting/numbers",
     "accounting/rounded_noise_price",
     "accounting/json_files",
@@ -126,6 +128,7 @@ HYDRAS_DOOR = {
     "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
     "sweeper/request/configuration.py": "reads a configuration as plain values",
     "sweeper/request/sweep_request.py": "makes a typed request of a configuration",
+    "sweeper/trial/resolver.py": "resolves the configurations of points",
     "sweeper/trial/spec.py": "imports a class of the user's by its name",
 }
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.by_identity import ByIdentity
 from dpsweep.accounting.events.match import EPOCHS
 from dpsweep.accounting.events.serialize import canonical, hashable
 from dpsweep.accounting.events.types import (
@@ -41,25 +41,12 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
 
     Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
     """
-    return _flattened(_ByIdentity(event))
-
-
-@dataclass(frozen=True, eq=False)
-class _ByIdentity:
-    """An event compared by identity: long events are slow to compare."""
-
-    event: DpEvent
-
-    def __hash__(self) -> int:
-        return id(self.event)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.event is other.event
+    return _flattened(ByIdentity(event))
 
 
 @lru_cache(maxsize=64)
-def _flattened(key: _ByIdentity) -> tuple[tuple[DpEvent, int], ...]:
-    return _unrolled(key.event)
+def _flattened(key: ByIdentity[DpEvent]) -> tuple[tuple[DpEvent, int], ...]:
+    return _unrolled(key.value)
 
 
 def _unrolled(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:

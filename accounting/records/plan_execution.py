@@ -5,6 +5,9 @@ The price of a plan is the price of its event, so a plan may run only if its eve
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from dpsweep.accounting.by_identity import ByIdentity
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Plan
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
@@ -16,6 +19,13 @@ from dpsweep.accounting.selection.subsampled import Subsampled
 
 def execution_of(plan: Plan) -> Execution:
     """The execution that this plan's price covers; raises `BadInput` if it does not pay for what its rule runs."""
+    return _execution(ByIdentity(plan))
+
+
+@lru_cache(maxsize=4)
+def _execution(key: ByIdentity[Plan]) -> Execution:
+    """The execution of a plan, for which its event is composed anew: a sweep asks for it many times."""
+    plan = key.value
     rule = rule_from_config(plan.rule)
     _require_declared_finals(plan, rule)
     execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None

@@ -19,61 +19,14 @@ from hydra.core.override_parser.types import Override, QuotedString, Transformer
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import TARGET, class_name, name_of, stored_config
+from dpsweep.accounting.names.stored_classes import TARGET, class_name
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
 from dpsweep.sweeper.foreign.script_file import pinned
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
-from dpsweep.sweeper.trial.base_weights import with_base_weights
-from dpsweep.sweeper.trial.spec import SAME_BOUND
-
-BY_GRID = "by_grid"
-"""The trainer that stands for the methods of the grid."""
-
-IDENTITY = (
-    "dataset",
-    "model",
-    "loss",
-    "trainer",
-    "schedule",
-    "bounds",
-    "sampler",
-    "subsample",
-    "score",
-    "engine",
-    "steps",
-    "checkpoint",
-    "privacy",
-    "seed",
-)
-"""The stored keys that identify a trial; devices, paths and budgets are not among them."""
-
-WHERE_GIVEN = ("ema", "augmentation", "features", "adapter")
-"""Further keys that identify a trial; they are not stored if they are null or empty."""
-
-UNLESS_SAID = (
-    ("dataset", "public", False),
-    ("score", "every", None),
-    ("score", "metric", "accuracy"),
-    ("score", "positive", 1),
-    ("score", "bins", 20),
-)
-"""Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
-
-_NO_UNITS: Mapping[str, Any] = dict.fromkeys(("unit_column", "units", "contribution_cap"))
-
-SINCE: Mapping[str, Mapping[str, Any]] = {
-    "table": {"categories": None, "test_file": None, "test_records": 0},
-    "npz": _NO_UNITS,
-    "torch_dataset": _NO_UNITS,
-}
-"""Keys that a data set of ours has had since after 0.1.0; they are not stored at their default either."""
-
-HYPERPARAMETERS = "hyperparameters"
-"""The key below a trainer whose fields are the user's."""
+from dpsweep.sweeper.trial.resolver import BY_GRID, Resolver, choice_of
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
@@ -162,10 +115,11 @@ class Grid:
                 choices = dict(zip(others, choice, strict=True))
                 config = self._chosen(method, choices)
                 axes = _axes(config, method.name, request)
+                resolver = Resolver(config, axes, method.name)
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
                     swept = {stored_key(key): value for key, value in (choices | values).items()}
-                    yield Point(method=method.name, axes=swept, config=self._resolved(config, values, method.name))
+                    yield Point(method=method.name, axes=swept, config=self._pinned(resolver.point(values)))
 
     def point(self, method: str, values: Mapping[str, Any]) -> Point:
         """The one point of a method with these values, which another sweep has found; the command line's own win.
@@ -180,17 +134,17 @@ class Grid:
         config = self._chosen(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
         others = {key: value for key, value in own.items() if key not in choices}
         named = {stored_key(key): value for key, value in own.items()}
-        return Point(method=method, axes=named, config=self._resolved(config, others, method))
+        return Point(method=method, axes=named, config=self._pinned(Resolver(config, others, method).point(others)))
 
-    def _resolved(self, config: DictConfig, values: Mapping[str, Any], method: str) -> dict[str, Any]:
-        return pinned(_resolve(config, values, method), self.request.keys)
+    def _pinned(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return pinned(config, self.request.keys)
 
     def offered_rules(self) -> dict[str, Mapping[str, Any]]:
         """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
 
         The rule that the command line chose includes the command line's overrides.
         """
-        chosen = _choice(self.master, "tuning")
+        chosen = choice_of(self.master, "tuning")
         names = [name for name in self.loader.get_group_options("tuning") if name != chosen]
         rules = {chosen: self.master.tuning} | self._composed(names)
         complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
@@ -215,7 +169,7 @@ class Grid:
 
     def _chosen(self, method: _Method, choices: Mapping[str, str]) -> DictConfig:
         """The fixed overrides with this method and these choices of other groups; a copy, which may be updated."""
-        if not choices and method.name == _choice(self.master, "trainer"):
+        if not choices and method.name == choice_of(self.master, "trainer"):
             return copy.deepcopy(self.master)
         groups = (f"{key}={value}" for key, value in choices.items())
         return self._compose([*self.request.fixed, *method.chosen_by, *groups])
@@ -232,14 +186,9 @@ def _is_plain(file: ConfigResult) -> bool:
     return file.header["package"] is None and DEFAULTS not in file.config
 
 
-def _choice(config: DictConfig, group: str) -> str:
-    """The option that a composed configuration uses for a config group."""
-    return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
-
-
 def _methods(request: Request, config: DictConfig) -> Iterator[_Method]:
     """The methods to run: those that the command line or a file names; `by_grid` stands for the grid's methods."""
-    for name in request.groups.get("trainer", (_choice(config, "trainer"),)):
+    for name in request.groups.get("trainer", (choice_of(config, "trainer"),)):
         if name != BY_GRID:
             yield _Method(name=name, chosen_by=(f"trainer={name}",))
         elif "trainer" not in request.groups and config.trainer.get(TARGET) is not None:
@@ -275,41 +224,6 @@ def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple
         if not isinstance(values, list) or not values:
             raise BadInput(f"Expected grid axis {key}={values!r} of {trainer} to be a non-empty list of values.")
     return {key: tuple(values) for key, values in axes.items()} | dict(request.values)
-
-
-def _resolve(config: DictConfig, axes: Mapping[str, Any], trainer: str) -> dict[str, Any]:
-    """The identity part of a configuration with these values; `config` is reused for every point."""
-    if OmegaConf.is_dict(own := config.trainer.get(HYPERPARAMETERS)):
-        OmegaConf.set_struct(own, False)  # a script's hyperparameters have names of its own
-    for key, value in axes.items():
-        try:
-            OmegaConf.update(config, key, value)
-        except OmegaConfBaseException:
-            raise BadInput(f"Expected {key} to be a field of trainer={trainer}; {_fields(config, key)}.") from None
-    resolved: dict[str, Any] = {}
-    for key in (*IDENTITY, *(key for key in WHERE_GIVEN if config[key] not in (None, {}))):
-        node = config[typed_key(key)]
-        resolved[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    if _choice(config, "trainer") == BY_GRID:  # a user's class gets no unset keys
-        resolved["trainer"] = {key: value for key, value in resolved["trainer"].items() if value is not None}
-    resolved = with_base_weights(stored_config(resolved))
-    for group, key, value in UNLESS_SAID:
-        if resolved[group].get(key, value) == value:
-            resolved[group].pop(key, None)
-    for key, value in SINCE.get(name_of(resolved["dataset"]), {}).items():
-        if resolved["dataset"].get(key, value) == value:
-            resolved["dataset"].pop(key, None)
-    if resolved["bounds"] == SAME_BOUND:
-        del resolved["bounds"]
-    return resolved
-
-
-def _fields(config: DictConfig, key: str) -> str:
-    """The fields that the group of a wrong key has."""
-    group = key.partition(".")[0]
-    node = config.get(group)
-    known = sorted(str(name) for name in node if name != "_target_") if OmegaConf.is_dict(node) else []
-    return f"{group} has {', '.join(known)}" if known else f"there is no {group}"
 
 
 def _mapping(node: Any) -> dict[str, Any]:

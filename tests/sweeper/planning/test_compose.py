@@ -16,8 +16,9 @@ from dpsweep.accounting.names.stored_classes import fields_of, home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.planning.grid import BY_GRID, Grid
+from dpsweep.sweeper.planning.grid import Grid
 from dpsweep.sweeper.trial.build import make_model
+from dpsweep.sweeper.trial.resolver import BY_GRID
 from dpsweep.trainers.methods.interface import is_noiseless
 
 Compose = Callable[[Sequence[str]], PricedPlan]
