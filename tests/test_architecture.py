@@ -22,6 +22,7 @@ MAY_IMPORT = {
 }
 ROOMS = (
     "accounting/errors",
+    "accounting/group_commit",
     "accounting/numbers",
     "accounting/rounded_noise_price",
     "accounting/json_files",

@@ -1,4 +1,4 @@
-"""Values that are derived from recent events, found by the identity of the event.
+"""Values that are derived from recent events and plans, found by the identity of these.
 
 Long events are slow to hash and to compare, and a plan asks for the same values of the same event many times.
 """

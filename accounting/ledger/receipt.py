@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Entry
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
-from dpsweep.accounting.json_files import flush_folder, write_json
+from dpsweep.accounting.json_files import flush_folder, write_line
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
 from dpsweep.accounting.numbers import whole
@@ -73,7 +73,7 @@ class Receipt:
 
     def write(self, folder: Path) -> None:
         """Writes the receipt into the trial's folder."""
-        write_json(folder / RECEIPT_FILE, asdict(self))
+        write_line(folder / RECEIPT_FILE, asdict(self))
 
     @classmethod
     def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:

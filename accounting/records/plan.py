@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import digest, in_words, write_json
+from dpsweep.accounting.json_files import digest, in_words, write_line
 from dpsweep.accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
@@ -64,7 +64,11 @@ class Trial:
     @cached_property
     def id(self) -> str:
         """Identity of the point: the hash of its configuration."""
-        return digest({"config": canonical_config(self.config)})
+        return digest({"config": self._canonical})
+
+    @cached_property
+    def _canonical(self) -> Mapping[str, Any]:
+        return canonical_config(self.config)
 
     @property
     def paid(self) -> PlanEvent:
@@ -74,7 +78,7 @@ class Trial:
     def identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
         final = {} if self.final is None else {"final": self.final.identity()}
-        return self.to_json() | {"config": canonical_config(self.config)} | final
+        return self.to_json() | {"config": self._canonical} | final
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
@@ -256,11 +260,11 @@ class Plan:
 
     def write(self, path: Path) -> None:
         """Stores the plan with its id, atomically."""
-        write_json(path, self._stored)
+        write_line(path, self._stored)
 
     def is_stored(self, path: Path) -> bool:
         """Whether the file at `path` holds this plan as `write` would write it; reading it again takes far longer."""
-        return path.read_bytes() == json.dumps(self._stored, indent=1, allow_nan=False).encode()
+        return path.read_bytes() == json.dumps(self._stored, allow_nan=False).encode()
 
     @cached_property
     def _stored(self) -> dict[str, Any]:
@@ -272,18 +276,21 @@ class Plan:
 
         Raises `OSError` if the file cannot be read, for example because its disk is not mounted.
         """
-        text = path.read_bytes()
-        try:
-            form = json.loads(text)
-        except (ValueError, RecursionError) as cause:
-            raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
-        with as_written(f"plan={path}"):
-            plan = cls.from_json(form)
-            if plan.id != form["id"]:
-                raise BadInput(
-                    f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged."
-                )
-        return plan
+        return _parsed(path.read_bytes(), path)
+
+
+@lru_cache(maxsize=1)
+def _parsed(content: bytes, path: Path) -> Plan:
+    """The plan in a file with this content: a process that runs several jobs of one plan parses it once."""
+    try:
+        form = json.loads(content)
+    except (ValueError, RecursionError) as cause:
+        raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
+    with as_written(f"plan={path}"):
+        plan = Plan.from_json(form)
+        if plan.id != form["id"]:
+            raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
+    return plan
 
 
 def _event_to_json(event: PlanEvent) -> dict[str, Any]:

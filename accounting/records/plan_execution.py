@@ -6,6 +6,7 @@ The price of a plan is the price of its event, so a plan may run only if its eve
 from __future__ import annotations
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.records.plan import FINAL, Plan
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.execution import pays_for_execution
@@ -16,6 +17,15 @@ from dpsweep.accounting.selection.subsampled import Subsampled
 
 def execution_of(plan: Plan) -> Execution:
     """The execution that this plan's price covers; raises `BadInput` if it does not pay for what its rule runs."""
+    execution = _EXECUTIONS.of(plan)
+    return _EXECUTIONS.keep(plan, _execution(plan)) if execution is None else execution
+
+
+_EXECUTIONS: Recent[Execution] = Recent(most=4)
+
+
+def _execution(plan: Plan) -> Execution:
+    """The execution of a plan, for which its event is composed anew: a sweep asks for it many times."""
     rule = rule_from_config(plan.rule)
     _require_declared_finals(plan, rule)
     execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.json_files import write_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
 from dpsweep.accounting.numbers import number, whole
 from dpsweep.accounting.validation import as_written, text
@@ -103,7 +103,7 @@ class TrialResult:
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
-        write_json(folder / RESULT_FILE, {"schema": SCHEMA} | asdict(self), mode=PRIVATE)
+        write_line(folder / RESULT_FILE, {"schema": SCHEMA} | vars(self), mode=PRIVATE)
 
     @staticmethod
     def digest(folder: Path) -> str | None:

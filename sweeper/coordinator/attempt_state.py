@@ -56,10 +56,11 @@ class AttemptStates:
 
 def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:
     """The state of a started attempt; an attempt that `ended` and whose folder is gone counts as killed."""
-    working = at_work(place.files)  # checked first: a job writes its result before it releases its lock
-    result = TrialResult.read(place.files)
-    if result is not None and result.attempt == attempt:
-        return AttemptState.FAILED if result.status is Status.FAILED else AttemptState.FINISHED
+    if (over := _outcome(place, attempt)) is not None:
+        return over
+    working = at_work(place.files)  # before the second look: a job writes its result before it releases its lock
+    if (over := _outcome(place, attempt)) is not None:
+        return over
     if working:
         return AttemptState.WORKING
     if ended:
@@ -67,6 +68,14 @@ def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = Fal
     if (receipt := unused_receipt(place, attempt)) is not None:
         return AttemptState.INTERRUPTED if receipt.resume else AttemptState.FRESH
     return AttemptState.INTERRUPTED if can_resume(place, trial, attempt) else AttemptState.KILLED
+
+
+def _outcome(place: TrialPlace, attempt: int) -> AttemptState | None:
+    """Finished or failed, by the result of this attempt; None without one."""
+    result = TrialResult.read(place.files)
+    if result is None or result.attempt != attempt:
+        return None
+    return AttemptState.FAILED if result.status is Status.FAILED else AttemptState.FINISHED
 
 
 def unused_receipt(place: TrialPlace, attempt: int) -> Receipt | None:

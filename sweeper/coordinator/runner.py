@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
+from dpsweep.accounting.group_commit import together
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -61,10 +62,7 @@ class Runner:
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
         receipts = self.log.start([trial for job in jobs for trial in job.due])
-        for receipt in receipts:
-            place = self.folder.trial(receipt.trial)
-            _put_aside(place, receipt.attempt - 1)
-            receipt.write(place)
+        together(self._issue, receipts)
         receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
         waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
@@ -80,6 +78,12 @@ class Runner:
         for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
+
+    def _issue(self, receipt: Receipt) -> None:
+        """Writes a receipt into its trial's folder."""
+        place = self.folder.trial(receipt.trial)
+        _put_aside(place, receipt.attempt - 1)
+        receipt.write(place)
 
     def _require_there(self, jobs: Sequence[Job]) -> None:
         """Raises `OSError` if the plan or a receipt of these jobs, which existed at the launch, is gone."""

@@ -20,6 +20,7 @@ from dpsweep.sweeper.planning.optuna_samplers import METHOD
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.distributions import CategoricalDistribution
 
 
 def record(
@@ -77,13 +78,15 @@ def _reached(folder: SweepFolder, address: str | None) -> Iterator[None]:
         raise BadInput(f"Expected hydra.sweeper.study={shown} to be a study that can be written: {reason}") from cause
 
 
-def _space(plan: Plan) -> dict[str, tuple[Any, ...]]:
+def _space(plan: Plan) -> dict[str, CategoricalDistribution]:
     """Every axis with its values over the whole plan: Optuna requires one distribution per name."""
+    from optuna.distributions import CategoricalDistribution
+
     space: dict[str, dict[Any, None]] = {}
     for trial in plan.trials + plan.finals:
         for key, value in _params(trial).items():
             space.setdefault(key, {})[value] = None
-    return {key: tuple(values) for key, values in space.items()}
+    return {key: CategoricalDistribution(tuple(values)) for key, values in space.items()}
 
 
 def _params(trial: Trial) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def _params(trial: Trial) -> dict[str, Any]:
 
 
 def _frozen(
-    result: TrialResult, params: Mapping[str, Any], space: Mapping[str, tuple[Any, ...]]
+    result: TrialResult, params: Mapping[str, Any], space: Mapping[str, CategoricalDistribution]
 ) -> optuna.trial.FrozenTrial:
     import optuna
 
@@ -102,7 +105,7 @@ def _frozen(
         state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
         value=None if failed else result.value,
         params=dict(params),
-        distributions={key: optuna.distributions.CategoricalDistribution(space[key]) for key in params},
+        distributions={key: space[key] for key in params},
         user_attrs={"trial": result.trial, "attempt": result.attempt, "status": result.status.value},
     )
     trial.datetime_start = datetime.fromisoformat(result.started).astimezone().replace(tzinfo=None)

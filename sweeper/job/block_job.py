@@ -10,18 +10,22 @@ later steps are lost and stay charged.
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt
+from dpsweep.accounting.group_commit import together
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
@@ -61,20 +65,20 @@ class _Task:
                 resources.enter_context(working(place.files))
             if self.block.shared:
                 self._refuse_apart(places)
-            receipts = [
-                Receipt.claim(place.files, self.folder.private, plan=self.plan.id, trial=trial.id)
-                for trial, place in zip(trials, places, strict=True)
-            ]
+            receipts = together(self._claim, trials)
             sessions = [
                 Session(trial=trial, receipt=receipt, place=place)
                 for trial, receipt, place in zip(trials, receipts, places, strict=True)
             ]
             for session in sessions:
-                text = yaml.dump(dict(session.trial.config), Dumper=_DUMPER, sort_keys=False)
-                (session.place.files / "config.yaml").write_text(text)
+                (session.place.files / "config.yaml").write_text(_in_yaml(session.trial.config))
                 resources.enter_context(session.logged())
             run = _RUNNERS.get(name_of(trials[0].config["trainer"]), run_sessions)
             run(sessions, self.machine, self.should_stop, shared=self.block.shared)
+
+    def _claim(self, trial: Trial) -> Receipt:
+        files = self.folder.place(trial.id).files
+        return Receipt.claim(files, self.folder.private, plan=self.plan.id, trial=trial.id)
 
     def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.
@@ -128,6 +132,18 @@ def run_block(config: DictConfig) -> None:
             if should_stop():
                 return
             task.run(turn)
+
+
+def _in_yaml(config: Mapping[str, Any]) -> str:
+    """A configuration as YAML."""
+    return "".join(_part_in_yaml(json.dumps({key: part})) for key, part in config.items())
+
+
+@lru_cache(maxsize=256)
+def _part_in_yaml(form: str) -> str:
+    """A part of a configuration as YAML, from its JSON: the points of a block share most parts."""
+    text: str = yaml.dump(json.loads(form), Dumper=_DUMPER, sort_keys=False)
+    return text
 
 
 def _refuse_untrusted(plan: Plan, trusted: Collection[str]) -> None:

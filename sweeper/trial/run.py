@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events import build as events
 from dpsweep.accounting.records.step_log import StepLog, go_on
-from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
-from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
 from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.ready_session import ReadySession
+from dpsweep.sweeper.trial.run_end import RunEnd
 from dpsweep.sweeper.trial.session import Machine, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
-from dpsweep.trainers.declarations.scores import looks_every, noisy_counts
+from dpsweep.trainers.declarations.scores import looks_every
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.learning_curves import CurveRecorder
@@ -85,15 +80,13 @@ def run_sessions(
             for one in group:
                 failed(one.session, error)
             continue
+        over = []
         for one, outcome in zip(group, outcomes, strict=True):
-            session = one.session
             if outcome.stopped:
-                results.log_stopped(session, outcome.steps)
-                continue
-            try:
-                results.end(session, _finish(one, outcome, data, blank[session.trial.id], machine, shared=shared))
-            except Exception as error:  # noqa: BLE001
-                failed(session, error)
+                results.log_stopped(one.session, outcome.steps)
+            else:
+                over.append((one, outcome))
+        RunEnd(data=data, machine=machine, shared=shared, blank=blank, failed=failed).finish(over)
 
 
 def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
@@ -200,46 +193,3 @@ def _streams(group: Sequence[ReadySession]) -> list[Streams]:
     """One set of streams per run if they are derived from a seed; all runs share secret streams, which is faster."""
     secret = group[0].session.trial.config["seed"] is None
     return [group[0].streams] * len(group) if secret else [one.streams for one in group]
-
-
-def _finish(
-    one: ReadySession, outcome: Outcome, data: Split, blank: TrialResult, machine: Machine, *, shared: bool
-) -> TrialResult:
-    """Compares the run with its charge, saves the model, and measures the score."""
-    from dpsweep.trainers.models.weights_file import save_model
-
-    session, declaration = one.session, one.session.declaration
-    result = replace(
-        blank,
-        status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
-        event=events.to_json(outcome.event),
-        steps=outcome.steps,
-        seconds=outcome.seconds,
-        curator={
-            "batch_sizes": asdict(outcome.batch_sizes),
-            "curve": list(outcome.curve),
-            "empty": results.empty_parts(data),
-        },
-        parameters=_trained_numbers(one.model) if outcome.rounded else None,
-        counts=noisy_counts(declaration.score, declaration.dataset.classes),
-    )
-    charged = session.trial.event
-    try:
-        check_realised(outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps)
-        check_company(outcome.company, shared=shared)
-        if outcome.diverged:
-            return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
-        result = replace(result, model=save_model(one.model, session.place.files))
-        one.initial.check(one.model, session.place.files, noisy=one.run.noise_multiplier > 0)
-        check_scored(declaration.score.event(), charged.validation)
-        if charged.validation is not None:
-            one.journal.score()
-        measured = declaration.score.measure(one.model, data, one.streams.score, machine.device, declaration.loss)
-    except ContractBroken as broken:
-        return results.broken(result, broken)
-    return results.scored(result, measured)
-
-
-def _trained_numbers(model: nn.Module) -> int:
-    """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

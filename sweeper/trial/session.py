@@ -83,7 +83,8 @@ class Session:
         self.log.propagate = False
         for logger in (log, self.log):
             logger.addHandler(handler)
-            logger.setLevel(logging.INFO)
+        if log.level != logging.INFO:  # inherited by the loggers of trials; setting a level visits all loggers
+            log.setLevel(logging.INFO)
         log.propagate = False
         try:
             yield

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dpsweep.accounting.events.build import compose, repeat
+from dpsweep.accounting.group_commit import together
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import check_epochs
 from dpsweep.trainers.declarations.clip_schedules import noise_factor
@@ -245,7 +246,7 @@ def _averaged(progress: Progress) -> Iterator[None]:
 def _begin_interval(members: Sequence[_Member]) -> int:
     """The number of steps in the next interval, after every run's journal has recorded it."""
     missing = members[0].run.steps - members[0].progress.step
-    lengths = {member.journal.begin(missing) for member in members}
+    lengths = set(together(lambda member: member.journal.begin(missing), members))
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()

@@ -1,0 +1,122 @@
+"""The end of runs that were trained together: compared with their charges, saved, scored, and written down.
+
+Each of these is done for all runs before the next begins, so that their files are flushed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.group_commit import together
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.trial import results
+from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
+from dpsweep.sweeper.trial.ready_session import ReadySession
+from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.trainers.declarations.scores import noisy_counts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.training.run import Outcome
+
+Ended = tuple[ReadySession, TrialResult | Exception]
+"""A session with its result so far, or with the error that ended it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunEnd:
+    """The records and the machine of a group, its results before training, and what writes the result of an error."""
+
+    data: Split
+    machine: Machine
+    shared: bool
+    blank: Mapping[str, TrialResult]
+    failed: Callable[[Session, Exception], None]
+
+    def finish(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
+        """Writes the result of each run; an error is a result too and does not end the others."""
+        kept = together(lambda run: self._caught(run[0], lambda: self._kept(*run)), runs)
+        scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
+        together(self._write, scored)
+
+    def _caught(self, one: ReadySession, call: Callable[[], TrialResult]) -> Ended:
+        try:
+            return one, call()
+        except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
+            return one, error
+
+    def _kept(self, one: ReadySession, outcome: Outcome) -> TrialResult:
+        """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
+        from dpsweep.trainers.models.weights_file import save_model
+
+        session, declaration = one.session, one.session.declaration
+        result = self._realised(one, outcome)
+        charged = session.trial.event
+        try:
+            check_realised(outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps)
+            check_company(outcome.company, shared=self.shared)
+            if outcome.diverged:
+                return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
+            result = replace(result, model=save_model(one.model, session.place.files))
+            one.initial.check(one.model, session.place.files, noisy=one.run.noise_multiplier > 0)
+            check_scored(declaration.score.event(), charged.validation)
+            if charged.validation is not None:
+                one.journal.score()
+        except ContractBroken as broken:
+            return results.broken(result, broken)
+        return result
+
+    def _realised(self, one: ReadySession, outcome: Outcome) -> TrialResult:
+        """The result without a model and a score."""
+        declaration = one.session.declaration
+        return replace(
+            self.blank[one.session.trial.id],
+            status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
+            event=events.to_json(outcome.event),
+            steps=outcome.steps,
+            seconds=outcome.seconds,
+            curator={
+                "batch_sizes": asdict(outcome.batch_sizes),
+                "curve": list(outcome.curve),
+                "empty": results.empty_parts(self.data),
+            },
+            parameters=_trained_numbers(one.model) if outcome.rounded else None,
+            counts=noisy_counts(declaration.score, declaration.dataset.classes),
+        )
+
+    def _scored(self, one: ReadySession, result: TrialResult | Exception) -> Ended:
+        """Measures the score of a run that finished as it was charged."""
+        if isinstance(result, Exception) or result.status is not Status.FINISHED:
+            return one, result
+        return self._caught(one, lambda: self._measured(one, result))
+
+    def _measured(self, one: ReadySession, result: TrialResult) -> TrialResult:
+        declaration = one.session.declaration
+        try:
+            measured = declaration.score.measure(
+                one.model, self.data, one.streams.score, self.machine.device, declaration.loss
+            )
+        except ContractBroken as broken:
+            return results.broken(result, broken)
+        return results.scored(result, measured)
+
+    def _write(self, ended: Ended) -> None:
+        one, result = ended
+        if isinstance(result, Exception):
+            self.failed(one.session, result)
+            return
+        try:
+            results.end(one.session, result)
+        except Exception as error:  # noqa: BLE001
+            self.failed(one.session, error)
+
+
+def _trained_numbers(model: nn.Module) -> int:
+    """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
