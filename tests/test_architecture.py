@@ -104,7 +104,7 @@ DOORS = {
     "transformers": {"trainers/models/pretrained/text_classifier.py"},
     "tokenizers": {"trainers/data/text/folder_tokenizer.py"},
     "efficientnet_lite_pytorch": {"trainers/features/efficientnet_lite0.py"},
-    "seaborn": {"reports/figures/heatmap.py"},
+    "seaborn": {"reports/figures/coloured_cells.py"},
     "pyarrow": {"trainers/data/own/arrow_columns.py", "trainers/data/own/arrow_files.py"},
     "PIL": {"trainers/data/own/pictures.py"},
     "pooch": {"trainers/data/files/download.py"},
