@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pandas as pd
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize
 
@@ -35,9 +35,9 @@ with _missing(STATISTICS):
 
 
 def colour_cells(
-    axes: Axes, values: pd.DataFrame, colours: Colormap, norm: Normalize, *, line_width: float, line_colour: str
+    axes: Axes, values: np.ndarray, colours: Colormap, norm: Normalize, *, line_width: float, line_colour: str
 ) -> None:
-    """Draws a cell for each value, the first row on top; a cell whose value is nan stays empty."""
+    """Draws a cell for each value [rows, columns], the first row on top; a cell whose value is nan stays empty."""
     sns.heatmap(
         values,
         ax=axes,

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, Normalize
@@ -124,12 +124,12 @@ def _draw_panel(
             place.height / layout.height,
         )
     )
-    frame = pd.DataFrame(math.nan, index=range(rows), columns=range(columns))
+    values = np.full((rows, columns), math.nan)
     for (row, column), cell in panel.cells.items():
         if cell.state is State.FINISHED and cell.accuracy is not None:
-            frame.loc[rows - 1 - row, column] = 100 * cell.accuracy
+            values[rows - 1 - row, column] = 100 * cell.accuracy
     line_width = 0.8 if place.annotated else 0
-    colour_cells(axes, frame, colours, norm, line_width=line_width, line_colour=marks.PAPER)
+    colour_cells(axes, values, colours, norm, line_width=line_width, line_colour=marks.PAPER)
     _draw_ticks(axes, place, rows)
     for (row, column), cell in sorted(panel.cells.items(), key=lambda item: item[1].mark):
         _draw_cell(axes, column, rows - 1 - row, cell, place, colours, norm)
