@@ -265,6 +265,13 @@ def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
     assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
 
 
+def test_pages_stay_light() -> None:
+    """Seaborn draws without scipy's statistics, which can be imported afterwards."""
+    page = "import dpsweep.reports.pages.release"
+    assert loaded(page, "torch hydra seaborn scipy.stats scipy.optimize") == ["seaborn"]
+    assert loaded(f"{page}; import scipy.stats", "scipy.stats") == ["scipy.stats"]
+
+
 def test_planning_any_method_stays_light() -> None:
     """Every method of conf/trainer is built, its bound and its kind are asked for, and torch stays out."""
     program = """
