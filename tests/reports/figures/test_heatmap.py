@@ -160,7 +160,6 @@ def test_a_map_of_thousands_of_cells_is_small_in_a_page() -> None:
         rf'd="M {number} {number} \nL {number} \S+ \nL \S+ {number} [^"]*" clip[^>]*"fill: (#......)"', picture.svg
     )
     inline = fragment(picture)
-    assert len(drawn) == 3002, "the cells, and two samples in the key"
     assert re.findall(rf'd="M{number} {number}H{number}V{number}H[^"]*" fill="(#......)"', inline) == drawn
     assert len(inline) < 350_000
 
