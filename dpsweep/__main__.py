@@ -10,9 +10,11 @@ def main() -> None:
     """Runs a command; a Ctrl-C during the imports ends in one sentence too."""
     try:
         from dpsweep.sweeper.commands.cli import main as command
+        from dpsweep.sweeper.processes.garbage_collection import left_at_exit
     except KeyboardInterrupt:
         print("Stopped before anything began: nothing was charged.", file=sys.stderr)
         sys.exit(STOPPED)
+    left_at_exit()
     command()
 
 

@@ -107,7 +107,7 @@ DOORS = {
     "transformers": {"trainers/models/pretrained/architecture.py"},
     "tokenizers": {"trainers/data/text/folder_tokenizer.py"},
     "efficientnet_lite_pytorch": {"trainers/features/efficientnet_lite0.py"},
-    "seaborn": {"reports/figures/heatmap.py"},
+    "seaborn": {"reports/figures/coloured_cells.py"},
     "pyarrow": {"trainers/data/own/arrow_columns.py", "trainers/data/own/arrow_files.py"},
     "PIL": {"trainers/data/own/pictures.py"},
     "pooch": {"trainers/data/files/download.py"},
@@ -260,6 +260,13 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
 )
 def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
     assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
+
+
+def test_pages_stay_light() -> None:
+    """Seaborn draws without scipy's statistics, which can be imported afterwards."""
+    page = "import dpsweep.reports.pages.release"
+    assert loaded(page, "torch hydra seaborn scipy.stats scipy.optimize") == ["seaborn"]
+    assert loaded(f"{page}; import scipy.stats", "scipy.stats") == ["scipy.stats"]
 
 
 def test_planning_any_method_stays_light() -> None:

@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,9 @@ LOG = 1e-11
 
 FARTHEST = 5000.0
 """Divergences at larger epsilons are bounded by the one here."""
+
+FEW_RUNS = 4
+"""The number of profiles of one try whose curves are cached, because a run is priced with several laws of tries."""
 
 _UNIT = 2.0**-50
 _LEAST = 1e-300
@@ -120,7 +124,8 @@ class BestOf:
 
         The last is the divergence that the sum leaves out.
         """
-        return [(curve, *self._weights_and_shifts(curve), self._left_out(curve)) for curve in curves_of(self.inner)]
+        inner: Any = self.inner  # a value, as every profile
+        return [(curve, *self._weights_and_shifts(curve), self._left_out(curve)) for curve in curves_of(inner)]
 
     def _weights_and_shifts(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         slopes, offsets = self._lines(curve)
@@ -133,9 +138,8 @@ class BestOf:
 
     def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
-        logits = np.linspace(*LOGITS, CELLS)
-        ends = np.append(1 / (1 + np.exp(-logits[:-1])), 1.0)
-        slopes = np.maximum.accumulate(self.tries.slope(self._tops(curve, ends))) * (1 + VALUE)
+        ends = ends_of_cells(CELLS)
+        slopes = np.maximum.accumulate(self.tries.slope(self._tops(curve))) * (1 + VALUE)
         offsets = self.tries.slope(ends * (1 - ARGUMENT)) * (1 - VALUE)
         growth = np.log(np.maximum(slopes, NO_SLOPE)) + np.log(np.maximum(offsets, NO_SLOPE))
         steps = np.floor((growth - growth[0]) / STEP)
@@ -143,9 +147,9 @@ class BestOf:
         lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
         return np.append(0.0, slopes[kept]), np.concatenate([[0.0], lowest, offsets[kept[:-1]]])
 
-    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
-        """Upper bounds on T at ascending `ends`."""
-        return np.minimum(1.0, trade_off(curve, ends) * (1 + ARGUMENT))
+    def _tops(self, curve: Curve) -> np.ndarray:
+        """Upper bounds on T at the ends of cells."""
+        return _tops_of_cells(curve, CELLS, LINES)
 
     def _left_out(self, curve: Curve) -> float:
         """The divergence that the sum leaves out: none."""
@@ -161,11 +165,11 @@ class BestOfEach(BestOf):
     otherwise be 1 everywhere; a run has such a rank with probability T there.
     """
 
-    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+    def _tops(self, curve: Curve) -> np.ndarray:
         """The smallest log-concave curve above a step function above T."""
-        tops = super()._tops(curve, ends)
         with np.errstate(divide="ignore"):
-            places, heights = np.log(ends), np.log(np.maximum(tops, _LEAST))
+            places = np.log(ends_of_cells(CELLS))
+            heights = np.log(np.maximum(_tops_of_cells(curve, CELLS, LINES), _LEAST))
         x, y = np.append(places[:-1], 0.0), np.append(heights[1:], 0.0)  # a cell's height, at its lower end
         hull = lower_hull(x, -y)
         return np.append(np.minimum(1.0, np.exp(np.interp(places, x[hull], y[hull]) + LOG)[:-1]), 1.0)
@@ -173,7 +177,7 @@ class BestOfEach(BestOf):
     def _left_out(self, curve: Curve) -> float:
         """The probability that some run has a rank below the first cell."""
         first = np.array([1 / (1 + math.exp(-LOGITS[0]))])
-        return float(self.tries.mean * super()._tops(curve, first)[0])
+        return float(self.tries.mean * _tops(curve, first, LINES)[0])
 
 
 def best_of(profile: Profile, tries: Tries) -> Profile:
@@ -195,14 +199,15 @@ def best_of(profile: Profile, tries: Tries) -> Profile:
     return (BestOfEach if isinstance(tries, EachPoint) else BestOf)(inner=profile, tries=tries)
 
 
-def curves_of(profile: Profile) -> list[Curve]:
+@lru_cache(maxsize=FEW_RUNS)
+def curves_of(profile: Profile) -> tuple[Curve, ...]:
     """The curve of each direction; one, the larger at every epsilon, if the profile has no directions.
 
     Below 0, the divergence of Q from Q' follows from that of Q' from Q: delta(-e) = 1 - exp(-e) + exp(-e) delta'(e).
     """
     directions = getattr(profile, "directions", (profile,))
     ahead, behind = directions[0].delta, directions[-1].delta
-    return [_on_both_sides(ahead, behind), _on_both_sides(behind, ahead)][: len(directions)]
+    return (_on_both_sides(ahead, behind), _on_both_sides(behind, ahead))[: len(directions)]
 
 
 def _on_both_sides(ahead: Curve, behind: Curve) -> Curve:
@@ -216,15 +221,37 @@ def _on_both_sides(ahead: Curve, behind: Curve) -> Curve:
     return curve
 
 
-def trade_off(curve: Curve, ends: np.ndarray) -> np.ndarray:
-    """Upper bounds on T at ascending `ends`, by the tangents of slope exp(e) over a grid of e.
+@lru_cache(maxsize=1)
+def ends_of_cells(cells: int) -> np.ndarray:
+    """Candidates for the ends of cells of u, ascending to 1, shape [cells]; not to be written to."""
+    logits = np.linspace(*LOGITS, cells)
+    ends = np.append(1 / (1 + np.exp(-logits[:-1])), 1.0)
+    ends.setflags(write=False)
+    return ends
+
+
+@lru_cache(maxsize=2 * FEW_RUNS)
+def _tops_of_cells(curve: Curve, cells: int, lines: int) -> np.ndarray:
+    """Upper bounds on T at the ends of cells; not to be written to."""
+    tops = _tops(curve, ends_of_cells(cells), lines)
+    tops.setflags(write=False)
+    return tops
+
+
+def _tops(curve: Curve, ends: np.ndarray, lines: int) -> np.ndarray:
+    """Upper bounds on T at ascending `ends`, rounding included."""
+    return np.minimum(1.0, trade_off(curve, ends, lines) * (1 + ARGUMENT))
+
+
+def trade_off(curve: Curve, ends: np.ndarray, lines: int) -> np.ndarray:
+    """Upper bounds on T at ascending `ends`, by the tangents of slope exp(e) over a grid of `lines` e >= 0.
 
     Each tangent alone is an upper bound, so the choice of the tangent near each end matters for tightness only.
     """
     reach = 1.0
     while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
         reach *= 1.25
-    grid = np.linspace(-reach, reach, 2 * LINES + 1)
+    grid = np.linspace(-reach, reach, 2 * lines + 1)
     rises, starts = np.exp(grid), curve(grid)
     crossings = np.minimum.accumulate((starts[:-1] - starts[1:]) / np.diff(rises))
     nearest = np.searchsorted(-crossings, -ends, side="right")

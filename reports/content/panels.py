@@ -211,7 +211,7 @@ def _panel(
 ) -> MapPanel:
     first = rows.iloc[0]
     cells: dict[tuple[int, int], Cell] = {}
-    for index, row in rows.iterrows():
+    for index, row in zip(rows.index, rows.to_dict("records"), strict=True):
         cells[_position(row, down), _position(row, across)] = Cell(
             state=State(row["state"]),
             accuracy=row["accuracy"],
@@ -239,7 +239,7 @@ def _alone(rows: pd.DataFrame) -> tuple[str, ...]:
     return () if epsilon is None else (f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(epsilon)}",)
 
 
-def _position(row: pd.Series, axis: Axis) -> int:
+def _position(row: Mapping[Hashable, Any], axis: Axis) -> int:
     if axis.key is None:
         return 0
     return next(place for place, value in enumerate(axis.values) if _equal(value, row[axis.key]))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +101,12 @@ class Sweep:
         """The name of each of `all_runs`: its number in the search, or `FINAL`."""
         return (*range(1, len(self.table) + 1), *[FINAL] * len(self.final))
 
-    @property
+    @cached_property
     def results(self) -> dict[str, TrialResult]:
         """The results by trial."""
         return {run.trial.id: run.result for run in self.runs.all if run.result is not None}
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """The swept keys, in order of appearance."""
         return tuple(dict.fromkeys(key for trial in self.plan.trials for key in trial.axes))
@@ -126,7 +126,7 @@ class Sweep:
     def _point(self, method: str, values: Mapping[str, Any] | pd.Series[Any]) -> str:
         return repr((method, *(values.get(key) for key in self.axes)))
 
-    @property
+    @cached_property
     def winner(self) -> str | None:
         """The run whose model is handed over; None if there is none, or if it has not finished.
 

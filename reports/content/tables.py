@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.reports.content import formatting as notation
@@ -34,6 +32,12 @@ class Item:
     text: str
     key: float | str | None = None
     marked: bool = False
+
+    @property
+    def sort_key(self) -> str:
+        """The key to six digits, which is what a page sorts by; empty if the text is the same or there is no key."""
+        written = f"{self.key:.6g}" if isinstance(self.key, (int, float)) else self.key or ""
+        return "" if written == self.text else written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +87,19 @@ def charges(bill: Bill) -> Sheet:
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
     """One row per run in the order of the sweep's table, the final run last, with the swept keys and these columns."""
     titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
+    winner, axes = sweep.winner, sweep.axes
     rows = [
         (
-            Item(text=str(label), key=label, marked=row["trial"] == sweep.winner),
+            Item(text=str(label), key=label, marked=row["trial"] == winner),
             Item(text=method_label(str(row["method"]))),
-            *(_value(row[key]) for key in sweep.axes),
+            *(_value(row[key]) for key in axes),
             *(_item(name, row) for name in columns),
         )
-        for label, (_, row) in zip(sweep.labels, sweep.all_runs.iterrows(), strict=True)
+        for label, row in zip(sweep.labels, sweep.all_runs.to_dict("records"), strict=True)
     ]
     return Sheet(
         caption=f"All {sweep.runs.nouns}",
-        columns=(sweep.runs.noun, "method", *(axis_label(key) for key in sweep.axes), *titles),
+        columns=(sweep.runs.noun, "method", *(axis_label(key) for key in axes), *titles),
         rows=tuple(rows),
     )
 
@@ -113,7 +118,7 @@ def panel_sheet(panel: MapPanel) -> Sheet:
     return Sheet(caption=panel.name, columns=(down, *across), rows=tuple(rows))
 
 
-def _item(name: str, row: pd.Series[Any]) -> Item:
+def _item(name: str, row: Mapping[Hashable, Any]) -> Item:
     if name == "interval":
         low, high = row["accuracy_low"], row["accuracy_high"]
         if low is None or high is None or row["state"] != State.FINISHED:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from dpsweep.accounting.accountants.pld import Pld
@@ -14,7 +13,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.profiles.privacy_profiles import invert
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -24,6 +23,9 @@ from dpsweep.reports.figures.charts import Chart, Curve
 PANEL = Panel(claimants=(Pld(), Rdp()))
 DELTAS = tuple(10.0**power for power in range(-3, -11, -1))
 LARGEST_MU = 60.0
+CLOSE = 1e-9
+"""The largest rounding of a mu, upwards."""
+
 SOURCE = "priced by the accountants from the plan's event in plan.json"
 
 
@@ -56,22 +58,17 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     *Source*: Balle and Wang 2018, Theorem 8: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
     """
 
-    def excess(mu: float) -> float:
-        return _gaussian_delta(epsilon, mu) - delta
-
-    if excess(LARGEST_MU) < 0:
+    if _gaussian_delta(epsilon, LARGEST_MU) < delta:
         return math.inf
-    return float(brentq(excess, 1e-6, LARGEST_MU, xtol=1e-10)) + 1e-9
+    low, high = 0.0, LARGEST_MU
+    while high - low > CLOSE:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _gaussian_delta(epsilon, middle) <= delta else (low, middle)
+    return high + CLOSE
 
 
 def _gaussian_delta(epsilon: float, mu: float) -> float:
     return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
-
-
-def _gaussian_epsilon(delta: float, mu: float) -> float:
-    if _gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    return float(brentq(lambda epsilon: _gaussian_delta(epsilon, mu) - delta, 0.0, mu**2 / 2 + 10 * mu * 2))
 
 
 def _bounds(plan: Plan) -> dict[float, float]:
@@ -106,7 +103,7 @@ def _draw(bounds: dict[float, float], charged: float, mu: float) -> charts.Drawi
     deltas = tuple(bounds)
     curves = [Curve(label="this search", x=deltas, y=tuple(bounds.values()))]
     if math.isfinite(mu):
-        gaussian = tuple(_gaussian_epsilon(delta, mu) for delta in deltas)
+        gaussian = tuple(map(GaussianProfile(mu=mu).epsilon, deltas))
         curves.append(Curve(label=f"a Gaussian mechanism of mu {epsilon_up(mu)}", x=deltas, y=gaussian, dashed=True))
     chart = Chart(
         title="", x_label="delta", y_label="epsilon, at most", curves=tuple(curves), log_x=True, at=(charged,)

@@ -74,17 +74,22 @@ def subsets(scores: Sequence[float]) -> Iterator[Subset]:
     [0.5, 0.833, 1.0]
     """
     ranked = np.sort(np.asarray(scores, dtype=float))
+    below = np.arange(1, len(ranked) + 1) / len(ranked)
     for size in range(1, len(ranked) + 1):
-        below = _share_below(len(ranked), size)
         chance = np.diff(below, prepend=0.0)
         low, high = (ranked[int(np.searchsorted(below, tail - 1e-12))] for tail in TAILS)
         yield Subset(size=size, mean=float(chance @ ranked), low=float(low), high=float(high))
+        below = _with_one_more(below, size)
 
 
-def _share_below(points: int, size: int) -> NDArray[np.float64]:
-    """For each rank in ascending order, the share of subsets of this size without a better point [points]."""
-    ways = math.comb(points, size)
-    return np.array([math.comb(rank, size) / ways for rank in range(1, points + 1)])
+def _with_one_more(below: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """For each rank in ascending order, the share of subsets of `size` + 1 without a better point [points].
+
+    `below` has the shares for `size`: C(i, k + 1) / C(n, k + 1) is C(i, k) / C(n, k) times (i - k) / (n - k).
+    """
+    points = len(below)
+    ranks = np.arange(1, points + 1)
+    return np.asarray(below * (np.maximum(ranks - size, 0) / max(points - size, 1)))
 
 
 def _ridges(table: pd.DataFrame) -> Iterator[str]:

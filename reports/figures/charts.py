@@ -29,6 +29,9 @@ MARGINS = (0.62, 0.85, 0.16, 0.32)
 LINES, LEGEND_LINE = 2, 0.17
 """Lines of the legend that fit into the bottom margin, and the inches that each further line needs."""
 
+MOST_MARKERS = 200
+"""Markers on a line at most: more of them overlap."""
+
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
 
@@ -146,6 +149,9 @@ def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
 def finish(figure: Figure, name: str, alt: str) -> Drawing:
     """The figure as deterministic bytes: equal numbers give equal files."""
     png, svg = io.BytesIO(), io.StringIO()
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # both files have the layout that was searched here
     figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -163,6 +169,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
             color=_colour(place),
             marker=MARKERS[place % len(MARKERS)],
             markersize=4 if len(curve.x) < 30 else 2,
+            markevery=math.ceil(len(curve.x) / MOST_MARKERS) if curve.lined else 1,
             linewidth=1.2,
             linestyle=("dashed" if curve.dashed else "solid") if curve.lined else "none",
         )

@@ -1,4 +1,4 @@
-"""Heatmaps of scores over a grid; the only module that imports seaborn.
+"""Heatmaps of scores over a grid.
 
 Sizes in inches follow from the number of cells and the length of the labels, so that nothing overlaps on any grid.
 Drawing uses neither pyplot's figures nor any global style. A state is shown by hatch and word, the best cell by frame
@@ -15,8 +15,7 @@ from itertools import groupby
 from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
-import seaborn as sns
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, Normalize
@@ -27,6 +26,7 @@ from dpsweep.reports.content.formatting import count, half_width, percent
 from dpsweep.reports.content.panels import Cell, MapPanel, Mark, clipped, scale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures.coloured_cells import colour_cells
 from dpsweep.reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
 
 PNG_DPI = 200
@@ -124,23 +124,12 @@ def _draw_panel(
             place.height / layout.height,
         )
     )
-    frame = pd.DataFrame(math.nan, index=range(rows), columns=range(columns))
+    values = np.full((rows, columns), math.nan)
     for (row, column), cell in panel.cells.items():
         if cell.state is State.FINISHED and cell.accuracy is not None:
-            frame.loc[rows - 1 - row, column] = 100 * cell.accuracy
-    sns.heatmap(
-        frame,
-        ax=axes,
-        cmap=colours,
-        vmin=norm.vmin,
-        vmax=norm.vmax,
-        cbar=False,
-        xticklabels=False,
-        yticklabels=False,
-        linewidths=0.8 if place.annotated else 0,
-        linecolor=marks.PAPER,
-    )
-    axes.set(xlabel="", ylabel="")
+            values[rows - 1 - row, column] = 100 * cell.accuracy
+    line_width = 0.8 if place.annotated else 0
+    colour_cells(axes, values, colours, norm, line_width=line_width, line_colour=marks.PAPER)
     _draw_ticks(axes, place, rows)
     for (row, column), cell in sorted(panel.cells.items(), key=lambda item: item[1].mark):
         _draw_cell(axes, column, rows - 1 - row, cell, place, colours, norm)

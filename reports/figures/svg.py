@@ -15,6 +15,14 @@ _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper
 }
 
 
+_NUMBER = r"(-?[\d.]+)"
+_CELL = re.compile(
+    rf'<path d="M {_NUMBER} {_NUMBER} \nL {_NUMBER} \2 \nL \3 {_NUMBER} \nL \1 \4 \nL \1 \2 \n" '
+    r'clip-path="[^"]*" style="fill: (#[0-9a-f]{6})"/>'
+)
+"""A filled rectangle without an outline, as matplotlib writes a cell of a map; a page may have thousands."""
+
+
 class InlineDrawing(Protocol):
     """A figure: the name of its file, its alternative text, its SVG text."""
 
@@ -41,6 +49,7 @@ def fragment(picture: InlineDrawing) -> Markup:
     """
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = _CELL.sub(r'<path d="M\1 \2H\3V\4H\1z" fill="\5"/>', svg)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href=", "href=")
     svg = re.sub(r'\bid="', f'id="{picture.name}-', svg)
     svg = svg.replace("url(#", f"url(#{picture.name}-").replace('href="#', f'href="#{picture.name}-')

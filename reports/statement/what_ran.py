@@ -22,7 +22,7 @@ def charged(context: Context) -> Line:
     table = context.sweep.all_runs
     uncharged = [
         str(row["trial"])
-        for _, row in table.iterrows()
+        for row in table.to_dict("records")
         if row["attempts_started"] > row["attempts_charged"]
         or (row["trial"] in context.sweep.results and not row["attempts_started"])
     ]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.sweeper.commands.one_sentence import one_sentence
+from dpsweep.sweeper.processes.garbage_collection import seldom_collected
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
         return
     known, rest = parser.parse_known_args(sys.argv[1:2])
     sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
-    with one_sentence():
+    with one_sentence(), seldom_collected():
         VERBS[known.verb][0](rest + sys.argv[2:])
 
 

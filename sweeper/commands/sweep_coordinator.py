@@ -50,6 +50,7 @@ from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
+from dpsweep.sweeper.processes.garbage_collection import usually_collected
 from dpsweep.sweeper.request.stored_search import stored_plan, stored_search
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.timing.step_times import Speeds
@@ -228,7 +229,11 @@ class SweepCoordinator:
         complaints: list[str] = []
         done = len(work.runs) - len(work.due)
         statement = self._ledger.statement(plan.account)
-        with graceful(folder.stop), Display((), work.total, done, folder, statement, seconds) as display:
+        with (
+            usually_collected(),
+            graceful(folder.stop),
+            Display((), work.total, done, folder, statement, seconds) as display,
+        ):
             due = work.due or work.more(at_once)
             while due:
                 display.expect(due)

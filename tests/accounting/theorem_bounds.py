@@ -40,7 +40,7 @@ LAWS = [
 POISSONS = [Poisson(mean=mean) for mean in (0.4, 2.0, 10.0, 40.0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneWay:
     """One direction of a case's profile."""
 
@@ -51,7 +51,7 @@ class OneWay:
         return np.asarray(np.maximum(self.pair.p - weights * self.pair.q, 0).sum(axis=1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exact:
     """One case's profile, as theorems ask for it."""
 
@@ -71,7 +71,7 @@ class Exact:
         return self.epsilon(delta)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dearest:
     """The larger of several cases' profiles, in each direction."""
 

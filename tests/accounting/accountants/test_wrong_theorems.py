@@ -100,12 +100,11 @@ class _RoundedDown(BestOf):
 class _Unordered(BestOf):
     """With a trade-off curve that is not concave: of tests that add the outcomes in no order of their ratios."""
 
-    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+    def _tops(self, curve: Curve) -> np.ndarray:
         p, q = self.inner.pair.p[0], self.inner.pair.q[0]  # type: ignore[attr-defined]
-        ends, tops = np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(envelope, "trade_off", lambda _, at: np.interp(at, ends, tops))
-            return super()._lines(curve)
+        return np.interp(
+            envelope.ends_of_cells(envelope.CELLS), np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p))
+        )
 
 
 class _OneTryLess(BestOfEach):

@@ -46,6 +46,16 @@ def test_the_best_of_a_random_few_is_counted_over_all_subsets() -> None:
         assert (one.low, one.high) == tuple(np.quantile(best, [0.025, 0.975], method="inverted_cdf"))
 
 
+def test_the_best_of_a_random_few_of_many_is_exact() -> None:
+    """Against the definition in whole numbers, at every size."""
+    points = 300
+    scores = [1 - place / points for place in range(points)]
+    for one in subsets(scores):
+        ways = math.comb(points, one.size)
+        means = (score * math.comb(points - 1 - place, one.size - 1) / ways for place, score in enumerate(scores))
+        assert one.mean == pytest.approx(math.fsum(means), rel=1e-12)
+
+
 def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> None:
     scores = {"dpsgd": [0.90, 0.8951, 0.88, 0.5, 0.4], "dpnsgd": [0.889, 0.7, 0.2, 0.1, 0.1], "dpadam": [0.9, 0.1] * 2}
     rows = [(method, State.FINISHED, score) for method, own in scores.items() for score in own]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from typing import Any
 
@@ -18,6 +19,7 @@ from dpsweep.reports.content.sweep_table import State, read
 from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures.figure_layout import lay_out
 from dpsweep.reports.figures.heatmap import PNG_DPI, figure, pictures
+from dpsweep.reports.figures.svg import fragment
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 
@@ -148,6 +150,20 @@ def test_maps_of_many_cells_are_drawn_without_labels() -> None:
     assert small.annotated
     assert not large.annotated
     assert large.width < 8
+
+
+def test_a_map_of_thousands_of_cells_is_small_in_a_page() -> None:
+    """Every cell stays where it is, in its colour."""
+    picture, _ = pictures(panels_of({"dpsgd": {LR: steps(60, 1.1), CLIP: steps(50, 1.1)}}), "accuracy")
+    number = r"([\d.]+)"
+    drawn = re.findall(
+        rf'd="M {number} {number} \nL {number} \S+ \nL \S+ {number} [^"]*" clip[^>]*"fill: (#......)"', picture.svg
+    )
+    inline = fragment(picture)
+    drawn = drawn[2:]  # after two samples in the key
+    assert len(drawn) == 3000
+    assert re.findall(rf'd="M{number} {number}H{number}V{number}H[^"]*" fill="(#......)"', inline) == drawn
+    assert len(inline) < 350_000
 
 
 def test_a_methods_name_never_leaves_the_folder() -> None:

@@ -1,0 +1,46 @@
+"""Garbage collection of a command: seldom while it imports, plans and draws, as usual while it trains, not at its end.
+
+Imports and pages make hundreds of thousands of objects that live as long as the process. Python's usual thresholds
+look through them again and again, and once more at the end, which took a fifth of a command's processor time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SELDOM = 50_000
+"""New containers between two collections of the youngest; Python's own number is 700."""
+
+_USUAL = gc.get_threshold()
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Within it garbage is collected seldom."""
+    with _thresholds(SELDOM, *_USUAL[1:]):
+        yield
+
+
+@contextmanager
+def usually_collected() -> Iterator[None]:
+    """Within it garbage is collected as Python does by itself: training may keep large tensors in cycles."""
+    with _thresholds(*_USUAL):
+        yield
+
+
+def left_at_exit() -> None:
+    """Leaves what is in memory at the end of the process to the operating system; what must be closed is closed."""
+    atexit.register(gc.freeze)
+
+
+@contextmanager
+def _thresholds(*numbers: int) -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*numbers)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
