@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent / "configuration.md"
 HEAD = """# Configuration
 
 Every key that a command may give, from the comments of `conf/`; `dpsweep help KEY` prints the same, and the value
-in each choice. `???` stands for a value that is yours to give. What the choices of a group are: [settings.md](settings.md).
+in each choice. `???` stands for a value that is yours to give. The choices of a group: [settings.md](settings.md).
 """
 
 FEW = 3
