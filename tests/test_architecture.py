@@ -78,6 +78,7 @@ ROOMS = (
     "sweeper/request",
     "sweeper/preflight",
     "sweeper/commands",
+    "sweeper/api",
     "reports/reproduction",
     "reports/reproduction/figures",
     "sweeper/__main__",
@@ -112,6 +113,7 @@ DOORS = {
     "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
 }
 HYDRAS_DOOR = {
+    "sweeper/api/hydra_session.py": "composes a request without a command line",
     "sweeper/commands/budget.py": "composes the configuration of an account",
     "sweeper/commands/command_words.py": "puts Hydra's options before the overrides",
     "sweeper/commands/exit_codes.py": "knows Hydra's exceptions",
