@@ -5,9 +5,10 @@ python docs/catalogue.py
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from dpsweep.sweeper.keys.yaml_comments import first_sentence, header
 
 ROOT = Path(__file__).parent.parent
 GROUPS = {
@@ -25,21 +26,7 @@ def render() -> str:
 def _rows() -> Iterator[str]:
     for group in GROUPS:
         for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
-            yield f"| `{group}={path.stem}` | {meaning(path)} |\n"
-
-
-def meaning(path: Path) -> str:
-    """The first sentence of a YAML's comment: what it is, and the paper that it is from."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = []
-    for line in lines[lines[0] == "# @package _global_" :]:
-        if not line.startswith("# "):
-            break
-        comment.append(line.removeprefix("# "))
-    text = " ".join(comment)
-    return re.split(r"(?<=[^.]{2}\.) (?=[A-Z])", re.sub(r"\bet al\.", "et al", text), maxsplit=1)[0].replace(
-        "et al", "et al."
-    )
+            yield f"| `{group}={path.stem}` | {first_sentence(header(path))} |\n"
 
 
 def insert(page: str) -> str:

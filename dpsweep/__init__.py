@@ -1,8 +1,9 @@
 """Hyperparameter sweeps over private training, priced as a whole.
 
-`dpsweep.accounting` is a library of its own: events, accountants, selection rules, the ledger. `dpsweep.models` makes a
-torch model trainable with privacy. The folders here are links to those beside it, so that a checkout and an installed
-package are imported by the same names.
+`plan`, `sweep` and `results` are the verbs of the command line as functions (docs/notebook.md), `heatmap` draws results
+from elsewhere, and `attempt` lets a script of the user's train a trial. `dpsweep.accounting` is a library of its own:
+events, accountants, selection rules, the ledger. `dpsweep.models` makes a torch model trainable with privacy. The folders
+here are links to those beside it, so that a checkout and an installed package are imported by the same names.
 """
 
 from importlib import import_module
@@ -12,8 +13,14 @@ _HOME_OF = {
     "Attempt": "dpsweep.trainers.foreign.attempt",
     "TrainerState": "dpsweep.trainers.foreign.hugging_face",
     "attempt": "dpsweep.trainers.foreign.attempt",
+    "PlannedSweep": "dpsweep.sweeper.api.commands",
+    "SweepResults": "dpsweep.sweeper.api.sweep_results",
+    "heatmap": "dpsweep.reports.figures.table_heatmap",
+    "plan": "dpsweep.sweeper.api.commands",
+    "results": "dpsweep.sweeper.api.commands",
+    "sweep": "dpsweep.sweeper.api.commands",
 }
-"""What a training script of the user's own imports, by the module that it is loaded from on first use."""
+"""Public names by the module that each is loaded from on first use."""
 
 __all__ = sorted(_HOME_OF)
 

@@ -69,6 +69,7 @@ ROOMS = (
     "reports/statement",
     "reports/pages",
     "reports/__main__",
+    "sweeper/keys",
     "sweeper/processes",
     "sweeper/trial",
     "sweeper/foreign",
@@ -80,6 +81,7 @@ ROOMS = (
     "sweeper/request",
     "sweeper/preflight",
     "sweeper/commands",
+    "sweeper/api",
     "reports/reproduction",
     "reports/reproduction/figures",
     "sweeper/__main__",
@@ -114,6 +116,7 @@ DOORS = {
     "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
 }
 HYDRAS_DOOR = {
+    "sweeper/api/hydra_session.py": "composes a request without a command line",
     "sweeper/commands/budget.py": "composes the configuration of an account",
     "sweeper/commands/command_words.py": "puts Hydra's options before the overrides",
     "sweeper/commands/exit_codes.py": "knows Hydra's exceptions",
@@ -123,6 +126,8 @@ HYDRAS_DOOR = {
     "sweeper/job/block_job.py": "is the task that Hydra runs",
     "sweeper/launchers/fork_launcher.py": "is a launcher of Hydra's",
     "sweeper/launchers/hydra_jobs.py": "keeps what Hydra needs to launch jobs",
+    "sweeper/keys/missing_values.py": "finds what a configuration lacks",
+    "sweeper/keys/unknown_words.py": "knows Hydra's exceptions",
     "sweeper/planning/former_words.py": "refuses former words in a user's files",
     "sweeper/planning/grid.py": "composes the points of a grid",
     "sweeper/planning/resolution.py": "resolves the points of a grid",

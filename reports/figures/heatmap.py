@@ -31,7 +31,7 @@ from dpsweep.reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FO
 
 PNG_DPI = 200
 COLOURS = "viridis"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "hatch.linewidth": 0.6,
     "font.family": ["DejaVu Sans"],
@@ -85,7 +85,7 @@ def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str
 
 
 def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Picture:
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+    with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
         canvas = figure(panels, limits, measure)
         png, svg = io.BytesIO(), io.StringIO()
         canvas.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})

@@ -5,11 +5,11 @@ A verb imports what it needs once it is chosen, so that help and the completion 
 
 from __future__ import annotations
 
-import argparse
-import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
@@ -19,33 +19,50 @@ from dpsweep.sweeper.processes.garbage_collection import seldom_collected
 
 def main() -> None:
     """The console script."""
-    parser = argparse.ArgumentParser(
-        prog="dpsweep",
-        description="Hyperparameter sweeps over private training, priced as a whole.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="verbs:\n"
-        + "\n".join(f"  {name:8} {text}" for name, (_, text) in VERBS.items())
-        + "\n\nexit codes:\n"
-        + "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode),
-    )
-    parser.add_argument("verb", choices=VERBS, metavar="verb")
     if sys.argv[1:2] == ["-sc"]:
         _complete(sys.argv[1:])
         return
-    known, rest = parser.parse_known_args(sys.argv[1:2])
+    name, *rest = sys.argv[1:] or [HELP]
+    if name in ASKING:
+        print(_overview())
+        return
     sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
     with one_sentence(), seldom_collected():
-        VERBS[known.verb][0](rest + sys.argv[2:])
+        verb = VERBS.get(name)
+        if verb is None:
+            raise BadInput(f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_similar(name)}")
+        if verb.usage and rest and rest[0] in ASKING:
+            print(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}\n\n{KEYS_HINT}")
+            return
+        verb.run(rest)
+
+
+def _overview() -> str:
+    """The verbs, a line each, and the exit codes."""
+    verbs = "\n".join(f"  {name:8} {verb.line}" for name, verb in VERBS.items())
+    codes = "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode)
+    return (
+        "usage: dpsweep VERB ...\n\nHyperparameter sweeps over private training, priced as a whole.\n\n"
+        f"verbs (dpsweep VERB --help has an example):\n{verbs}\n\nexit codes:\n{codes}\n"
+    )
+
+
+def _similar(name: str) -> str:
+    found = get_close_matches(name, VERBS, n=1)
+    return f" Did you mean {found[0]}?" if found else ""
 
 
 def _complete(arguments: list[str]) -> None:
-    """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then Hydra's completions."""
+    """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then folders, or Hydra's completions."""
     program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
-    verb, space, overrides = line.lstrip().partition(" ")
+    name, space, overrides = line.lstrip().partition(" ")
     if "install" not in " ".join(arguments) and not space:
-        print(*(name for name in VERBS if name.startswith(verb)))
+        print(*(known for known in VERBS if known.startswith(name)))
         return
-    if verb == "budget":
+    if name in OF_FOLDERS:
+        print(*_sweep_folders(overrides.rpartition(" ")[2]))
+        return
+    if name == "budget":
         from dpsweep.sweeper.commands import budget
 
         within, space, after = overrides.lstrip().partition(" ")
@@ -54,6 +71,23 @@ def _complete(arguments: list[str]) -> None:
         overrides = after if within in budget.VERBS else overrides
     os.environ["COMP_LINE"] = f"{program} {overrides}"
     sweep(arguments)
+
+
+def _sweep_folders(beginning: str) -> list[str]:
+    """The sweep folders whose path begins so, and the folders on the way to others."""
+    above = Path(beginning if beginning.endswith("/") else os.path.dirname(beginning))  # noqa: PTH120 - may be empty
+    inside = sorted(path for path in above.glob("*") if path.is_dir() and str(path).startswith(beginning))
+    finished = [str(plan.parent) for path in inside for plan in (*path.glob("plan.json"), *path.glob("*/plan.json"))]
+    return finished or [f"{path}/" for path in inside if any(path.glob("*/*/plan.json"))]
+
+
+def explain(arguments: list[str]) -> None:
+    """`dpsweep help [KEY|GROUP|GROUP=CHOICE]`."""
+    from dpsweep.sweeper.keys.explanation import explained, listed
+
+    if len(arguments) > 1:
+        raise BadInput("Expected one key, group or choice after `dpsweep help`, as in dpsweep help trainer.lr.")
+    print(explained(arguments[0]) if arguments else listed())
 
 
 def sweep(arguments: list[str]) -> None:
@@ -65,7 +99,6 @@ def sweep(arguments: list[str]) -> None:
 
 def plan(arguments: list[str]) -> None:
     """`dpsweep plan OVERRIDES`."""
-    gc.set_threshold(RARELY)
     sweep([*arguments, "hydra.sweeper.verb=plan"])
 
 
@@ -134,21 +167,88 @@ ABOUT_JOBS = (
 )
 """How a word may begin that `dpsweep resume` takes beside its folder."""
 
-RARELY = 200_000
-"""New objects after which Python looks for garbage in `dpsweep plan`; by its default this takes a tenth of the time."""
+HELP = "--help"
+ASKING = (HELP, "-h")
 
-VERBS = {
-    "sweep": (sweep, "price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again"),
-    "resume": (resume, "go on with a sweep folder by its own plan, also where defaults have changed since"),
-    "plan": (plan, "print what a sweep would cost and how long it would take; changes nothing"),
-    "advise": (advise, "what privacy.epsilon would buy under each way of searching, as measured; changes nothing"),
-    "budget": (budget, "show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"),
-    "verify": (verify, "check the ledger's chain, and sweep folders against it"),
-    "report": (report, "render a sweep folder's curator/report.html again"),
-    "release": (release, "write a sweep folder's release/: only what the rule lets out"),
-    "export": (export, "write a sweep folder's export/: the winner's weights, configuration and model card"),
+KEYS_HINT = "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one. Commas between values make an axis."
+
+OF_FOLDERS = ("resume", "verify", "report", "release", "export")
+"""The verbs whose arguments are sweep folders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subcommand:
+    """A verb: its function, what stands after it, its line of help and an example.
+
+    A verb without `usage` explains its own `--help`.
+    """
+
+    run: Callable[[list[str]], None]
+    line: str
+    usage: str = ""
+    example: str = ""
+
+
+VERBS: Mapping[str, Subcommand] = {
+    "sweep": Subcommand(
+        run=sweep,
+        line="price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
+        usage="[KEY=VALUE[,VALUE...] ...] [--again]",
+        example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
+    ),
+    "resume": Subcommand(
+        run=resume,
+        line="go on with a sweep folder by its own plan, also where defaults have changed since",
+        usage="FOLDER [compute.KEY=VALUE ...] [--again]",
+        example="dpsweep resume sweeps/digits/PLAN",
+    ),
+    "plan": Subcommand(
+        run=plan,
+        line="print what a sweep would cost and how long it would take; changes nothing",
+        usage="[KEY=VALUE[,VALUE...] ...]",
+        example="dpsweep plan dataset=adult privacy.epsilon=1",
+    ),
+    "advise": Subcommand(
+        run=advise,
+        line="what privacy.epsilon would buy under each way of searching, as measured; changes nothing",
+        usage="[KEY=VALUE ...]",
+        example="dpsweep advise dataset=mnist privacy.epsilon=3",
+    ),
+    "budget": Subcommand(
+        run=budget, line="show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"
+    ),
+    "verify": Subcommand(
+        run=verify,
+        line="check the ledger's chain, and sweep folders against it",
+        usage="[FOLDER ...]",
+        example="dpsweep verify sweeps/digits/PLAN",
+    ),
+    "report": Subcommand(
+        run=report,
+        line="render a sweep folder's curator/report.html again",
+        usage="FOLDER ...",
+        example="dpsweep report sweeps/digits/PLAN",
+    ),
+    "release": Subcommand(
+        run=release,
+        line="write a sweep folder's release/: only what the rule lets out",
+        usage="FOLDER ...",
+        example="dpsweep release sweeps/digits/PLAN",
+    ),
+    "export": Subcommand(
+        run=export,
+        line="write a sweep folder's export/: the winner's weights, configuration and model card",
+        usage="FOLDER ...",
+        example="dpsweep export sweeps/digits/PLAN",
+    ),
+    "help": Subcommand(
+        run=explain,
+        line="list all keys, or explain a key, a group or a choice",
+        usage="[KEY | GROUP | GROUP=CHOICE]",
+        example="dpsweep help trainer.clip_norm",
+    ),
 }
-"""Each verb's function and its line of help."""
+"""All verbs in the order of the help."""
 
 
 def _folders(arguments: Sequence[str]) -> list[Path]:

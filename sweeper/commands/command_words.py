@@ -12,6 +12,7 @@ from hydra._internal.utils import get_args_parser
 from dpsweep.accounting.names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.experiment_scale import ROOT, scaled
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
+from dpsweep.sweeper.keys.environment import decoded
 from dpsweep.sweeper.planning.former_words import renamed
 
 MULTIRUN = "--multirun"
@@ -33,7 +34,7 @@ def prepared(arguments: Sequence[str]) -> list[str]:
     >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}']
     """
-    words = (REPEAT_ALL if word == AGAIN else renamed(_with_group(word)) for word in scaled(arguments))
+    words = (REPEAT_ALL if word == AGAIN else decoded(renamed(_with_group(word))) for word in scaled(arguments))
     return [f"++{word}" if _gives_axes(word) else word for word in words]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,15 +15,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.command_words import MULTIRUN, options_first, prepared
 from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
 
-GARBAGE = 100_000
-"""Objects that are made between two searches for cycles: a plan of many points has a million objects and no cycle."""
-
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; call it within `one_sentence`."""
-    gc.set_threshold(GARBAGE)
     words = prepared(arguments)
     _refuse_spaces(arguments)
     refuse_words(arguments)

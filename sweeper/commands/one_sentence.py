@@ -72,11 +72,13 @@ def _from_hydra(error: BaseException) -> str | None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from dpsweep.sweeper.keys.unknown_words import in_our_words
     from dpsweep.sweeper.planning.former_words import in_one_sentence
 
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return None
-    return in_one_sentence(str(error)) or _first_sentence(str(error))
+    words = sys.argv[1:]
+    return in_one_sentence(str(error)) or in_our_words(error, words) or _first_sentence(str(error))
 
 
 def _first_sentence(message: str) -> str:

@@ -134,7 +134,7 @@ class SweepCoordinator:
 
     def sweep(self) -> ExitCode:
         """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
-        return self._charged_and_run(compose_plan(self.request.points, self.request.plan))
+        return self.charge_and_run(compose_plan(self.request.points, self.request.plan))
 
     def resume(self) -> ExitCode:
         """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
@@ -149,9 +149,10 @@ class SweepCoordinator:
                 "continues what was charged, and `dpsweep sweep` begins."
             )
         panel = build(settings.accountant, "accountant")
-        return self._charged_and_run(stored_search(plan, panel, settings.privacy.get("accept_delta")))
+        return self.charge_and_run(stored_search(plan, panel, settings.privacy.get("accept_delta")))
 
-    def _charged_and_run(self, priced: PricedPlan) -> ExitCode:
+    def charge_and_run(self, priced: PricedPlan) -> ExitCode:
+        """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
         folder = self._folder(priced.plan)

@@ -24,6 +24,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import TARGET, class_name
 from dpsweep.accounting.names.typed_names import stored_key, typed_key
 from dpsweep.sweeper.foreign.script_file import pinned
+from dpsweep.sweeper.keys.documented_keys import is_known
+from dpsweep.sweeper.keys.unknown_words import in_our_words, unknown_key
 from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of
@@ -79,7 +81,7 @@ def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
         if not override.is_sweep_override():
             fixed.append(str(override.input_line))
             continue
-        _check_axis(override)
+        _check_axis(override, arguments)
         options = tuple(_plain(value) for value in override.sweep_iterator(transformer=Transformer.identity))
         if loader.get_group_options(key):
             groups[key] = tuple(str(option) for option in options)
@@ -180,7 +182,9 @@ class Grid:
         try:
             return self.loader.load_sweep_config(self.master, list(overrides))
         except HydraException as cause:
-            raise BadInput(str(cause).splitlines()[0]) from cause
+            running = [method.name for method in _methods(self.request, self.master)]
+            sentence = in_our_words(cause, self.request.fixed, running=running)
+            raise BadInput(sentence or str(cause).splitlines()[0]) from cause
 
 
 def _is_plain(file: ConfigResult) -> bool:
@@ -235,7 +239,7 @@ def _mapping(node: Any) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def _check_axis(override: Override) -> None:
+def _check_axis(override: Override, words: Sequence[str]) -> None:
     key = override.key_or_group
     if not override.is_discrete_sweep():
         raise BadInput(
@@ -243,6 +247,8 @@ def _check_axis(override: Override) -> None:
             f"check before the charge. Write {key}=a,b,c, as finely as you like: search=tpe pays for its trials alone."
         )
     if not any(key == root or key.startswith(f"{root}.") for root in SWEEPABLE):
+        if not is_known(key):
+            raise BadInput(unknown_key(key, words))
         raise BadInput(
             f"Expected {key} to have one value: a plan has one data set, one budget and one rule. "
             f"An axis may be one of {', '.join(SWEEPABLE)}; for several values of {key} run a sweep each."

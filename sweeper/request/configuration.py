@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.keys.unknown_words import in_our_words
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
 
 
@@ -65,7 +66,8 @@ def _group(config: DictConfig, name: str) -> dict[str, Any]:
     try:
         part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as cause:
-        raise BadInput(f"Expected {name} to be complete: {str(cause).splitlines()[0]}.") from cause
+        sentence = in_our_words(cause, ()) or f"Expected {name} to be complete: {str(cause).splitlines()[0]}."
+        raise BadInput(sentence) from cause
     if not isinstance(part, dict):
         raise BadInput(f"Expected {name}={part!r} to be a group of keys.")
     return {str(key): value for key, value in part.items()}

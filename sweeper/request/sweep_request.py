@@ -13,6 +13,7 @@ from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
+from dpsweep.sweeper.keys.missing_values import refuse_missing
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
@@ -88,6 +89,7 @@ class SweepRequest:
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
         grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
+        refuse_missing(config, grid.request.values)
         plan = plan_settings(config, grid.request.keys, grid.offered_rules())
         plan, points = _found(plan, grid) or (plan, grid.points())
         return cls(

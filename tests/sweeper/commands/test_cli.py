@@ -64,9 +64,9 @@ def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_p
 
 def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
     for line, sentence in (
-        (["dataset=digit"], "Could not find 'dataset/digit'"),
-        (["model=foo", "trainer.lr=1,2"], "Could not find 'model/foo'"),
-        (["trainer.foo=1"], "Could not override 'trainer.foo'"),
+        (["dataset=digit"], "Did you mean dataset=digits?"),
+        (["model=foo", "trainer.lr=1,2"], "Expected model=foo to be one of cnn,"),
+        (["trainer.foo=1"], "Expected trainer.foo=1 to be a key of the configuration"),
         (["dataset=digits", "trainer.lr=0.1,", "0.2"], "write values without spaces"),
         (["hydra.sweeper.verb=dance"], "to be one of sweep, resume, plan"),
     ):

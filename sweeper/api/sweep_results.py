@@ -1,0 +1,109 @@
+"""The results of a sweep as its rule discloses them: a price, a table, a heatmap, the best trial, a release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.reports.content.audience import Audience, Needs, Reader
+from dpsweep.reports.content.charges import Bill, read_bill
+from dpsweep.reports.content.sweep_table import Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high")
+"""Columns of a trial that its price covers, beside its hyperparameters."""
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """A finished or interrupted sweep, read from its folder and its ledger.
+
+    What the rule of the search does not disclose raises `BadInput` with the reason, here as in a release.
+    """
+
+    _sweep: Sweep
+
+    @property
+    def folder(self) -> Path:
+        """The sweep's folder."""
+        return self._sweep.folder
+
+    @property
+    def epsilon(self) -> float:
+        """Upper bound on epsilon for all that was charged for this sweep, repeats included, at `delta`."""
+        return self._bill.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The delta of all charges of this sweep."""
+        return self._bill.delta
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each run: method, hyperparameters, noise multiplier, state, and the score with its 95 % interval.
+
+        Scores are the noisy ones that were charged, or exact where the split is declared public.
+        """
+        self._require(Needs.ALL_SCORES, "the trials")
+        columns = ["method", *self._sweep.axes, *SHOWN[1:]]
+        return self._sweep.exported(self._sweep.all_runs[columns])
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The trial whose model is handed over: its method, hyperparameters and, where covered, its score.
+
+        None as long as no trial has won.
+        """
+        self._require(Needs.WINNER, "the winner")
+        if self._sweep.winner is None:
+            return None
+        trial = self._sweep.trial(self._sweep.winner)
+        point = {"method": trial.method, **trial.axes}
+        if not self._reader.may_see(Needs.WINNER_SCORE):
+            return point
+        return point | {self._sweep.metric: self._sweep.row(trial.id)["accuracy"]}
+
+    def heatmap(self) -> Figure:
+        """The map of scores, a panel for each method, as a matplotlib figure."""
+        self._require(Needs.ALL_SCORES, "the map")
+        from dpsweep.reports.content.panels import arrange
+        from dpsweep.reports.figures.table_heatmap import drawn
+
+        return drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+
+    def release(self) -> Path:
+        """Writes `release/`, which shows only what the rule discloses, and returns the path of its page."""
+        from dpsweep.reports.pages.release import write_release
+
+        return write_release(self.folder, Ledger(Ledger.locate()))
+
+    def report(self) -> Path:
+        """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""
+        from dpsweep.reports.pages.page_memory import current_report
+
+        return current_report(self.folder, Ledger(Ledger.locate()))
+
+    @cached_property
+    def _bill(self) -> Bill:
+        return read_bill(self._sweep)
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(audience=Audience.PUBLIC, disclosed=self._sweep.rule.discloses)
+
+    def _require(self, needs: Needs, what: str) -> None:
+        if not self._reader.may_see(needs):
+            rule = self._sweep.plan.rule.get("kind", "this rule")
+            raise BadInput(
+                f"Expected a rule whose price covers {what}: {rule} pays for less. Showing {needs.value} would cost "
+                "privacy that was not charged. tuning=composition and tuning=disjoint cover the scores of all runs."
+            )
