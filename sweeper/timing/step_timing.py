@@ -127,6 +127,7 @@ class _Probe:
         import torch
 
         from dpsweep.sweeper.trial.spec import build
+        from dpsweep.trainers.declarations.next_token import target_shape
         from dpsweep.trainers.engines.interface import Minibatch, Task
 
         declared, engine = self.declared, build(self.shape.config["engine"], "engine")
