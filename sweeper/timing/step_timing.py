@@ -159,8 +159,12 @@ class _Probe:
         return self._loop(Zeros(), 1, self.declared)
 
     def _loop(self, sums: Sums, points: int, declared: Declaration) -> float:
-        """Seconds of a step of the training loop; the first step is not counted."""
+        """Seconds of a step of the training loop; the first step is not counted.
+
+        Batches are drawn by Poisson sampling, whatever the sampler: a user's own draws for paid attempts alone.
+        """
         from dpsweep.sweeper.trial.build import make_model
+        from dpsweep.trainers.declarations.batch_sampling import Poisson
         from dpsweep.trainers.methods.interface import is_noiseless
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.loop import train_together
@@ -168,7 +172,7 @@ class _Probe:
 
         run = Run(
             trainer=declared.trainer,
-            sampler=declared.sampler,
+            sampler=Poisson(batch_size=declared.sampler.batch_size),
             schedule=declared.schedule,
             bounds=declared.bounds,
             noise_multiplier=0.0 if is_noiseless(declared.trainer) else 1.0,

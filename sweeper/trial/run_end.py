@@ -1,6 +1,6 @@
 """The end of runs that were trained together: compared with their charges, saved, scored, and written down.
 
-Each of these is done for all runs before the next begins, so that their files are flushed together.
+Each of these is done for some runs before the next begins, so that their files are flushed together.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.training.run import Outcome
 
+AT_ONCE = 32
+"""Runs whose files are flushed together: a kill at that moment loses at most so many scores, which stay charged."""
+
 Ended = tuple[ReadySession, TrialResult | Exception]
 """A session with its result so far, or with the error that ended it."""
 
@@ -41,9 +44,10 @@ class RunEnd:
 
     def finish(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
         """Writes the result of each run; an error is a result too and does not end the others."""
-        kept = together(lambda run: self._caught(run[0], lambda: self._kept(*run)), runs)
-        scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
-        together(self._write, scored)
+        for first in range(0, len(runs), AT_ONCE):
+            kept = together(lambda run: self._caught(run[0], lambda: self._kept(*run)), runs[first : first + AT_ONCE])
+            scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
+            together(self._write, scored)
 
     def _caught(self, one: ReadySession, call: Callable[[], TrialResult]) -> Ended:
         try:

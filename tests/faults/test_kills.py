@@ -22,6 +22,14 @@ Make = Callable[[tuple[str, ...]], Sandbox]
 INSTANTS = 330
 """No fewer than an undisturbed sweep of two trials has, and no more than that by a fifth."""
 
+MANY = (
+    "compute.together=16",
+    "trainer.lr=1,1.5,2,2.5,3,3.5",
+    "sampler._target_=dpsweep.trainers.declarations.batch_sampling.Poisson",
+    "score._target_=dpsweep.trainers.declarations.scores.PrivateHoldout",
+)
+"""Twelve points in one job, more than follow one another when files are flushed; looks at records are not logged."""
+
 ENDS = (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES)
 """How a run ends that was not killed; tries that were killed before are failures."""
 
@@ -88,6 +96,17 @@ def test_random_kills_lose_no_charge_and_change_no_report(
     box.finish()
     verbs_agree(box)
     agree(box, reference((*SWEEP, *(CHECKPOINTS if words else ()))))
+
+
+@pytest.mark.long
+def test_random_kills_while_files_of_many_points_are_flushed_together_lose_no_charge(
+    sandbox: Make, chance: Random
+) -> None:
+    box = sandbox((*SWEEP, *CHECKPOINTS, *MANY))
+    for _ in range(8):
+        kill_at(box, chance.randrange(1, 4 * INSTANTS))
+    box.finish(most=6)
+    verbs_agree(box)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.long)])
