@@ -35,7 +35,7 @@ ELEMENTWISE = (
 """Activations that act on each number separately."""
 
 
-_CACHED = 2**18
+_CACHED = 2**17
 """Floats of inputs that are multiplied at a time, so that they and their float64 copies fit the cache of a core."""
 
 
@@ -230,24 +230,32 @@ def _affine(layer: Affine, weights: Tensor, inputs: Tensor) -> Tensor:
 
 def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor) -> None:
     """Adds each run's sum of outer products over its examples to `sums` [K, outputs, d], all in float64."""
-    narrow = inputs.ndim == 2 and inputs.shape[1] < bounded.shape[0] * bounded.shape[1]
-    if inputs.ndim == 2 and (narrow or len(sums) > 1):
-        rows, wide = bounded.flatten(0, 1), inputs.double()
-        # the product is several times faster with the longer side last
-        products = (wide.t() @ rows.t()).t() if narrow else rows @ wide
-        sums.add_(products.reshape(sums.shape))
+    if inputs.ndim == 3:
+        for own_sums, own_bounded, own_inputs in _runs_in_cache(inputs, sums, bounded, inputs):
+            for some in _in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):
+                own_sums.baddbmm_(own_bounded[:, :, some], own_inputs[:, :, some].double().transpose(1, 2))
         return
-    own = inputs.t()[None] if inputs.ndim == 2 else inputs
-    for own_sums, own_bounded, own_inputs in _runs_in_cache(own, sums, bounded, own):
-        few = max(1, _CACHED // max(1, own_inputs.shape[0] * own_inputs.shape[1]))
-        for left, right in zip(torch.split(own_bounded, few, 2), torch.split(own_inputs, few, 2), strict=True):
-            own_sums.baddbmm_(left, right.double().transpose(1, 2))
+    rows = bounded.flatten(0, 1)
+    narrow = inputs.shape[1] < len(rows)  # the product is several times faster with the longer side last
+    if narrow:
+        sums.add_((inputs.double().t() @ rows.t()).t().reshape(sums.shape))
+    elif len(sums) == 1:
+        for some in _in_cache(*inputs.shape):
+            sums[0].addmm_(rows[:, some], inputs[some].double())
+    else:
+        sums.add_((rows @ inputs.double()).reshape(sums.shape))
+
+
+def _in_cache(count: int, floats: int) -> Iterator[slice]:
+    """All of `count` items of so many floats each, in slices that fit the cache of a core."""
+    few = max(1, _CACHED // max(1, floats))
+    return (slice(first, first + few) for first in range(0, count, few))
 
 
 def _runs_in_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
-    runs = max(1, _CACHED // max(1, inputs[0].numel()))
-    return zip(*(torch.split(column, runs) for column in columns), strict=True)
+    for some in _in_cache(len(inputs), inputs.shape[1] * inputs.shape[2]):
+        yield tuple(column[some] for column in columns)
 
 
 def _without(tensor: Tensor, non_finite: Tensor) -> Tensor:
