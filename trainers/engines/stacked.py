@@ -6,6 +6,7 @@ layer are stored as [runs, features, examples], so that products need no transpo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +33,10 @@ ELEMENTWISE = (
     TemperedSigmoid,
 )
 """Activations that act on each number separately."""
+
+
+_CACHED = 2**17
+"""Floats of inputs that are multiplied at a time, so that they and their float64 copies fit the cache of a core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +87,7 @@ class Stack:
             raise ValueError(f"Expected {type(model).__name__} to end with a linear layer: others are not stacked.")
         return cls(layers=layers, loss=loss)
 
-    @property
+    @cached_property
     def affine(self) -> tuple[Affine, ...]:
         """The layers with parameters."""
         return tuple(layer for layer in self.layers if isinstance(layer, Affine))
@@ -123,22 +128,23 @@ class Stack:
         if len(self.layers) == 1 and self.affine[0].outputs == 1:
             lengths = transform.along(gradients[0].squeeze(1).mul_(examples.lengths))
             bounded = lengths if mask is None else lengths.mul_(mask)
-            total += _products(bounded[:, None].double(), examples.lines[:, : total.shape[1]]).squeeze(1)
+            _add_products(total[:, None], bounded[:, None].double(), examples.lines[:, : total.shape[1]])
             return
         norms = self._norms(layer_inputs, gradients, examples.lengths)
         factors = transform.factors(norms)
         if mask is not None:
             factors = factors * mask
-        if norms.numel() and not norms.amax().isfinite():
+        if norms.numel() and not math.isfinite(norms.amax().item()):
             non_finite = ~norms.isfinite()
             layer_inputs = [_without(tensor, non_finite) for tensor in layer_inputs]
             gradients = [_without(tensor, non_finite) for tensor in gradients]
         for layer, inputs, gradient in zip(self.affine, layer_inputs, gradients, strict=True):
             bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
             wide = bounded.double()
-            total[:, layer.weight] += _products(wide, inputs.double()).flatten(1)
+            sums = total[:, layer.weight].view(len(total), layer.outputs, layer.inputs)
+            _add_products(sums, wide, inputs)
             if layer.bias is not None:
-                total[:, layer.bias] += wide.sum(dim=2)
+                total[:, layer.bias].add_(wide.sum(dim=2))
 
     def _pass(self, weights: Tensor, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """The inputs of each linear layer, and the gradients [K, outputs, n] by its outputs."""
@@ -217,17 +223,39 @@ def _affine(layer: Affine, weights: Tensor, inputs: Tensor) -> Tensor:
     if inputs.ndim == 2:
         outputs = torch.addmm(bias.reshape(-1, 1), matrix.flatten(0, 1), inputs.t())
         return outputs.view(runs, layer.outputs, len(inputs))
-    return torch.baddbmm(bias[:, :, None], matrix, inputs)
+    parts = _runs_in_cache(inputs, bias[:, :, None], matrix, inputs)
+    all_outputs = [torch.baddbmm(*part) for part in parts]
+    return all_outputs[0] if len(all_outputs) == 1 else torch.cat(all_outputs)
 
 
-def _products(bounded: Tensor, inputs: Tensor) -> Tensor:
-    """Each run's sum [K, outputs, d] of outer products over its examples."""
+def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor) -> None:
+    """Adds each run's sum of outer products over its examples to `sums` [K, outputs, d], all in float64."""
     if inputs.ndim == 3:
-        return torch.bmm(bounded, inputs.transpose(1, 2))
+        for own_sums, own_bounded, own_inputs in _runs_in_cache(inputs, sums, bounded, inputs):
+            for some in _in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):
+                own_sums.baddbmm_(own_bounded[:, :, some], own_inputs[:, :, some].double().transpose(1, 2))
+        return
     rows = bounded.flatten(0, 1)
     narrow = inputs.shape[1] < len(rows)  # the product is several times faster with the longer side last
-    sums = (inputs.t() @ rows.t()).t() if narrow else rows @ inputs
-    return sums.reshape(*bounded.shape[:2], -1)
+    if narrow:
+        sums.add_((inputs.double().t() @ rows.t()).t().reshape(sums.shape))
+    elif len(sums) == 1:
+        for some in _in_cache(*inputs.shape):
+            sums[0].addmm_(rows[:, some], inputs[some].double())
+    else:
+        sums.add_((rows @ inputs.double()).reshape(sums.shape))
+
+
+def _in_cache(count: int, floats: int) -> Iterator[slice]:
+    """All of `count` items of so many floats each, in slices that fit the cache of a core."""
+    few = max(1, _CACHED // max(1, floats))
+    return (slice(first, first + few) for first in range(0, count, few))
+
+
+def _runs_in_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
+    for some in _in_cache(len(inputs), inputs.shape[1] * inputs.shape[2]):
+        yield tuple(column[some] for column in columns)
 
 
 def _without(tensor: Tensor, non_finite: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 _FLOATS = 2**18
 """Floats that a stack computes at a time for each layer, so that they fit the cache of a core."""
 
+_OWN_FLOATS = 2**21
+"""Floats of the runs' own batches that are gathered at a time: each is read by two products alone."""
+
 _GATHERED = 2**24
 """Floats of a common batch that are gathered at a time."""
+
+_HELD = 2**26
+"""Floats of scaled inputs that are held for all steps (256 MiB); more are scaled anew in each step."""
 
 _GATHER_COST = 16
 """Floats of unneeded forward compute that cost as much as gathering one record."""
@@ -147,16 +153,11 @@ class StackedSums:
         require_exact_products()
         slices: list[slice] = []
         all_units: list[NDArray[np.int64]] = []
-        combined: dict[float, list[GradientTransform]] = {}
+        joined = _Joined(transforms=transforms)
 
         def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             if not slices:
                 slices.extend(_parts(len(weights), self._runs_at_once(batch)))
-            if shrink not in combined:
-                shrunk = [transform.shrunk(shrink) for transform in transforms]
-                combined.clear()
-                combined[shrink] = [side_by_side(shrunk[part], weights) for part in slices]
-            parts = [*zip(slices, combined[shrink], strict=True)]
             sums = torch.zeros_like(weights, dtype=torch.float64)
             if not len(batch.units):
                 return sums
@@ -167,15 +168,16 @@ class StackedSums:
                 size, run_mask = self._pass(batch), None if batch.common else self._mask(batch, all_units[0], weights)
                 for first in range(0, len(units), size):
                     examples, padding_mask = self._filled(units[first : first + size], size, weights)
-                    for part, transform in parts:
+                    for part in slices:
                         mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
+                        transform = joined.over(part, shrink, weights)
                         self.stack.add(sums[part], weights[part], examples, mask, transform)
                 return sums
             last = 0
-            for part, transform in parts:
+            for part in slices:
                 first, last = last, last + int(batch.sizes[part].sum())
-                for examples, mask in self._padded(batch, slice(first, last), batch.sizes[part], weights):
-                    self.stack.add(sums[part], weights[part], examples, mask, transform)
+                for own, examples, mask in self._padded(batch, slice(first, last), part, weights):
+                    self.stack.add(sums[own], weights[own], examples, mask, joined.over(own, shrink, weights))
             return sums
 
         return total
@@ -194,11 +196,24 @@ class StackedSums:
 
     def _runs_at_once(self, batch: Batch) -> int:
         """The number of runs at a time, from the memory of one run."""
-        gathered = 0 if self._masked(batch) or batch.common else self.stack.inputs
-        return _FLOATS // (max(gathered, self.stack.widest_output) * self._pass(batch))
+        computed = _FLOATS // (self.stack.widest_output * self._pass(batch))
+        if self._masked(batch) or batch.common:
+            return computed
+        return min(computed, _OWN_FLOATS // (self.stack.inputs * self._pass(batch)))
+
+    @cached_property
+    def _held(self) -> Tensor | None:
+        """The inputs [N, d] of all records, scaled once for all steps; None if they are too many to be held."""
+        if self.records.features.numel() > _HELD:
+            return None
+        return self.records.inputs(slice(None), self.device).flatten(1)
 
     def _inputs(self, index: Index) -> Tensor:
-        return self.records.inputs(index, self.device).flatten(1)
+        if self._held is None:
+            return self.records.inputs(index, self.device).flatten(1)
+        if isinstance(index, slice):
+            return self._held[index]
+        return self._held.index_select(0, torch.from_numpy(index).to(self._held.device))
 
     def _gathered(self, units: NDArray[np.int64], like: Tensor) -> Examples:
         """The examples of these records."""
@@ -213,20 +228,36 @@ class StackedSums:
         return examples, (torch.arange(size) < len(units)).to(like) if missing else None
 
     def _padded(
-        self, batch: Batch, units: slice, sizes: NDArray[np.int64], like: Tensor
-    ) -> Iterator[tuple[Examples, Tensor]]:
-        """Each run's own batch, one pass at a time, with a mask [k, size] of the true examples."""
-        size = self._pass(batch)
+        self, batch: Batch, units: slice, part: slice, like: Tensor
+    ) -> Iterator[tuple[slice, Examples, Tensor]]:
+        """The own batches of some of the runs, one pass at a time, with a mask [k, size] of the true examples.
+
+        Passes over a block have all of these runs. The few runs with more examples than that go on one by one.
+        """
+        size, sizes = self._pass(batch), batch.sizes[part]
         mask = np.arange(-(-sizes.max() // size) * size) < sizes[:, None]
         index = np.zeros(mask.shape, dtype=np.int64)
         index[mask] = batch.units[units]
         index = batch.ordered_rows(index, mask)
+        all_have = -(-batch.block // size) * size
         for first in range(0, mask.shape[1], size):
-            part = index[:, first : first + size]
-            flat, shape = self._gathered(part.reshape(-1), like), part.shape
-            inputs = flat.inputs.view(*shape, self.stack.inputs)
-            examples = Examples(inputs=inputs, targets=flat.targets.view(shape), lengths=flat.lengths.view(shape))
-            yield examples, torch.from_numpy(mask[:, first : first + size]).to(inputs.device)
+            columns = slice(first, first + size)
+            if first < all_have:
+                yield part, *self._own(index[:, columns], mask[:, columns], like)
+                continue
+            for row in np.flatnonzero(sizes > first).tolist():
+                alone = slice(row, row + 1)
+                run = slice(part.start + row, part.start + row + 1)
+                yield run, *self._own(index[alone, columns], mask[alone, columns], like)
+
+    def _own(self, index: NDArray[np.int64], mask: NDArray[np.bool_], like: Tensor) -> tuple[Examples, Tensor]:
+        """The examples of each run at these indices [k, n], and the mask of the true ones."""
+        flat = self._gathered(index.reshape(-1), like)
+        inputs = flat.inputs.view(*index.shape, self.stack.inputs)
+        examples = Examples(
+            inputs=inputs, targets=flat.targets.view(index.shape), lengths=flat.lengths.view(index.shape)
+        )
+        return examples, torch.from_numpy(mask).to(inputs.device)
 
     def _mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
         """A mask [K, n] of all records, in the order of `all_units`: 1 if a record is in the run's batch, else 0."""
@@ -238,7 +269,26 @@ class StackedSums:
         return mask
 
 
+@dataclass(kw_only=True, eq=False)
+class _Joined:
+    """The transforms of some of the runs as one, kept until the bounds change."""
+
+    transforms: Sequence[GradientTransform]
+    _shrink: float = 1.0
+    _kept: dict[tuple[int, int], GradientTransform] = field(default_factory=dict)
+
+    def over(self, rows: slice, shrink: float, like: Tensor) -> GradientTransform:
+        """The transforms of these rows of all weights, at `shrink` times their bounds."""
+        if shrink != self._shrink:
+            self._shrink = shrink
+            self._kept.clear()
+        key = rows.start, rows.stop
+        if key not in self._kept:
+            self._kept[key] = side_by_side([one.shrunk(shrink) for one in self.transforms[rows]], like)
+        return self._kept[key]
+
+
 def _parts(rows: int, at_once: int) -> list[slice]:
-    """All rows in their order, in slices of at most `at_once` rows, and at least one."""
-    step = max(1, at_once)
-    return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
+    """All rows in their order, in the fewest slices of nearly equal length that have at most `at_once` rows, or one."""
+    count = -(-rows // max(1, at_once))
+    return [slice(rows * part // count, rows * (part + 1) // count) for part in range(count)]

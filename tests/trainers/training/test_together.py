@@ -16,14 +16,17 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Linear, Noise
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.initialize import build
 from dpsweep.trainers.models.one_hidden import one_hidden
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
+from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train, train_together
 from dpsweep.trainers.training.run import Outcome, Progress, Run
@@ -284,15 +287,47 @@ def test_units_of_several_records_are_not_stacked() -> None:
         StackedSums(stack=Stack.of(fresh(1)[0]), records=replace(records(4), units=units), device="cpu")
 
 
+@pytest.mark.parametrize("batch_size", [6, 30], ids=["few", "many"])
 @pytest.mark.parametrize("share", [False, True])
-def test_how_many_are_in_work_at_a_time_changes_nothing(monkeypatch, share) -> None:
-    runs = [replace(RUN, trainer=trainer) for trainer in GRIDS["DP-SGD"]]
+def test_how_many_are_in_work_at_a_time_changes_nothing(monkeypatch, share, batch_size) -> None:
+    runs = [replace(RUN, trainer=trainer, sampler=Poisson(batch_size=batch_size)) for trainer in GRIDS["DP-SGD"]]
     whole, _ = together(runs, own_streams(4), share=share)
-    for name in ("_FLOATS", "_GATHERED", "_LENGTH_CHUNK"):
+    for name in ("_FLOATS", "_OWN_FLOATS", "_GATHERED", "_LENGTH_CHUNK", "_HELD"):
         monkeypatch.setattr(f"dpsweep.trainers.training.gradient_sums.{name}", 7)
+    monkeypatch.setattr("dpsweep.trainers.engines.stacked._CACHED", 7)
     parts, _ = together(runs, own_streams(4), share=share)
     for mine, other in zip(parts, whole, strict=True):
         assert torch.allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shapes(Stack):
+    """The architecture, and the shape of the inputs of every pass."""
+
+    seen: list[tuple[int, ...]] = field(default_factory=list)
+
+    def add(self, total, weights, examples, mask, transform) -> None:
+        self.seen.append(tuple(examples.inputs.shape))
+        super().add(total, weights, examples, mask, transform)
+
+
+@pytest.mark.parametrize("chunk", [None, 2], ids=["blocks", "chunks"])
+def test_batches_above_the_block_go_on_alone_and_have_the_same_sums(chunk) -> None:
+    models, data, block = fresh(3), records(), 4
+    stack = Shapes(layers=Stack.of(models[0]).layers, loss=CROSS_ENTROPY)
+    sums = StackedSums(stack=stack, records=data, device="cpu", chunk=chunk)
+    weights, transforms = torch.stack([flat(model) for model in models]), [Clip(clip_norm=0.1 * k) for k in (1, 2, 3)]
+    units, sizes = np.r_[0:9, 20:22, 30:43], np.array([9, 2, 13])
+    batch = Batch(units=units, sizes=sizes, common=False, block=block, nominal=NOMINAL)
+    ours = sums.over([0, 1, 2], transforms)(weights, batch)
+    size = chunk or block
+    first = [(3, size, *SHAPE)] * (block // size)
+    assert stack.seen == first + [(1, size, *SHAPE)] * (len(stack.seen) - len(first))
+    assert len(stack.seen) == len(first) + sum(-(-max(0, int(own) - block) // size) for own in sizes)
+    for row, own in enumerate(np.split(units, np.cumsum(sizes)[:-1])):
+        one = replace(batch, units=own, sizes=sizes[row : row + 1], common=True)
+        theirs = sums.over([row], transforms[row : row + 1])(weights[row : row + 1], one)
+        assert torch.allclose(ours[row], theirs[0], rtol=1e-5, atol=1e-6)
 
 
 def test_products_that_torch_may_shorten_are_refused() -> None:
