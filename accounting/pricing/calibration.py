@@ -23,6 +23,9 @@ CLOSE = 1e-3
 SECANTS, LONGEST_STEP = 12, 1.5
 """The largest number and length of steps in log noise; a price that is not met then is bracketed and bisected."""
 
+CORRECTIONS = 4
+"""Steps of the last digit above a secant's root; a price that is above its target there has a floor near it."""
+
 FAR_FROM_FLAT = (0.1, 10.0)
 """Slopes of the log-log curve, without their sign, at which secants go on."""
 
@@ -40,14 +43,15 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     _require_target(epsilon)
     price = lru_cache(maxsize=None)(epsilon_of)
     root = _secant(price, epsilon, start)
-    if root is None:
-        low, high = _bracket(price, epsilon, start)
-        if low == high:
-            return high
-        root = _crossing(price, epsilon, low, high)
-    noise = _round_up(root)
+    near = None if root is None else _met_above(price, epsilon, root, CORRECTIONS)
+    if near is not None:
+        return near
+    low, high = _bracket(price, epsilon, start)
+    if low == high:
+        return high
+    noise = _round_up(_crossing(price, epsilon, low, high))
     while price(noise) > epsilon:
-        noise = _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
+        noise = _next(noise)
     return noise
 
 
@@ -112,6 +116,21 @@ def _secant(price: Callable[[float], float], epsilon: float, start: float) -> fl
         if not -FAR_FROM_FLAT[1] < slope < -FAR_FROM_FLAT[0]:
             return None
     return None
+
+
+def _met_above(price: Callable[[float], float], epsilon: float, root: float, corrections: int) -> float | None:
+    """The first noise from a root on at which the price is at most epsilon; None if it is not within some steps."""
+    noise = _round_up(root)
+    for _ in range(corrections):
+        if price(noise) <= epsilon:
+            return noise
+        noise = _next(noise)
+    return None
+
+
+def _next(noise: float) -> float:
+    """The next larger noise of so many digits."""
+    return _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
 
 
 def _excess(cost: float, epsilon: float) -> float:
