@@ -18,7 +18,7 @@ from tests.sweeper.digits_sweeps import LIGHT, folder_of
 pytestmark = TRAINS
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "your_trainer.md").read_text()
-SCRIPTS = {"opacus_train": "opacus", "jax_train": "jax_privacy", "hugging_face_train": "transformers"}
+SCRIPTS = {"opacus_train": "opacus", "jax_train": "jax_privacy", "hugging_face_train": "accelerate"}
 
 BY_FILES = '''
 """A program that reads and writes files alone: no training, so that its report is what matters."""
