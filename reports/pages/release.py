@@ -11,6 +11,7 @@ declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.base_model import BaseModel
-from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.charges import Bill, read_bill
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
@@ -43,7 +44,7 @@ from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
 from dpsweep.reports.statement.declared_public import statement_of
 from dpsweep.reports.statement.statement import cautions_of
-from dpsweep.reports.statement.statement_line import Context, violations
+from dpsweep.reports.statement.statement_line import Context, Line, violations
 
 FOLDER = "release"
 DECLARED = (
@@ -93,7 +94,7 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
 
     The number of the winning run is left out.
     """
-    if not _reader(sweep).may_see(Needs.WINNER) or sweep.winner is None:
+    if not reader_of(sweep).may_see(Needs.WINNER) or sweep.winner is None:
         return
     winner = sweep.trial(sweep.winner)
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
@@ -124,9 +125,9 @@ def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
 
 def compose(sweep: Sweep) -> Page:
     """The page of a release; raises `BadInput` with the reason if nothing may be released."""
-    bill, reader = read_bill(sweep), _reader(sweep)
+    bill, reader = read_bill(sweep), reader_of(sweep)
     facts = numbers.read_facts(sweep, bill)
-    statement = statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience))
+    statement = _statement(sweep, bill, facts)
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
@@ -155,7 +156,17 @@ def compose(sweep: Sweep) -> Page:
     return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
-def _reader(sweep: Sweep) -> Reader:
+def contradictions(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
+    """The lines of the public statement that the records contradict, such as noise that a seed makes reproducible."""
+    return violations(_statement(sweep, bill, numbers.read_facts(sweep, bill)))
+
+
+def _statement(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> tuple[Line, ...]:
+    return statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC))
+
+
+def reader_of(sweep: Sweep) -> Reader:
+    """Everybody, with what the rule discloses."""
     return Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
 
 
@@ -169,7 +180,7 @@ def _best(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
 
 
 def _with_runs(page: Page, sweep: Sweep) -> Page:
-    records = sweep.all_runs[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
+    records = _released_columns(sweep)
     records.insert(0, sweep.runs.noun, sweep.labels)
     return replace(
         page,
@@ -178,6 +189,15 @@ def _with_runs(page: Page, sweep: Sweep) -> Page:
         records=sweep.exported(records),
         runs=sweep.runs.nouns,
     )
+
+
+def covered_records(sweep: Sweep) -> pd.DataFrame:
+    """A row for each run that the rule discloses, with the columns that its price covers."""
+    return sweep.exported(_released_columns(_disclosed(sweep, reader_of(sweep))))
+
+
+def _released_columns(sweep: Sweep) -> pd.DataFrame:
+    return sweep.all_runs[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
 
 
 def _disclosed(sweep: Sweep, reader: Reader) -> Sweep:

@@ -22,8 +22,9 @@ from dpsweep.sweeper.request.sweep_request import Verb
 class PlannedSweep:
     """The price of a search that has not run.
 
-    The whole search would satisfy (`epsilon`, `delta`)-differential privacy on the data set `account`; `epsilon` is an
-    upper bound. `points` has a row for each trial: its method, its hyperparameters and its noise multiplier.
+    With secret noise (without `seed=`) the whole search would satisfy (`epsilon`, `delta`)-differential privacy on the
+    data set `account`; `epsilon` is an upper bound. `points` has a row for each trial: its method, its hyperparameters
+    and its noise multiplier.
     """
 
     id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,15 +13,12 @@ import pandas as pd
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.reports.content.audience import Audience, Needs, Reader
+from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.charges import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-SHOWN = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high")
-"""Columns of a trial that its price covers, beside its hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,15 @@ class SweepResults:
 
     @property
     def epsilon(self) -> float:
-        """Upper bound on epsilon for all that was charged for this sweep, repeats included, at `delta`."""
-        return self._bill.epsilon
+        """Upper bound on epsilon for all that was charged for this sweep, repeats included, at `delta`.
+
+        Infinite where the records contradict the claim, by reproducible noise (`seed=`) or a run that differs from its
+        charge, and for data declared public.
+        """
+        from dpsweep.reports.pages.release import contradictions
+
+        void = self._sweep.plan.public or contradictions(self._sweep, self._bill)
+        return math.inf if void else self._bill.epsilon
 
     @property
     def delta(self) -> float:
@@ -51,20 +56,23 @@ class SweepResults:
     def trials(self) -> pd.DataFrame:
         """A row for each run: method, hyperparameters, noise multiplier, state, and the score with its 95 % interval.
 
-        Scores are the noisy ones that were charged, or exact where the split is declared public.
+        Scores are the noisy ones that were charged, or exact where the split is declared public. As in a release, the
+        reasons why runs have no score are not shown.
         """
+        from dpsweep.reports.pages.release import covered_records
+
         self._require(Needs.ALL_SCORES, "the trials")
-        columns = ["method", *self._sweep.axes, *SHOWN[1:]]
-        return self._sweep.exported(self._sweep.all_runs[columns])
+        return covered_records(self._sweep)
 
     @property
     def best(self) -> Mapping[str, Any] | None:
         """The trial whose model is handed over: its method, hyperparameters and, where covered, its score.
 
-        None as long as no trial has won.
+        None as long as no trial has won; a rule that hides losers has a winner only once its search is over.
         """
         self._require(Needs.WINNER, "the winner")
-        if self._sweep.winner is None:
+        open_search = not self._sweep.runs.over and not self._reader.may_see(Needs.ALL_SCORES)
+        if open_search or self._sweep.winner is None:
             return None
         trial = self._sweep.trial(self._sweep.winner)
         point = {"method": trial.method, **trial.axes}
@@ -98,7 +106,9 @@ class SweepResults:
 
     @property
     def _reader(self) -> Reader:
-        return Reader(audience=Audience.PUBLIC, disclosed=self._sweep.rule.discloses)
+        from dpsweep.reports.pages.release import reader_of
+
+        return reader_of(self._sweep)
 
     def _require(self, needs: Needs, what: str) -> None:
         if not self._reader.may_see(needs):

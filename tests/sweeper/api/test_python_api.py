@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,6 +63,21 @@ def test_what_the_rule_does_not_disclose_is_refused_with_the_reason() -> None:
     with pytest.raises(BadInput, match="the score of every run"):
         swept.heatmap()
     assert swept.best is None or {"method", "accuracy"} <= swept.best.keys()
+
+
+def test_a_seed_voids_the_bound() -> None:
+    swept = dpsweep.sweep([*QUICK, "seed=1"])
+    assert swept.epsilon == math.inf
+    with pytest.raises(BadInput, match="Expected a private sweep to release"):
+        swept.release()
+
+
+@TRAINS
+def test_of_a_run_without_a_score_no_reason_is_shown() -> None:
+    folder = dpsweep.sweep(QUICK).folder
+    result = next(folder.glob("trials/*/result.json"))
+    result.unlink()
+    assert set(dpsweep.results(folder).trials["state"]) == {"finished", "no result"}
 
 
 def test_wrong_words_and_empty_accounts_raise_before_any_charge() -> None:
