@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,10 +65,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return places[request.param]()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
     """Spares the garbage collector what lives as long as the process: imports and thousands of collected tests."""
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -88,7 +95,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def environment(tmp_path: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key not in ("DPSWEEP_DATA", "HYDRA_FULL_ERROR")}
     own = {"DPSWEEP_LEDGER": str(tmp_path / "ledger.sqlite"), "DPSWEEP_KEY": str(tmp_path / "fingerprint.key")}
-    return kept | own | {"COLUMNS": "200"}
+    return kept | own | {"COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}  # none among a test's own files
 
 
 @pytest.fixture
