@@ -58,7 +58,8 @@ budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET=
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
 
 # each worker has one thread: OpenMP's threads wait actively, so that more of them take the other workers' cores
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+# byte code is kept, also where the environment says otherwise: without it half of the collection is compiling
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 test: $(STAMP) ## all tests but the long ones
 	$(PYTEST) $(ARGS)

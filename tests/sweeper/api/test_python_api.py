@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import dpsweep
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from tests.forked_programs import Run
 from tests.randomized import SEARCHES, TRAINS
 
 NOTEBOOK = Path(__file__).parents[3] / "docs" / "notebook.ipynb"
@@ -107,8 +106,7 @@ def test_a_table_from_elsewhere_becomes_a_map() -> None:
 def test_the_notebook_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
     program = "\n\n".join("".join(cell["source"]) for cell in cells)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "notebook.py").write_text(program)
+    done = Run((), tmp_path, environment, module="notebook").wait()
+    assert done.code == 0, done.err
     assert len(list(tmp_path.glob("sweeps/digits/*/release/report.html"))) == 1

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.account_statement import PANEL, still_fits
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
+from tests.forked_programs import Run
 
 Say = Callable[..., str]
 
@@ -239,8 +239,8 @@ def test_the_sentence_the_code_and_the_help_reach_the_shell(
     environment: Mapping[str, str], ledger: Ledger, tmp_path: Path
 ) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "budget", *words]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(environment))
+        done = Run(("budget", *words), tmp_path, environment).wait()
+        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
     done = run("charge", "dataset=digits", "--epsilon", "1", "--delta", "0", "--note", "x")
     assert done.returncode == 2

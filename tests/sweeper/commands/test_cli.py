@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,14 +45,8 @@ def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
 
 def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_path: Path) -> None:
     def complete(line: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "-sc", "query=bash"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment | {"COMP_LINE": f"dpsweep {line}", "COMP_POINT": str(len(line) + 8), "COMP_CWORD": "1"},
-        )
-        return done.stdout.split()
+        typed = {"COMP_LINE": f"dpsweep {line}", "COMP_POINT": str(len(line) + 8), "COMP_CWORD": "1"}
+        return Run(("-sc", "query=bash"), tmp_path, environment | typed).wait().out.split()
 
     assert complete("bu") == ["budget"]
     assert set(complete("sweep trainer=")) == {f"trainer={name}" for name in TRAINERS}
