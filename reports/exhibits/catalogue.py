@@ -11,7 +11,7 @@ from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.budget_by_method import spending
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
-from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
+from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, training_losses
 from dpsweep.reports.exhibits.other_rules import rivals
 from dpsweep.reports.exhibits.privacy_curve import privacy
 from dpsweep.reports.exhibits.search_difficulty import ease
@@ -20,10 +20,6 @@ from dpsweep.reports.exhibits.training_curves import course
 
 def _how_often_best(sweep: Sweep, bill: Bill) -> Exhibit | None:
     return None if sweep.runs.drawn else how_often_best(sweep)
-
-
-def _log_losses(sweep: Sweep, bill: Bill) -> Exhibit | None:
-    return None if sweep.runs.drawn else log_losses(sweep)
 
 
 def _ease(sweep: Sweep, bill: Bill) -> Exhibit | None:
@@ -44,7 +40,6 @@ def _rivals(sweep: Sweep, bill: Bill) -> Exhibit | None:
 
 FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_how_often_best),
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_log_losses),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_ease),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),
