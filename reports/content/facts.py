@@ -60,8 +60,11 @@ def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
 def is_one_run(sweep: Sweep, bill: Bill) -> bool:
     """Whether what was charged is one run and nothing else, so that the price of the search is that of the run."""
     runs, whole = sweep.plan.trials + sweep.plan.finals, sweep.plan.event.parts
-    return len(runs) == 1 and not bill.repeats and whole.keys() == (own := runs[0].event.parts).keys() and all(
-        events.same(whole[part], own[part]) for part in whole
+    return (
+        len(runs) == 1
+        and not bill.repeats
+        and whole.keys() == (own := runs[0].event.parts).keys()
+        and all(events.same(whole[part], own[part]) for part in whole)
     )
 
 

@@ -61,10 +61,14 @@ def _cells(layout: Layout, place: Place, panel: MapPanel) -> Iterator[CellText |
         for column in range(columns):
             cell = panel.cells.get((row, column))
             middle = place.x + place.width * (column + 0.5) / columns
-            yield None if cell is None else CellText(
-                settings=_settings(panel, row, column),
-                result=cell_item(cell).text,
-                right=2 * middle > layout.width,
+            yield (
+                None
+                if cell is None
+                else CellText(
+                    settings=_settings(panel, row, column),
+                    result=cell_item(cell).text,
+                    right=2 * middle > layout.width,
+                )
             )
 
 

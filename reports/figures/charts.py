@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -19,6 +20,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures.vector_file import pdf_of
 
 PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6
@@ -39,12 +41,13 @@ _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"]
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A drawn picture: its alternative text, PNG bytes, and SVG text."""
+    """A drawn picture: its alternative text, PNG bytes, SVG text, and a function that makes its PDF."""
 
     name: str
     alt: str
     png: bytes
     svg: str
+    pdf: Callable[[], bytes] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +100,7 @@ class Map:
     white: frozenset[tuple[int, int]] = frozenset()
 
 
-def maps(
-    name: str, alt: str, measure: str, panels: Sequence[Map], light: Literal["high", "low"] = "high"
-) -> Drawing:
+def maps(name: str, alt: str, measure: str, panels: Sequence[Map], light: Literal["high", "low"] = "high") -> Drawing:
     """The maps side by side, at most `IN_A_ROW` in a row, on one colour scale; missing values are grey.
 
     `light` says which values have light colours: high ones, or low ones where these are better.
@@ -163,8 +164,9 @@ def finish(figure: Figure, name: str, alt: str) -> Drawing:
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
-    figure.clear()
-    return Drawing(name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue())
+    return Drawing(
+        name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue(), pdf=cache(partial(pdf_of, figure, _STYLE))
+    )
 
 
 def _draw(axes: Axes, chart: Chart) -> None:

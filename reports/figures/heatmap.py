@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -41,6 +42,7 @@ from dpsweep.reports.figures.figure_layout import (
     lay_out,
     meaning,
 )
+from dpsweep.reports.figures.vector_file import pdf_of
 
 PNG_DPI = 300
 COLOURS = "viridis"
@@ -55,7 +57,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, and SVG text."""
+    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, SVG text, and a function that makes its PDF."""
 
     name: str
     alt: str
@@ -64,6 +66,7 @@ class Picture:
     height: int
     png: bytes
     svg: str
+    pdf: Callable[[], bytes] = field(compare=False, repr=False)
 
     @property
     def css_size(self) -> tuple[float, float]:
@@ -110,7 +113,6 @@ def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float],
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         canvas.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
         width, height = (round(inches * PNG_DPI) for inches in canvas.get_size_inches())
-        canvas.clear()
     return Picture(
         name=name,
         alt=_alt(panels),
@@ -119,6 +121,7 @@ def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float],
         height=height,
         png=png.getvalue(),
         svg=svg.getvalue(),
+        pdf=cache(partial(pdf_of, canvas, STYLE)),
     )
 
 
@@ -184,7 +187,9 @@ def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
         y += TITLE_LINE
     middle = place.x + place.width / 2
     if panel.across.key is not None:
-        sheet.text(middle, place.label_y, place.across_label, fontsize=LABEL_FONT, color=marks.INK, ha="center", **style)
+        sheet.text(
+            middle, place.label_y, place.across_label, fontsize=LABEL_FONT, color=marks.INK, ha="center", **style
+        )
     if panel.down.key is not None:
         sheet.text(
             place.label_x,

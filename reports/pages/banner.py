@@ -49,7 +49,7 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
         line=STAYS,
         sentences=(
             f"The price does not cover {listed(uncovered)}.",
-            *((f"It covers {listed(covered)}: these may be shown as they are.",) if covered else ()),
+            *((f"It covers {listed(covered)}; what it covers may be shown as it is.",) if covered else ()),
         ),
         command=RELEASE if sweep.winner is not None or sweep.runs.drawn else "",
     )
