@@ -28,7 +28,7 @@ class Work:
     authors: tuple[str, ...]
     title: str
     year: int | None
-    venue: Mapping[str, str] = field(default_factory=dict)
+    venue: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def bibtex(self) -> str:

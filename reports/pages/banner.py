@@ -17,7 +17,7 @@ _SHOWN_STATES = (State.FINISHED, State.DIVERGED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PagePart:
     """A part of the page in words, and what a price must cover before the part may be shown to others."""
 
     name: str
@@ -42,7 +42,7 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
     if not sweep.runs.over:
         return Banner(line=STAYS, sentences=("The search is not finished, so no part of it may be shown yet.",))
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    parts = [*_parts(sweep), *(Part(name=f"“{one.title}”", needs=one.needs) for one in exhibits)]
+    parts = [*_parts(sweep), *(PagePart(name=f"“{one.title}”", needs=one.needs) for one in exhibits)]
     covered = [part.name for part in parts if reader.may_see(part.needs)]
     uncovered = [part.name for part in parts if not reader.may_see(part.needs)]
     return Banner(
@@ -55,23 +55,23 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
     )
 
 
-def _parts(sweep: Sweep) -> Iterator[Part]:
+def _parts(sweep: Sweep) -> Iterator[PagePart]:
     """The parts beside the exhibits, in the order of the page."""
     if sweep.winner is not None:
-        yield Part(name="the best point", needs=Needs.WINNER)
-        yield Part(name="its score", needs=Needs.WINNER_SCORE)
-    yield Part(name="the account's budget", needs=Needs.CURATOR)
+        yield PagePart(name="the best point", needs=Needs.WINNER)
+        yield PagePart(name="its score", needs=Needs.WINNER_SCORE)
+    yield PagePart(name="the account's budget", needs=Needs.CURATOR)
     if sweep.runs.drawn:
-        yield Part(name="the number of tries, their points, scores and times", needs=Needs.CURATOR)
+        yield PagePart(name="the number of tries, their points, scores and times", needs=Needs.CURATOR)
     else:
         states = set(sweep.all_runs["state"])
         reasons = not states.issubset(_SHOWN_STATES)
         if reasons:
-            yield Part(name="why runs have no score, which the maps show too", needs=Needs.CURATOR)
+            yield PagePart(name="why runs have no score, which the maps show too", needs=Needs.CURATOR)
         if State.FINISHED in states:
-            yield Part(name="the scores of all runs", needs=Needs.ALL_SCORES)
+            yield PagePart(name="the scores of all runs", needs=Needs.ALL_SCORES)
         if State.FINISHED in states and not reasons:
-            yield Part(name="the maps", needs=Needs.ALL_SCORES)
-        yield Part(name="times and folders of runs", needs=Needs.CURATOR)
-    yield Part(name="the charges", needs=Needs.CURATOR)
-    yield Part(name="“Reproduce and verify”", needs=Needs.CURATOR)
+            yield PagePart(name="the maps", needs=Needs.ALL_SCORES)
+        yield PagePart(name="times and folders of runs", needs=Needs.CURATOR)
+    yield PagePart(name="the charges", needs=Needs.CURATOR)
+    yield PagePart(name="“Reproduce and verify”", needs=Needs.CURATOR)

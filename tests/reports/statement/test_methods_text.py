@@ -13,15 +13,36 @@ import pytest
 from dpsweep.accounting import references
 from dpsweep.accounting.names.tags import FAMILY_OF, own_class
 from dpsweep.accounting.references import Work, works_of
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
+from dpsweep.trainers.methods import named
+from dpsweep.trainers.methods.named import NamedMethod
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)},
     "dpnsgd": {"trainer.lr": (0.1, 0.2), "trainer.regularizer": (0.1, 1)},
 }
-NEED_NONE = {"panel", "best_of_grid"}
-"""A panel is its accountants; the envelope bound, and all points at its price, is our own."""
+WORKS = {
+    "composition": {"mironov2017renyi"},
+    "random_stopping": {"liu2019private"},
+    "threshold": {"liu2019private"},
+    "private_selection": {"liu2019private", "papernot2022hyperparameter"},
+    "poisson_selection": {"papernot2022hyperparameter"},
+    "noisy_max": {"mcsherry2007mechanism", "durfee2019practical"},
+    "disjoint_parts": {"mcsherry2009privacy"},
+    "pld": {"koskela2020computing", "doroshenko2022connect"},
+    "rdp": {"mironov2017renyi", "mironov2019renyi", "balle2020hypothesis"},
+    "prv": {"gopi2021numerical"},
+    "classical": {"balle2018privacy", "kairouz2015composition"},
+    "dp_sgd": {"abadi2016deep"},
+    "dp_nsgd": {"yang2022normalized", "bu2023automatic"},
+    "fixed_size": {"wang2019subsampled"},
+    "random_allocation": {"feldman2025privacy"},
+}
+"""The works of a rule, an accountant, a method or a sampler, by its tag."""
 
 SweepOf = Callable[..., Any]
 
@@ -119,15 +140,18 @@ def test_all_works_are_whole_and_have_keys_of_their_own() -> None:
         assert {"booktitle", "journal", "eprint"} & parsed[work.key].keys()
 
 
-@pytest.mark.parametrize("tag", [tag for tag, family in FAMILY_OF.items() if family in ("accountant", "rule")])
-def test_every_rule_and_accountant_names_its_works(tag: str) -> None:
-    kind = own_class(tag, FAMILY_OF[tag])
-    assert hasattr(kind, "works") == (tag not in NEED_NONE)
+@pytest.mark.parametrize("tag", WORKS)
+def test_a_class_names_the_works_that_it_leans_on(tag: str) -> None:
+    assert {work.key for work in works_of(own_class(tag, FAMILY_OF[tag]))} == WORKS[tag]
 
 
-@pytest.mark.parametrize("tag", [tag for tag, family in FAMILY_OF.items() if family in ("trainer", "transform")])
-def test_every_private_method_names_its_works(tag: str) -> None:
-    """A method from its own works or, if it is a combination without a name, from those of its transform."""
-    kind = own_class(tag, FAMILY_OF[tag])
-    without = tag in ("method", "script", "unbounded") or getattr(kind, "noiseless", False) is True
-    assert bool(works_of(kind)) != without
+def test_a_search_with_a_final_run_leans_on_what_its_search_leans_on() -> None:
+    inner = PrivateSelection()
+    assert works_of(Final(rule=inner)) == works_of(inner)
+    assert set(works_of(inner)) < set(works_of(Subsampled(rule=inner, rate=0.1)))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in vars(named).items() if isinstance(kind, NamedMethod)])
+def test_every_private_method_by_name_names_its_works(name: str) -> None:
+    method = getattr(named, name)
+    assert bool(works_of(method)) != method.noiseless
