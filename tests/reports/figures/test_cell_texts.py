@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from dpsweep.reports.content import tables as sheets
+from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.panels import arrange, scale
 from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.content.tables import Item
+from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.cell_texts import cell_texts
-from dpsweep.reports.figures.heatmap import figure
+from dpsweep.reports.figures.heatmap import figure, pictures
+from dpsweep.reports.pages.comparison import Beside
+from dpsweep.reports.pages.curator_page import figures
+from dpsweep.reports.pages.templates import fill
+from tests.reports.figures.test_heatmap import panels_of, steps
 
 COLUMNS = ("state", "accuracy", "interval")
 
@@ -58,3 +63,19 @@ def test_texts_lie_where_the_cells_are_drawn(troubled: Any) -> None:
         assert (width, height) == pytest.approx((texts.width, texts.height))
         assert axes.collections[0].get_array().shape == (texts.rows, texts.columns)
         assert len(texts.cells) == texts.columns * texts.rows == 35
+
+
+def test_a_page_of_1600_points_is_small() -> None:
+    """Its maps, with all texts and tables, are half of the two megabytes that a page of so many points may have."""
+    panels = panels_of({"dpsgd": {"trainer.lr": steps(40, 1.15), "trainer.clip_norm": steps(40, 1.15)}})
+    page = Beside(
+        audience=Audience.CURATOR,
+        title="digits",
+        together=(),
+        sweeps=Sheet(caption="none", columns=("none",), rows=()),
+        figures=figures(pictures(panels, "accuracy, %")),
+        measure="accuracy",
+    )
+    html = fill("beside.html.j2", page=page)
+    assert html.count("<label") == 1600
+    assert len(html.encode()) < 1_000_000
