@@ -24,6 +24,7 @@ ROOMS = (
     "accounting/errors",
     "accounting/group_commit",
     "accounting/numbers",
+    "accounting/references",
     "accounting/rounded_noise_price",
     "accounting/json_files",
     "accounting/names",

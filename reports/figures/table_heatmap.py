@@ -13,6 +13,9 @@ from dpsweep.reports.content.panels import MapPanel, arrange, clipped, scale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures.heatmap import STYLE, figure
 
+SCREEN_DPI = 150
+"""Pixels per inch in a notebook: figures have the size that they have in a paper."""
+
 METHOD, SCORE, NOISE = "method", "accuracy", "noise_multiplier"
 
 
@@ -20,7 +23,9 @@ def drawn(panels: Sequence[MapPanel], measure: str) -> Figure:
     """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
     panels = clipped(panels)
     with mpl.rc_context(STYLE):
-        return figure(panels, scale(panels), f"{measure}, %")
+        canvas = figure(panels, scale(panels), f"{measure}, %")
+    canvas.set_dpi(SCREEN_DPI)
+    return canvas
 
 
 def heatmap(table: pd.DataFrame, axes: Sequence[str], *, score: str = SCORE) -> Figure:

@@ -43,6 +43,7 @@ from dpsweep.reports.pages import preprocessing
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
 from dpsweep.reports.statement.declared_public import statement_of
+from dpsweep.reports.statement.methods_text import MethodsText, methods_text
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 
@@ -127,7 +128,8 @@ def compose(sweep: Sweep) -> Page:
     """The page of a release; raises `BadInput` with the reason if nothing may be released."""
     bill, reader = read_bill(sweep), reader_of(sweep)
     facts = numbers.read_facts(sweep, bill)
-    statement = _statement(sweep, bill, facts)
+    context = _context(sweep, bill, facts)
+    statement = statement_of(context)
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
@@ -152,17 +154,24 @@ def compose(sweep: Sweep) -> Page:
         outcome=sections.outcome(sweep),
         findings=shown(catalogue.FINDINGS, disclosed, bill, reader),
         terms=shown(catalogue.TERMS, disclosed, bill, reader),
+        methods=methods_text(context),
     )
     return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
 def contradictions(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
     """The lines of the public statement that the records contradict, such as noise that a seed makes reproducible."""
-    return violations(_statement(sweep, bill, numbers.read_facts(sweep, bill)))
+    return violations(statement_of(_context(sweep, bill, numbers.read_facts(sweep, bill))))
 
 
-def _statement(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> tuple[Line, ...]:
-    return statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC))
+def methods_of(sweep: Sweep, bill: Bill) -> MethodsText | None:
+    """The paragraph for a paper; None where nothing is claimed, and where nothing may be released yet."""
+    claimed = sweep.runs.over and not contradictions(sweep, bill)
+    return methods_text(_context(sweep, bill, numbers.read_facts(sweep, bill))) if claimed else None
+
+
+def _context(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> Context:
+    return Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC)
 
 
 def reader_of(sweep: Sweep) -> Reader:

@@ -20,6 +20,8 @@ from dpsweep.reports.content.sweep_table import Sweep
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpsweep.reports.statement.methods_text import MethodsText
+
 
 @dataclass(frozen=True)
 class SweepResults:
@@ -87,6 +89,20 @@ class SweepResults:
         from dpsweep.reports.figures.table_heatmap import drawn
 
         return drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+
+    @property
+    def methods(self) -> MethodsText:
+        """A paragraph for a paper's methods section: `.text` in LaTeX, and `.bibtex` with the works that it cites.
+
+        It describes the search and its price and says no more than a release. Raises `BadInput` where nothing is
+        claimed: for data declared public, records that contradict the claim, and a search that is not over.
+        """
+        from dpsweep.reports.pages.release import methods_of
+
+        written = methods_of(self._sweep, self._bill)
+        if written is None:
+            raise BadInput(f"Expected the sweep in {self.folder} to be a finished, private one: it claims nothing.")
+        return written
 
     def release(self) -> Path:
         """Writes `release/`, which shows only what the rule discloses, and returns the path of its page."""

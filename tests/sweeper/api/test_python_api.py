@@ -51,7 +51,8 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert len(swept.heatmap().axes) > 1
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
     assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
-    assert swept.release().is_file()
+    assert (swept.release().parent / "methods.tex").read_text() == f"{swept.methods.text}\n"
+    assert "@misc{dpsweep," in swept.methods.bibtex
 
 
 @SEARCHES
@@ -69,6 +70,8 @@ def test_a_seed_voids_the_bound() -> None:
     assert swept.epsilon == math.inf
     with pytest.raises(BadInput, match="Expected a private sweep to release"):
         swept.release()
+    with pytest.raises(BadInput, match="it claims nothing"):
+        _ = swept.methods
 
 
 @TRAINS
