@@ -68,6 +68,7 @@ ROOMS = (
     "reports/reproduction/tables",
     "reports/statement",
     "reports/pages",
+    "reports/disclosure",
     "reports/__main__",
     "sweeper/keys",
     "sweeper/processes",

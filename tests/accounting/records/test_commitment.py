@@ -148,7 +148,7 @@ def test_a_tampered_opening_is_refused(ledger: Ledger) -> None:
         with pytest.raises(ContractBroken, match="does not open this commitment"):
             forged.verify(opening.commitment, ledger)
         if name != "account":
-            with pytest.raises(ContractBroken, match="are not those that .* holds"):
+            with pytest.raises(ContractBroken, match=r"are not those that .* holds"):
                 forged.verify(forged.commitment, ledger)
     with pytest.raises(ContractBroken, match="does not open this commitment"):
         replace(opening, salt="00" * 32).verify(opening.commitment, ledger)
