@@ -296,6 +296,7 @@ for path in sorted(Path("conf/trainer").glob("*.yaml")):
     [
         ("--help", "", "numpy scipy hydra sqlalchemy"),
         ("-sc query=bash", "dpsweep pl", "numpy scipy hydra sqlalchemy"),
+        ("-sc query=bash", "dpsweep release --for t", "numpy scipy hydra sqlalchemy"),
         ("-sc query=bash", "dpsweep plan trainer=d", "numpy scipy sqlalchemy"),
     ],
 )

@@ -68,7 +68,7 @@ def entry_of(claim: ReleasedClaim) -> dict[str, Any]:
                 "intended_use": TO_FILL_IN,
                 "data_product_type": "Machine learning model",
                 "data_product_region": TO_FILL_IN,
-                "description": f"{claim.headline}. {claim.line('Claim')}",
+                "description": claim.description,
                 "publication_date": claim.day.isoformat(),
             },
             **protected,

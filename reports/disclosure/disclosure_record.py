@@ -52,7 +52,7 @@ def record_of(package: ReleasedPackage) -> dict[str, Any]:
         "addresses": [{"standard": "SATRE 2.0.0", "requirement": number, "how": how} for number, how in ADDRESSES],
         "released_on": claim.day.isoformat(),
         "package": {"sha256": package.digest, "made_of": _FILES, "files": dict(package.files)},
-        "output": {"data_set": claim.account, "search": claim.headline},
+        "output": {"data_set": claim.account, "search": claim.description},
         "criteria": {"none": claim.nobody} if claim.nobody else _criteria(claim),
         "commitment": {"sha256": claim.commitment, "covers": "what the ledger charged for this search"},
         "statement": [{"topic": one.topic, "text": one.text, "level": one.level.value} for one in claim.lines],

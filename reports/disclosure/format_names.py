@@ -14,22 +14,16 @@ OPTION = "--for"
 
 
 class FormatName(StrEnum):
-    """A form in which a release can be handed on."""
+    """A form in which a release can be handed on.
+
+    An entry of the Differential Privacy Deployments Registry, a disclosure record for a trusted research environment, a
+    model card for the Hugging Face hub, a CycloneDX bill of materials.
+    """
 
     REGISTRY = "registry"
     TRE = "tre"
     HF = "hf"
     CYCLONEDX = "cyclonedx"
-
-    @property
-    def meaning(self) -> str:
-        """What the form is."""
-        return {
-            FormatName.REGISTRY: "entry of the Differential Privacy Deployments Registry",
-            FormatName.TRE: "disclosure record for a trusted research environment (SATRE)",
-            FormatName.HF: "Hugging Face model card",
-            FormatName.CYCLONEDX: "CycloneDX 1.6 bill of materials",
-        }[self]
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], tuple[FormatName, ...]]:

@@ -60,7 +60,7 @@ def _model(package: ReleasedPackage) -> dict[str, Any]:
         "type": "machine-learning-model",
         "bom-ref": "model",
         "name": f"{claim.account}-model",
-        "description": f"{claim.headline}. {claim.line('Claim')}",
+        "description": claim.description,
         **({"hashes": hashes} if hashes else {}),
         "modelCard": {
             "modelParameters": {**architecture, "datasets": [{"ref": DATA}]},

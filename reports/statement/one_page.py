@@ -49,6 +49,7 @@ def one_page(claim: ReleasedClaim) -> OnePage:
         StatementRow(label="Protected", text=claim.line("Unit and neighbours")),
         StatementRow(label="Selection rule", text=f"{claim.rule.replace('_', ' ').capitalize()}: {claim.discloses}."),
         StatementRow(label="Covered", text=claim.line("Covered")),
+        StatementRow(label="Outcome", text=claim.outcome),
         StatementRow(label="Accountants", text=claim.line("Accountants")),
         StatementRow(label="Meaning", text=" ".join(claim.cautions)),
         StatementRow(label="The account", text=claim.reserved_in_words),

@@ -17,6 +17,7 @@ from dpsweep.accounting.notation import delta_up, epsilon_up, typed
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.charges import Bill, exact_sum
+from dpsweep.reports.content.sections import outcome
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.statement.declared_public import NOBODY
 from dpsweep.reports.statement.statement import cautions_of
@@ -49,15 +50,16 @@ class ReleasedScore:
 class ReleasedClaim:
     """What a release claims.
 
-    `nobody` says that the data were declared public: then there is no claim, and epsilon is infinite. `epsilon` and
-    `delta` are upper bounds for the whole search, `reserved` those for all charges on the account so far, `budget` what
-    the account may reserve at most. `points` is the number of points that the plan declares. `upper_bounds` are those
-    of every accountant that bounds all charges. `exact_scores` says that scores are without noise, on records declared
-    public.
+    `outcome` says that a search has no winner, and is empty if it has one or if the rule does not say. `nobody` says
+    that the data were declared public: then there is no claim, and epsilon is infinite. `epsilon` and `delta` are upper
+    bounds for the whole search, `reserved` those for all charges on the account so far, `budget` what the account may
+    reserve at most. `points` is the number of points that the plan declares. `upper_bounds` are those of every
+    accountant that bounds all charges. `exact_scores` says that scores are without noise, on records declared public.
     """
 
     account: str
     headline: str
+    outcome: str
     nobody: str
     epsilon: float
     delta: float
@@ -79,9 +81,9 @@ class ReleasedClaim:
     day: date
 
     @property
-    def price(self) -> str:
-        """The claim's numbers in words."""
-        return f"epsilon {epsilon_up(self.epsilon)} at delta {delta_up(self.delta)}"
+    def description(self) -> str:
+        """The search, its claim and its outcome in a few sentences."""
+        return " ".join(filter(None, (f"{self.headline}.", self.line("Claim"), self.outcome)))
 
     @property
     def reserved_in_words(self) -> str:
@@ -118,6 +120,7 @@ def read_claim(
     return ReleasedClaim(
         account=sweep.plan.account,
         headline=headline,
+        outcome=outcome(sweep),
         nobody=NOBODY if sweep.plan.public else "",
         epsilon=bill.epsilon,
         delta=bill.delta,

@@ -36,6 +36,7 @@ def claim_with(**changes: Any) -> ReleasedClaim:
     claim = ReleasedClaim(
         account="digits",
         headline="12 points of DP-SGD",
+        outcome="",
         nobody="",
         epsilon=3.4561,
         delta=1e-5,

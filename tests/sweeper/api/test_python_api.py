@@ -52,7 +52,12 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert len(swept.heatmap().axes) > 1
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
     assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
-    assert swept.release().is_file()
+    with pytest.raises(BadInput, match="Expected --for sbom to be one of registry, tre, hf, cyclonedx"):
+        swept.release(formats=("registry", "sbom"))
+    assert not (swept.folder / "release").exists()
+    page = swept.release(formats=("registry", "cyclonedx"))
+    assert page.is_file()
+    assert {"deployments_registry.yaml", "model.cdx.json"} < {path.name for path in page.parent.iterdir()}
 
 
 @SEARCHES
