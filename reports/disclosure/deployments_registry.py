@@ -33,7 +33,11 @@ _CHARGED = (
     "a ledger before its first gradient was computed; epsilon and delta above are those of the whole search. {scores} "
     "Privacy parameters were fixed before the search read any record."
 )
-_UNTUNED = "Not accounted for: {limits}"
+_CHARGED_RUN = (
+    "The run was priced and charged to a ledger before its first gradient was computed; epsilon and delta above are "
+    "its own. {scores}"
+)
+_NOT_ACCOUNTED = "Not accounted for: {limits}"
 _POST_PROCESSING = (
     "The choice of the best configuration is a part of the priced search. The released page, its pictures and this "
     "entry are computed from its noisy outputs, from declared constants and from the ledger alone."
@@ -135,7 +139,8 @@ def _tuning(claim: ReleasedClaim) -> str:
     elsewhere, texts = claim.line("Search"), {"covered": claim.line("Covered"), "scores": claim.line("Scores")}
     tuned = _TUNED.format(rule=claim.rule.replace("_", " "), discloses=claim.discloses, **texts)
     first = elsewhere or (tuned if claim.points > 1 else _ONE_POINT.format(**texts))
-    return "\n\n".join((first, _CHARGED.format(**texts), _UNTUNED.format(limits=" ".join(claim.not_covered))))
+    charged = _CHARGED_RUN if elsewhere else _CHARGED
+    return "\n\n".join((first, charged.format(**texts), _NOT_ACCOUNTED.format(limits=" ".join(claim.not_covered))))
 
 
 def _mechanisms(claim: ReleasedClaim) -> str:

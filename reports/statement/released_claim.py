@@ -91,7 +91,7 @@ class ReleasedClaim:
         if self.nobody:
             return ""
         return (
-            f"All sweeps on the account {self.account} together, this one included, have reserved epsilon "
+            f"All charges on the account {self.account} together, this search included, have reserved epsilon "
             f"{epsilon_up(self.reserved[0])} at delta {delta_up(self.reserved[1])} so far; its budget is epsilon "
             f"{typed(self.budget[0])} at delta {typed(self.budget[1])}."
         )
