@@ -70,6 +70,7 @@ ROOMS = (
     "reports/reproduction/tables",
     "reports/statement",
     "reports/pages",
+    "reports/disclosure",
     "reports/__main__",
     "sweeper/keys",
     "sweeper/processes",
@@ -297,6 +298,7 @@ for path in sorted(Path("conf/trainer").glob("*.yaml")):
     [
         ("--help", "", "numpy scipy hydra sqlalchemy"),
         ("-sc query=bash", "dpsweep pl", "numpy scipy hydra sqlalchemy"),
+        ("-sc query=bash", "dpsweep release --for t", "numpy scipy hydra sqlalchemy"),
         ("-sc query=bash", "dpsweep plan trainer=d", "numpy scipy sqlalchemy"),
     ],
 )

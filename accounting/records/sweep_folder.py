@@ -90,6 +90,11 @@ class SweepFolder:
         return self.root / "study.log"
 
     @property
+    def curator(self) -> Path:
+        """The curator's pages, and the opening of the release's commitment."""
+        return self.root / "curator"
+
+    @property
     def release(self) -> Path:
         """The release, which may be passed on; written by a separate command."""
         return self.root / "release"

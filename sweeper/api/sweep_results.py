@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -104,11 +104,16 @@ class SweepResults:
             raise BadInput(f"Expected the sweep in {self.folder} to be a finished, private one: it claims nothing.")
         return written
 
-    def release(self) -> Path:
-        """Writes `release/`, which shows only what the rule discloses, and returns the path of its page."""
+    def release(self, formats: Sequence[str] = ()) -> Path:
+        """Writes `release/`, which shows only what the rule discloses, and returns the path of its page.
+
+        `formats` are those of `dpsweep release --for`: "registry", "tre", "hf", "cyclonedx". Raises `BadInput` for
+        another one, and writes nothing then.
+        """
+        from dpsweep.reports.disclosure.formats import formats_of
         from dpsweep.reports.pages.release import write_release
 
-        return write_release(self.folder, Ledger(Ledger.locate()))
+        return write_release(self.folder, Ledger(Ledger.locate()), formats_of(formats))
 
     def report(self) -> Path:
         """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""

@@ -60,7 +60,8 @@ def _complete(arguments: list[str]) -> None:
         print(*(known for known in VERBS if known.startswith(name)))
         return
     if name in OF_FOLDERS:
-        print(*_sweep_folders(overrides.rpartition(" ")[2]))
+        words = overrides.split(" ")
+        print(*((_forms(words) if name == "release" else ()) or _sweep_folders(words[-1])))
         return
     if name == "budget":
         from dpsweep.sweeper.commands import budget
@@ -71,6 +72,13 @@ def _complete(arguments: list[str]) -> None:
         overrides = after if within in budget.VERBS else overrides
     os.environ["COMP_LINE"] = f"{program} {overrides}"
     sweep(arguments)
+
+
+def _forms(words: Sequence[str]) -> tuple[str, ...]:
+    """The forms of a release, or the option that asks for them, where the last word may be one."""
+    from dpsweep.reports.disclosure.format_names import completions
+
+    return completions(words)
 
 
 def _sweep_folders(beginning: str) -> list[str]:
@@ -144,21 +152,27 @@ def report(arguments: list[str]) -> None:
 
 
 def release(arguments: list[str]) -> None:
-    """`dpsweep release FOLDER...`."""
+    """`dpsweep release FOLDER... [--for FORM]`."""
+    from dpsweep.reports.disclosure.format_names import split
+
+    words, names = split(arguments)
+    folders = _folders(words)
     from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.reports.disclosure.formats import formats_of
     from dpsweep.reports.pages.release import write_release
 
-    for folder in _folders(arguments):
-        print(write_release(folder, Ledger(Ledger.locate())))
+    for folder in folders:
+        print(write_release(folder, Ledger(Ledger.locate()), formats_of(names)))
 
 
 def export(arguments: list[str]) -> None:
-    """`dpsweep export FOLDER...`."""
+    """`dpsweep export FOLDER...`; the release keeps the documents that it has."""
     from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.reports.disclosure.formats import written_in
     from dpsweep.reports.pages.model_export import write_export
 
     for folder in _folders(arguments):
-        print(write_export(folder, Ledger(Ledger.locate())))
+        print(write_export(folder, Ledger(Ledger.locate()), written_in(folder / "release")))
 
 
 ABOUT_JOBS = (
@@ -231,9 +245,9 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "release": Subcommand(
         run=release,
-        line="write a sweep folder's release/: only what the rule lets out",
-        usage="FOLDER ...",
-        example="dpsweep release sweeps/digits/PLAN",
+        line="write a sweep folder's release/: only what the rule lets out; --for FORM adds documents",
+        usage="FOLDER ... [--for registry|tre|hf|cyclonedx[,...]]",
+        example="dpsweep release sweeps/digits/PLAN --for registry,hf",
     ),
     "export": Subcommand(
         run=export,

@@ -51,7 +51,13 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert len(swept.heatmap().axes) > 1
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
     assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
-    assert (swept.release().parent / "methods.tex").read_text() == f"{swept.methods.text}\n"
+    with pytest.raises(BadInput, match="Expected --for sbom to be one of registry, tre, hf, cyclonedx"):
+        swept.release(formats=("registry", "sbom"))
+    assert not (swept.folder / "release").exists()
+    page = swept.release(formats=("registry", "cyclonedx"))
+    assert page.is_file()
+    assert {"deployments_registry.yaml", "model.cdx.json"} < {path.name for path in page.parent.iterdir()}
+    assert (page.parent / "methods.tex").read_text() == f"{swept.methods.text}\n"
     assert "@misc{dpsweep," in swept.methods.bibtex
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.reports.disclosure.format_names import FormatName
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 
@@ -54,6 +55,8 @@ def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_p
     assert complete("budget ra") == ["raise"]
     assert set(complete("budget open policy=")) == {"policy=addition", "policy=renyi"}
     assert complete("budget close dataset=dig") == ["dataset=digits"]
+    assert complete("release sweeps/digits/a --for re") == ["registry"]
+    assert complete("release --for hf,") == ["hf,registry", "hf,tre", "hf,cyclonedx"]
 
 
 def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
@@ -193,3 +196,17 @@ def test_an_unknown_folder_is_one_sentence(program: Program) -> None:
         assert done.returncode == 2
         assert "nowhere" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_form_of_a_release_is_one_sentence_and_nothing_is_written(program: Program, tmp_path: Path) -> None:
+    """Before the ledger is opened and before the folder is looked at."""
+    done = program("release", "nowhere", "--for", "registry,sbom", module="dpsweep.sweeper.commands.cli")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "Expected --for sbom to be one of registry, tre, hf, cyclonedx."
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_of_release_names_every_form(program: Program) -> None:
+    told = program("release", "--help", module="dpsweep.sweeper.commands.cli").stdout
+    assert f"--for {'|'.join(FormatName)}" in told

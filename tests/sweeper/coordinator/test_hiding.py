@@ -86,6 +86,9 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "preprocessing.json",
         "privacy.png",
         "privacy.svg",
+        "commitment.json",
+        "statement.html",
+        "statement.pdf",
     }
     assert f"{100 * (winner.score or 0):.1f} %" in html
     assert not any(one.trial.id in html for one in tries)
