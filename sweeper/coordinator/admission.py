@@ -25,6 +25,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.final_run import recover_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.records.rehearsal import WITHOUT_SPENDING, is_rehearsal
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.interface import Execution
@@ -184,7 +185,9 @@ def charge(
         )
     except BudgetRefused:
         statement = ledger.statement(plan.account, plan.id)
-        raise BudgetRefused(f"{statement.refusal(quote.guarantee)} {advice(priced, trials, statement)}") from None
+        hint = "" if is_rehearsal(plan) else f" {WITHOUT_SPENDING}"
+        refusal = statement.refusal(quote.guarantee)
+        raise BudgetRefused(f"{refusal} {advice(priced, trials, statement)}{hint}") from None
 
 
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:

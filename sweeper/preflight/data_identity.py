@@ -25,8 +25,8 @@ def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
 
 
 def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
-    """The contents' fingerprint by the user's key; raises `BadInput` if the key of this ledger is lost."""
-    path = Key.locate()
+    """The contents' fingerprint by the user's key, or a rehearsal's own; raises `BadInput` if it is lost."""
+    path = Key.locate() if ledger.home is None else ledger.beside / "fingerprint.key"
     key = Key.read(path)
     if key is None and ledger.data_sets():
         raise no_key(ledger.name)
