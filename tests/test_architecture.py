@@ -80,6 +80,7 @@ ROOMS = (
     "sweeper/coordinator",
     "sweeper/request",
     "sweeper/preflight",
+    "sweeper/progress",
     "sweeper/commands",
     "sweeper/api",
     "reports/reproduction",

@@ -21,6 +21,7 @@ from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
+from dpsweep.sweeper.timing.duration import duration
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
 
@@ -163,13 +164,6 @@ def time_in_words(seconds: float | None, device: str) -> str:
 def shown(discloses: frozenset[Disclosure]) -> str:
     """A short name for the results that a rule discloses."""
     return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
-
-
-def duration(seconds: float) -> str:
-    """A time as text, in seconds, minutes or hours by its length."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,6 @@ from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
-from dpsweep.sweeper.commands.progress_display import Display
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
@@ -52,6 +51,9 @@ from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_o
 from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
 from dpsweep.sweeper.processes.garbage_collection import usually_collected
+from dpsweep.sweeper.progress.progress_display import Display
+from dpsweep.sweeper.progress.progress_words import CountedTrials, HiddenTries, budget_in_words
+from dpsweep.sweeper.progress.step_progress import StepProgress
 from dpsweep.sweeper.request.stored_search import stored_plan, stored_search
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.timing.step_times import Speeds
@@ -238,11 +240,14 @@ class SweepCoordinator:
         )
         complaints: list[str] = []
         done = len(work.runs) - len(work.due)
-        statement = self._ledger.statement(plan.account)
+        budget = budget_in_words(self._ledger.statement(plan.account))
+        hides = execution_of(plan) is Execution.DRAWN_TRIES
+        words = HiddenTries(budget=budget, planned=seconds) if hides else CountedTrials(budget=budget)
+        runs = StepProgress(folder=folder, total=work.total, done=done)
         with (
             usually_collected(),
             graceful(folder.stop),
-            Display((), work.total, done, folder, statement, seconds) as display,
+            Display(runs, words, seconds) as display,
         ):
             due = work.due or work.more(at_once)
             while due:
