@@ -250,14 +250,17 @@ def _budget(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -
     if statement is None:
         budget = priced.plan.budget
         opens = f"epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}"
-        return f"the account opens with {opens}: {_fits(outlook.admitted)}"
+        return f"the account opens with {opens}: {_fits(outlook)}"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; {outlook.rest}"
-    return f"{outlook.rest}: {_fits(outlook.admitted)}"
+    return f"{outlook.rest}: {_fits(outlook)}"
 
 
-def _fits(fits: bool) -> str:
-    return "it fits" if fits else "IT DOES NOT FIT"
+def _fits(outlook: Outlook) -> str:
+    """Whether this sweep fits, and how many such sweeps would, which is not how many runs one sweep may have."""
+    if not outlook.admitted:
+        return "IT DOES NOT FIT"
+    return f"it fits ({'once' if outlook.times <= 1 else f'{outlook.times} such sweeps would'})"
 
 
 def _fit(required: RequiredNoise | None) -> tuple[str, str]:

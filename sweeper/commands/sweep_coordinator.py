@@ -47,7 +47,7 @@ from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from dpsweep.sweeper.job.handed_over import nothing_left
 from dpsweep.sweeper.job.locks import held
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.sweeper.preflight.data_identity import absent, changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
 from dpsweep.sweeper.processes.garbage_collection import usually_collected
@@ -108,7 +108,7 @@ class SweepCoordinator:
                 print(f"time: {self._time(priced, costs())}")
         for message in (
             former_plan(plan, folder, request.jobs.words),
-            foresee(plan, request.data, self._ledger),
+            absent(plan, request.data) or foresee(plan, request.data, self._ledger),
         ):
             if message:
                 print(message)

@@ -199,3 +199,43 @@ def test_an_unknown_folder_is_one_sentence(program: Program) -> None:
         assert done.returncode == 2
         assert "nowhere" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_plan_says_which_files_are_not_there_yet_and_prices_all_the_same(
+    program: Program, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    light = ("trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "accountant=rdp", "accountant.witnesses=[]")
+    (tmp_path / "mine").mkdir()
+    cases = {
+        ("dataset=cifar10",): f"cifar10 is not in {tmp_path}/cache/dpsweep/cifar10, and no DATA=<folder> (or "
+        "DPSWEEP_DATA) is given: a sweep downloads cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/.",
+        ("dataset=mnist", f"data={tmp_path / 'mine'}"): f"mnist is not in {tmp_path / 'mine'} or ",
+        ("dataset=mnist", "data=/nowhere"): "Expected data=/nowhere to be an existing folder.",
+        ("dataset=enron_mail", f"data={tmp_path / 'mine'}"): f"enron_mail is not all in {tmp_path / 'mine'}: put",
+    }
+    for words, sentence in cases.items():
+        done = program("plan", *words, *light, module="dpsweep.sweeper.commands.cli")
+        assert done.returncode == 0, done.stderr
+        assert "the whole search" in done.stdout
+        assert sentence in done.stdout
+    assert not (tmp_path / "cache").exists()
+    here = program("plan", "dataset=digits", *light, module="dpsweep.sweeper.commands.cli")
+    assert " is not " not in here.stdout.replace("not the price", "")
+
+
+@TRAINS
+def test_again_says_what_it_charges_before_it_charges(program: Program, ledger: Ledger) -> None:
+    words = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2,4", "steps=3")
+    light = ("accountant=rdp", "accountant.witnesses=[]", "privacy.epsilon=8", "budget.epsilon=20")
+    first = program(*words, *light)
+    assert "repeated" not in first.stdout
+    again = program(*words, *light, "--again")
+    assert again.returncode == 0, again.stderr
+    told = "2 runs are repeated: this charges epsilon 8.000 more, and leaves epsilon 4.000 and delta 8e-5 on digits."
+    assert told in again.stdout
+    assert again.stdout.index(told) < again.stdout.index("finished, score")
+    assert 4.0 <= ledger.statement("digits").left[0] < 4.1
+    refused = program(*words, *light, "--again")
+    assert refused.returncode == 3
+    assert "repeated" not in refused.stdout
