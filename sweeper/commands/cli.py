@@ -175,7 +175,10 @@ ABOUT_JOBS = (
 HELP = "--help"
 ASKING = (HELP, "-h")
 
-KEYS_HINT = "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one. Commas between values make an axis."
+KEYS_HINT = (
+    "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one; `dpsweep help hydra` is about Hydra's. "
+    "Commas between values make an axis."
+)
 
 OF_FOLDERS = ("resume", "verify", "report", "release", "export")
 """The verbs whose arguments are sweep folders."""

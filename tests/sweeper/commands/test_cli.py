@@ -43,8 +43,11 @@ def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_path: Path) -> None:
-    def complete(line: str) -> list[str]:
+@pytest.fixture
+def complete(environment: dict[str, str], tmp_path: Path) -> Callable[[str], list[str]]:
+    """What TAB offers after this line."""
+
+    def words(line: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "-sc", "query=bash"],
             capture_output=True,
@@ -54,6 +57,26 @@ def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_p
         )
         return done.stdout.split()
 
+    return words
+
+
+def test_tab_completion_knows_sweep_folders(complete: Callable[[str], list[str]], tmp_path: Path) -> None:
+    for name in ("sweeps/digits/aa1", "sweeps/digits/bb2", "sweeps/rehearsal-digits/cc3", "else/where/dd4"):
+        (tmp_path / name).mkdir(parents=True)
+        if not name.startswith("else"):
+            (tmp_path / name / "plan.json").touch()
+    both = ["sweeps/digits/aa1", "sweeps/digits/bb2"]
+    for verb in ("resume", "verify", "report", "release", "export"):
+        assert complete(f"{verb} ") == complete(f"{verb} sw") == ["sweeps/"]
+        assert complete(f"{verb} sweeps/") == [*both, "sweeps/rehearsal-digits/cc3"]
+        assert complete(f"{verb} sweeps/digits/b") == ["sweeps/digits/bb2"]
+        assert complete(f"{verb} sweeps/digits/aa1 sweeps/dig") == both
+        assert complete(f"{verb} else") == complete(f"{verb} nowhere/") == []
+    assert set(complete("re")) == {*("resume", "report", "release", "rehearse")}
+
+
+def test_tab_completion_knows_groups_and_keys(complete: Callable[[str], list[str]]) -> None:
+    assert complete("rehearse dataset=dig") == ["dataset=digits"]
     assert complete("bu") == ["budget"]
     assert set(complete("sweep trainer=")) == {f"trainer={name}" for name in TRAINERS}
     assert "privacy.epsilon=" in complete("plan dataset=mnist privacy.eps")
