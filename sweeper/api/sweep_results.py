@@ -97,7 +97,12 @@ class SweepResults:
         from dpsweep.reports.content.panels import arrange
         from dpsweep.reports.figures.table_heatmap import drawn
 
-        return drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        figure = drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        if self.rehearsal:
+            figure.text(
+                0.5, 1.0, f"REHEARSAL of {subject_of(self._sweep.plan)} on generated records", ha="center", va="bottom"
+            )
+        return figure
 
     def release(self) -> Path:
         """Writes `release/`, which shows only what the rule discloses, and returns the path of its page."""

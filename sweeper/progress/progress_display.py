@@ -14,6 +14,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.sweeper.progress.progress_words import Words
@@ -23,6 +24,9 @@ from dpsweep.sweeper.progress.step_progress import Snapshot, StepProgress
 SECONDS = 0.5
 LINE_SECONDS = 30.0
 """The longest silence where no bar is drawn."""
+
+NARROW = 16
+"""Characters of the bar."""
 
 MANY, SELDOM = 128, 4
 """With more waiting trials than `MANY` the folder is looked at in every fourth turn only: it is as much work then."""
@@ -42,11 +46,11 @@ class Display:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._console = Console(highlight=False)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[counts]}"),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}", table_column=_whole(6)),
+            BarColumn(bar_width=NARROW, table_column=_whole(NARROW)),
+            TextColumn("{task.fields[counts]}", table_column=_whole(3)),
+            TimeElapsedColumn(table_column=_whole(7)),
+            TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             console=self._console,
             disable=not draws_bars(self._console),
         )
@@ -107,6 +111,11 @@ class Display:
             self._printed, self._tenth = now, tenth
         for line in lines:
             self._console.print(f"{line} | {state}".removeprefix(" | "), soft_wrap=True)
+
+
+def _whole(width: int) -> Column:
+    """A column that a narrow terminal does not shorten."""
+    return Column(no_wrap=True, min_width=width)
 
 
 def draws_bars(console: Console) -> bool:

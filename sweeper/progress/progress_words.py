@@ -43,8 +43,8 @@ class CountedTrials:
         return f"{done}/{total}"
 
     def state(self, snapshot: Snapshot, seconds: float | None) -> str:
-        """Steps, failures, budget and remaining time."""
-        parts = (_at_work(snapshot), f"{snapshot.failed} failed", self.budget, _to_go(snapshot, seconds))
+        """Remaining time, steps, failures and budget: a narrow terminal cuts off the last ones."""
+        parts = (_to_go(snapshot, seconds), _at_work(snapshot), f"{snapshot.failed} failed", self.budget)
         return " | ".join(filter(None, parts))
 
     def ended(self, result: TrialResult) -> str:

@@ -70,6 +70,7 @@ def test_a_rehearsal_is_a_function_too(capsys: pytest.CaptureFixture[str]) -> No
     rehearsed = dpsweep.rehearse(QUICK)
     assert rehearsed.rehearsal
     assert set(rehearsed.trials["state"]) == {"finished"}
+    assert any("REHEARSAL of digits" in text.get_text() for text in rehearsed.heatmap().texts)
     assert "this was a REHEARSAL" in capsys.readouterr().out
     assert Ledger(Ledger.locate()).accounts() == ()
     assert not dpsweep.sweep(QUICK).rehearsal

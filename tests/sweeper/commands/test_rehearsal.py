@@ -15,8 +15,9 @@ import pytest
 import dpsweep
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.rehearsal import ledger_of
+from dpsweep.accounting.records.rehearsal import ledger_of, scratch_ledger
 from dpsweep.sweeper.planning.public_search import public_winner
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.digits_sweeps import LIGHT, TWO, folder_of, results
@@ -187,6 +188,21 @@ def test_a_folder_from_elsewhere_names_no_ledger_outside_the_rehearsals(
     done = program("verify", str(folder), module=CLI)
     assert done.returncode == 2
     assert "rehearsal-digits" in done.stderr
+
+
+def test_a_rehearsals_stores_and_features_lie_apart_from_real_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    monkeypatch.setenv("DPSWEEP_LEDGER", environment["DPSWEEP_LEDGER"])
+    (tmp_path / "rehearsal.json").write_text(json.dumps({"ledger": "0" * 32}))
+    for private in (None, str(tmp_path / "shared")):
+        if private is not None:
+            monkeypatch.setenv("DPSWEEP_PRIVATE", private)
+        scratch = PrivateStore.of(scratch_ledger(tmp_path), "rehearsal-digits", "p")
+        real = PrivateStore.of(Ledger(Ledger.locate()), "digits", "p")
+        assert scratch.features != real.features
+        assert "rehearsals" in scratch.features.parts
+        assert scratch.handed_over.parent != real.handed_over.parent
 
 
 WATCHED = """
