@@ -97,7 +97,7 @@ class Display:
         self._bar.update(self._task, total=None if share is None else 1.0, completed=share, counts=counts, state=state)
 
     def _say(self, snapshot: Snapshot, state: str, now: float) -> None:
-        """A line for each trial that ended, for each tenth of the features, and after a long silence."""
+        """A line for each trial that ended, for each tenth of the features, and after long silence; the last has the state."""
         before = snapshot.done - len(snapshot.ended)
         lines = [
             f"{self._words.counts(before + place, snapshot.total)} {line}"
@@ -109,8 +109,9 @@ class Display:
             lines = [self._words.counts(snapshot.done, snapshot.total)]
         if lines:
             self._printed, self._tenth = now, tenth
+            lines[-1] = f"{lines[-1]} | {state}".removeprefix(" | ")
         for line in lines:
-            self._console.print(f"{line} | {state}".removeprefix(" | "), soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
 
 
 def _whole(width: int) -> Column:
