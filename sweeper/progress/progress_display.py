@@ -97,7 +97,7 @@ class Display:
         self._bar.update(self._task, total=None if share is None else 1.0, completed=share, counts=counts, state=state)
 
     def _say(self, snapshot: Snapshot, state: str, now: float) -> None:
-        """A line for each trial that ended, for each tenth of the features, and after long silence; the last has the state."""
+        """A line for each ended trial, each tenth of the features, and after a long silence; the last has the state."""
         before = snapshot.done - len(snapshot.ended)
         lines = [
             f"{self._words.counts(before + place, snapshot.total)} {line}"
