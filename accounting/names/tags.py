@@ -152,6 +152,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "embedded_images": "dpsweep.trainers.data.sets.embedded.EmbeddedImages",
         "enron": "dpsweep.trainers.data.sets.enron.Enron",
         "enron_mail": "dpsweep.trainers.data.sets.enron_mail.EnronMail",
+        "generated": "dpsweep.trainers.data.sets.generated.Generated",
         "gisette": "dpsweep.trainers.data.sets.gisette.Gisette",
         "hugging_face": "dpsweep.trainers.data.own.hugging_face.HuggingFace",
         "idx_images": "dpsweep.trainers.data.files.idx.IdxImages",

@@ -38,7 +38,7 @@ _MONO, _SANS = "DejaVu Sans Mono", "DejaVu Sans"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class PlacedWords:
     """A line of text with its place, in points from the upper left corner of the page."""
 
     x: float
@@ -71,7 +71,7 @@ class HorizontalLine:
         figure.add_artist(Line2D([self.x / WIDTH, self.end / WIDTH], [up, up], color=self.ink, linewidth=0.7))
 
 
-Drawn = Words | HorizontalLine
+Drawn = PlacedWords | HorizontalLine
 
 
 def size_for(page: OnePage) -> float:
@@ -106,22 +106,22 @@ def _head(page: OnePage) -> Iterator[Drawn]:
     """Title, subject, and the claim in large letters."""
     y = MARGIN + 14
     for line in _wrapped(page.title, 17, WIDTH - 2 * MARGIN, weight="bold"):
-        yield Words(x=MARGIN, y=y, text=line, size=17, weight="bold")
+        yield PlacedWords(x=MARGIN, y=y, text=line, size=17, weight="bold")
         y += 21
     for line in _wrapped(page.about, 9, WIDTH - 2 * MARGIN):
-        yield Words(x=MARGIN, y=y - 3, text=line, size=9, ink=MUTED)
+        yield PlacedWords(x=MARGIN, y=y - 3, text=line, size=9, ink=MUTED)
         y += 13
     y += 26
     if page.has_claim:
         text = f"\N{GREEK SMALL LETTER EPSILON} \N{LESS-THAN OR EQUAL TO} {page.epsilon}"
-        yield Words(x=MARGIN, y=y, text=text, size=26, weight="bold", ink=SERIES[0])
+        yield PlacedWords(x=MARGIN, y=y, text=text, size=26, weight="bold", ink=SERIES[0])
         after = MARGIN + _width(text, 26, "bold", _SANS) + 14
-        yield Words(x=after, y=y, text=f"at \N{GREEK SMALL LETTER DELTA} = {page.delta}", size=13, ink=MUTED)
+        yield PlacedWords(x=after, y=y, text=f"at \N{GREEK SMALL LETTER DELTA} = {page.delta}", size=13, ink=MUTED)
     else:
-        yield Words(x=MARGIN, y=y, text="No claim", size=26, weight="bold", ink=SERIES[-1])
+        yield PlacedWords(x=MARGIN, y=y, text="No claim", size=26, weight="bold", ink=SERIES[-1])
     y += 22
     for line in _wrapped(page.claim, 10, WIDTH - 2 * MARGIN):
-        yield Words(x=MARGIN, y=y, text=line, size=10)
+        yield PlacedWords(x=MARGIN, y=y, text=line, size=10)
         y += 14
 
 
@@ -132,17 +132,17 @@ def _rows(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list
     for row in rows:
         marks.append(HorizontalLine(y=y))
         y += (GAP + 1) * size
-        marks.append(Words(x=MARGIN, y=y, text=row.label, size=size, weight="bold"))
+        marks.append(PlacedWords(x=MARGIN, y=y, text=row.label, size=size, weight="bold"))
         for line in _wrapped(row.text, size, WIDTH - MARGIN - left):
-            marks.append(Words(x=left, y=y, text=line, size=size))
+            marks.append(PlacedWords(x=left, y=y, text=line, size=size))
             y += LEADING * size
         for point in row.points:
-            marks.append(Words(x=left, y=y, text="\N{BULLET}", size=size, ink=MUTED))
+            marks.append(PlacedWords(x=left, y=y, text="\N{BULLET}", size=size, ink=MUTED))
             for line in _wrapped(point, size, WIDTH - MARGIN - left - size):
-                marks.append(Words(x=left + size, y=y, text=line, size=size))
+                marks.append(PlacedWords(x=left + size, y=y, text=line, size=size))
                 y += LEADING * size
         if row.code:
-            marks.append(Words(x=left, y=y, text=row.code, size=min(size, 9), family=_MONO))
+            marks.append(PlacedWords(x=left, y=y, text=row.code, size=min(size, 9), family=_MONO))
             y += LEADING * size
         y += (GAP - LEADING + 0.42) * size
     return [*marks, HorizontalLine(y=y)], y
@@ -155,7 +155,7 @@ def _foot(signed: Sequence[str]) -> Iterator[Drawn]:
     for place, label in enumerate(signed):
         x = MARGIN + place * width
         yield HorizontalLine(y=y, x=x, end=x + width - gap, ink=INK)
-        yield Words(x=x, y=y + 12, text=label, size=8, ink=MUTED)
+        yield PlacedWords(x=x, y=y + 12, text=label, size=8, ink=MUTED)
 
 
 def _wrapped(text: str, size: float, width: float, weight: str = "normal") -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.rehearsal import is_rehearsal, ledger_of, subject_of
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.charges import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep
@@ -37,12 +37,23 @@ class SweepResults:
         """The sweep's folder."""
         return self._sweep.folder
 
+    def __repr__(self) -> str:
+        """The account, or the one that a rehearsal stands for, and the folder."""
+        plan = self._sweep.plan
+        what = f"REHEARSAL of {subject_of(plan)} on generated records" if self.rehearsal else f"sweep on {plan.account}"
+        return f"<{type(self).__name__}: {what}, in {self.folder}>"
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether this is a rehearsal on generated records: then no number is about the data set that it stands for."""
+        return is_rehearsal(self._sweep.plan)
+
     @property
     def epsilon(self) -> float:
         """Upper bound on epsilon for all that was charged for this sweep, repeats included, at `delta`.
 
         Infinite where the records contradict the claim, by reproducible noise (`seed=`) or a run that differs from its
-        charge, and for data declared public.
+        charge, for data declared public, and for a rehearsal, which says nothing about real records.
         """
         from dpsweep.reports.pages.release import contradictions
 
@@ -88,7 +99,12 @@ class SweepResults:
         from dpsweep.reports.content.panels import arrange
         from dpsweep.reports.figures.table_heatmap import drawn
 
-        return drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        figure = drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        if self.rehearsal:
+            figure.text(
+                0.5, 1.0, f"REHEARSAL of {subject_of(self._sweep.plan)} on generated records", ha="center", va="bottom"
+            )
+        return figure
 
     @property
     def methods(self) -> MethodsText:
@@ -113,13 +129,13 @@ class SweepResults:
         from dpsweep.reports.disclosure.formats import formats_of
         from dpsweep.reports.pages.release import write_release
 
-        return write_release(self.folder, Ledger(Ledger.locate()), formats_of(formats))
+        return write_release(self.folder, ledger_of(self.folder), formats_of(formats))
 
     def report(self) -> Path:
         """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""
         from dpsweep.reports.pages.page_memory import current_report
 
-        return current_report(self.folder, Ledger(Ledger.locate()))
+        return current_report(self.folder, ledger_of(self.folder))
 
     @cached_property
     def _bill(self) -> Bill:

@@ -105,6 +105,11 @@ def sweep(arguments: list[str]) -> None:
     hydra_main(arguments)
 
 
+def rehearse(arguments: list[str]) -> None:
+    """`dpsweep rehearse OVERRIDES`."""
+    sweep([*arguments, "hydra.sweeper.verb=rehearse"])
+
+
 def plan(arguments: list[str]) -> None:
     """`dpsweep plan OVERRIDES`."""
     sweep([*arguments, "hydra.sweeper.verb=plan"])
@@ -144,11 +149,11 @@ def verify(arguments: list[str]) -> None:
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.pages.page_memory import current_report
 
     for folder in _folders(arguments):
-        print(current_report(folder, Ledger(Ledger.locate())))
+        print(current_report(folder, ledger_of(folder)))
 
 
 def release(arguments: list[str]) -> None:
@@ -157,22 +162,22 @@ def release(arguments: list[str]) -> None:
 
     words, names = split(arguments)
     folders = _folders(words)
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.disclosure.formats import formats_of
     from dpsweep.reports.pages.release import write_release
 
     for folder in folders:
-        print(write_release(folder, Ledger(Ledger.locate()), formats_of(names)))
+        print(write_release(folder, ledger_of(folder), formats_of(names)))
 
 
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`; the release keeps the documents that it has."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.disclosure.formats import written_in
     from dpsweep.reports.pages.model_export import write_export
 
     for folder in _folders(arguments):
-        print(write_export(folder, Ledger(Ledger.locate()), written_in(folder / "release")))
+        print(write_export(folder, ledger_of(folder), written_in(folder / "release")))
 
 
 ABOUT_JOBS = (
@@ -184,7 +189,10 @@ ABOUT_JOBS = (
 HELP = "--help"
 ASKING = (HELP, "-h")
 
-KEYS_HINT = "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one. Commas between values make an axis."
+KEYS_HINT = (
+    "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one; `dpsweep help hydra` is about Hydra's. "
+    "Commas between values make an axis."
+)
 
 OF_FOLDERS = ("resume", "verify", "report", "release", "export")
 """The verbs whose arguments are sweep folders."""
@@ -209,6 +217,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
         usage="[KEY=VALUE[,VALUE...] ...] [--again]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
+    ),
+    "rehearse": Subcommand(
+        run=rehearse,
+        line="run the same sweep on generated records and a scratch budget: nothing real is read or spent",
+        usage="[KEY=VALUE[,VALUE...] ...]",
+        example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1",
     ),
     "resume": Subcommand(
         run=resume,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.rehearsal import PREFIX
 from dpsweep.sweeper.keys.unknown_words import in_our_words
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
 
@@ -41,6 +43,21 @@ def plan_settings(
         keys=keys,
         offered=offered,
     )
+
+
+def rehearsed(config: DictConfig) -> DictConfig:
+    """The configuration with a scratch account: its own name, and the search's price as budget if none is given.
+
+    The grid composes its points from the configuration before this.
+    """
+    config = copy.deepcopy(config)
+    for key in ("epsilon", "delta"):
+        price = None if OmegaConf.is_missing(config.privacy, key) else config.privacy[key]
+        if price is not None and OmegaConf.is_missing(config.budget, key):
+            config.budget[key] = price
+    if not OmegaConf.is_missing(config.dataset, "name"):
+        config.dataset.name = f"{PREFIX}{config.dataset.name}"
+    return config
 
 
 def budget_settings(config: DictConfig) -> BudgetSettings:

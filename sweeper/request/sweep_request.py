@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,8 @@ from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
-from dpsweep.sweeper.request.configuration import plan_settings
+from dpsweep.sweeper.request.configuration import plan_settings, rehearsed
+from dpsweep.sweeper.request.generated_points import on_generated_records, refuse_generated
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -35,6 +36,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     PLAN = "plan"
     ADVISE = "advise"
+    REHEARSE = "rehearse"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +91,12 @@ class SweepRequest:
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
         grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
+        rehearsal = verb is Verb.REHEARSE
+        config = rehearsed(config) if rehearsal else config
         refuse_missing(config, grid.request.values)
         plan = plan_settings(config, grid.request.keys, grid.offered_rules())
         plan, points = _found(plan, grid) or (plan, grid.points())
+        points = on_generated_records(points) if rehearsal else refuse_generated(points)
         return cls(
             verb=verb,
             points=tuple(points),
@@ -126,7 +131,7 @@ class SweepRequest:
         return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
 
 
-def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Sequence[Point]] | None:
+def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
     """The settings and the one point of `tuning=public`; None under every other rule."""
     if name_of(plan.tuning) != PUBLIC:
         return None

@@ -71,6 +71,17 @@ def test_what_the_rule_does_not_disclose_is_refused_with_the_reason() -> None:
     assert swept.best is None or {"method", "accuracy"} <= swept.best.keys()
 
 
+@TRAINS
+def test_a_rehearsal_is_a_function_too(capsys: pytest.CaptureFixture[str]) -> None:
+    rehearsed = dpsweep.rehearse(QUICK)
+    assert rehearsed.rehearsal
+    assert set(rehearsed.trials["state"]) == {"finished"}
+    assert any("REHEARSAL of digits" in text.get_text() for text in rehearsed.heatmap().texts)
+    assert "this was a REHEARSAL" in capsys.readouterr().out
+    assert Ledger(Ledger.locate()).accounts() == ()
+    assert not dpsweep.sweep(QUICK).rehearsal
+
+
 def test_a_seed_voids_the_bound() -> None:
     swept = dpsweep.sweep([*QUICK, "seed=1"])
     assert swept.epsilon == math.inf

@@ -92,7 +92,10 @@ def test_the_json_has_the_same_facts(say: Say, ledger: Ledger, policy: Policy) -
         assert form["left"][name] == pytest.approx(float(limit) - reserved.get(name, 0.0))
         assert name in table
     assert form["sharing"] in table
-    assert f"Still fits: {form['fits']['number']} more runs like plan p's" in table
+    assert f"Still fits: {form['fits']['number']} more runs like plan p's in one sweep, or " in table
+    sweeps = form["fits"]["sweeps"]
+    assert 1 < sweeps < form["fits"]["number"] / 8
+    assert f"in one sweep, or {sweeps} more sweeps of 8 runs each" in table
     assert [(one["for"], one["epsilon"], one["runs"]) for one in form["charges"]] == [
         ("8 runs", statement.charges[0].body["epsilon"], 8),
         ("a pilot study, in 2021", 2.0, 0),
