@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
@@ -11,7 +13,7 @@ from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.sweeper.planning.limits import NOISE, positive
 from dpsweep.sweeper.planning.point import Point
-from dpsweep.sweeper.trial.spec import Declaration, declare
+from dpsweep.sweeper.trial.spec import Declaration, build, declare
 from dpsweep.trainers.methods.interface import is_noiseless
 
 
@@ -59,14 +61,35 @@ class DeclaredPoint:
         return replace(self, point=point, declaration=declare(point.config), final=final)
 
     def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
-        """The trial at the noise that it runs with, not at the target; without its final run."""
+        """The trial at the noise that it runs with, not at the target; without its final run.
+
+        The noise of training is no part of a declaration, so the point's own holds for the trial as well.
+        """
         point, noise = self.point, noise_multiplier
         privacy = {key: point.config["privacy"][key] for key in ("adjacency", "unit")} | {"noise_multiplier": noise}
         config: Mapping[str, Any] = {**point.config, "privacy": privacy}
+        declared = self.declaration
         if score_noise is not None:
             config = {**config, "score": {**config["score"], "noise_std": score_noise}}
+            declared = _with_score(declared, config["score"])
         axes = {**point.axes, NOISE: noise} if NOISE in point.axes else point.axes
-        return Trial(method=point.method, axes=axes, config=config, event=declare(config).event(noise))
+        return Trial(method=point.method, axes=axes, config=config, event=declared.event(noise))
+
+
+def _with_score(declaration: Declaration, config: Mapping[str, Any]) -> Declaration:
+    """The declaration with another score, which is checked alone: the other parts stay as they were checked."""
+    declared = replace(declaration, score=_score(json.dumps(config, sort_keys=True)))
+    try:
+        declared.score.check(declared.dataset.test_records, public=declared.public)
+    except (TypeError, ValueError) as cause:
+        raise BadInput(str(cause)) from cause
+    return declared
+
+
+@lru_cache(maxsize=64)
+def _score(form: str) -> Any:
+    """One object for all trials with this score, so that the events of their scores are one object as well."""
+    return build(json.loads(form), "score")
 
 
 def declared_anew(trial: Trial) -> DeclaredPoint:
