@@ -24,6 +24,7 @@ ROOMS = (
     "accounting/errors",
     "accounting/group_commit",
     "accounting/numbers",
+    "accounting/root_finding",
     "accounting/rounded_noise_price",
     "accounting/json_files",
     "accounting/names",
@@ -113,7 +114,7 @@ DOORS = {
     "pyarrow": {"trainers/data/own/arrow_columns.py", "trainers/data/own/arrow_files.py"},
     "PIL": {"trainers/data/own/pictures.py"},
     "pooch": {"trainers/data/files/download.py"},
-    "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
+    "sqlalchemy": {"accounting/chain/postgres_server.py"},
 }
 HYDRAS_DOOR = {
     "sweeper/api/hydra_session.py": "composes a request without a command line",
