@@ -136,7 +136,7 @@ HYDRAS_DOOR = {
     "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
     "sweeper/request/configuration.py": "reads a configuration as plain values",
     "sweeper/request/sweep_request.py": "makes a typed request of a configuration",
-    "sweeper/trial/spec.py": "imports a class of the user's by its name",
+    "sweeper/trial/user_class.py": "imports a class of the user's by its name",
 }
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""
 

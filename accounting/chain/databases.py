@@ -19,7 +19,7 @@ LOCK_SECONDS = 60
 Value = str | int
 
 
-class Session(Protocol):
+class DatabaseSession(Protocol):
     """A connection, with at most one transaction at a time. An error is one of the database's `errors`."""
 
     def run(self, statement: str, **values: Value) -> Sequence[Row]:
@@ -74,7 +74,7 @@ class Database(Protocol):
         """The errors of a database that cannot be written or read, and all errors of a database."""
         ...
 
-    def connected(self) -> AbstractContextManager[Session]:
+    def connected(self) -> AbstractContextManager[DatabaseSession]:
         """A new connection; what was not committed at its end is rolled back."""
         ...
 

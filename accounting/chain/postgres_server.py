@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import sqlalchemy as sa
 
 from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import Session, Value
+from dpsweep.accounting.chain.databases import DatabaseSession, Value
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
@@ -49,7 +49,7 @@ class PostgresServer:
         self._engine = self._new_engine()
 
     @contextmanager
-    def connected(self) -> Iterator[Session]:
+    def connected(self) -> Iterator[DatabaseSession]:
         """A new connection."""
         with self._engine.connect() as connection:
             yield PostgresSession(connection)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import Session, Value
+from dpsweep.accounting.chain.databases import DatabaseSession, Value
 from dpsweep.accounting.chain.filesystems import refuse_network
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
@@ -41,7 +41,7 @@ class SqliteFile:
         self.name = str(self.file)
 
     @contextmanager
-    def connected(self) -> Iterator[Session]:
+    def connected(self) -> Iterator[DatabaseSession]:
         """A new connection; SQLite rolls back what was not committed when it is closed."""
         with closing(self.connect()) as connection:
             yield SqliteSession(connection, self.file)

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.databases import Database, Session, Value
+from dpsweep.accounting.chain.databases import Database, DatabaseSession, Value
 from dpsweep.accounting.chain.hash_chain import Lines, Row
 from dpsweep.accounting.chain.sqlite_file import SqliteFile
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
@@ -104,7 +104,9 @@ class Chain:
             yield
 
     @contextmanager
-    def _transaction(self, begin: Callable[[Session], None], end: Callable[[Session], None]) -> Iterator[Lines | None]:
+    def _transaction(
+        self, begin: Callable[[DatabaseSession], None], end: Callable[[DatabaseSession], None]
+    ) -> Iterator[Lines | None]:
         if not self._database.is_there():
             yield None
             return
@@ -128,7 +130,7 @@ class Chain:
         except unreadable as cause:
             raise LedgerDamaged(f"The ledger {self.name} is no readable ledger: {_reason(cause)}.") from cause
 
-    def _check_version(self, session: Session) -> None:
+    def _check_version(self, session: DatabaseSession) -> None:
         if (version := _version(session)) != SCHEMA:
             raise LedgerDamaged(
                 f"Expected ledger schema={version} to be {SCHEMA}: {self.name} was written by another version."
@@ -138,7 +140,7 @@ class Chain:
 class _Stored:
     """The table's rows within one transaction."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DatabaseSession) -> None:
         self._session = session
 
     def insert(self, row: Mapping[str, Any]) -> None:
@@ -170,7 +172,7 @@ def _database_at(place: str | Path) -> Database:
     return PostgresServer(str(place))
 
 
-def _version(session: Session) -> Any:
+def _version(session: DatabaseSession) -> Any:
     rows = session.run("SELECT version FROM schema")
     return rows[0]["version"] if rows else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dpsweep.accounting.accountants.interface import GaussianSteps, coarser
@@ -50,7 +50,7 @@ class DeclaredPoint:
         """Whether planning solves for the noise of its score."""
         return self.point.config["score"].get("noise_std", 0) is None
 
-    @property
+    @cached_property
     def kind(self) -> Hashable:
         """The declarations that determine the event of its training, except for the noise."""
         one = self.declaration
