@@ -25,6 +25,7 @@ ROOMS = (
     "accounting/group_commit",
     "accounting/numbers",
     "accounting/references",
+    "accounting/root_finding",
     "accounting/rounded_noise_price",
     "accounting/json_files",
     "accounting/names",
@@ -118,7 +119,7 @@ DOORS = {
     "pyarrow": {"trainers/data/own/arrow_columns.py", "trainers/data/own/arrow_files.py"},
     "PIL": {"trainers/data/own/pictures.py"},
     "pooch": {"trainers/data/files/download.py"},
-    "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
+    "sqlalchemy": {"accounting/chain/postgres_server.py"},
 }
 HYDRAS_DOOR = {
     "sweeper/api/hydra_session.py": "composes a request without a command line",
@@ -140,7 +141,7 @@ HYDRAS_DOOR = {
     "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
     "sweeper/request/configuration.py": "reads a configuration as plain values",
     "sweeper/request/sweep_request.py": "makes a typed request of a configuration",
-    "sweeper/trial/spec.py": "imports a class of the user's by its name",
+    "sweeper/trial/user_class.py": "imports a class of the user's by its name",
 }
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""
 
