@@ -44,9 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it, in a folder of its own."""
     folder = tmp_path_factory.mktemp("site")
     line = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
-    done = subprocess.run(
-        line, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    )
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     assert done.returncode == 0, done.stderr
     return folder
 
