@@ -18,14 +18,14 @@ import dpsweep.models
 PAGE = Path(__file__).parent / "api.md"
 HEAD = """# Python API
 
-The names that `import dpsweep` offers, with their docstrings; [notebook.md](notebook.md) shows them in use. A name that is not on
-this page may change without notice.
+The names that `import dpsweep` offers, with their docstrings; [notebook.md](notebook.md) shows them in use. A name that
+is not on this page may change without notice.
 """
 LIBRARY = """
 ## `dpsweep.accounting`, the accounting as a library
 
-It needs neither torch nor Hydra; [how-to.md](how-to.md#the-accounting-as-a-library) has an example, and each name's own docstring
-(`help(dpsweep.accounting.Pld)`) its guarantee, units, errors and source.
+It needs neither torch nor Hydra; [how-to.md](how-to.md#the-accounting-as-a-library) has an example, and each name's own
+docstring (`help(dpsweep.accounting.Pld)`) its guarantee, units, errors and source.
 
 | name | what it is |
 |---|---|

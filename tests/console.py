@@ -1,4 +1,4 @@
-"""The commands of a page, run one after another as a reader would, and compared with what the page shows of their output."""
+"""The commands of a page, run one after another as a reader would, and compared with what the page shows of it."""
 
 from __future__ import annotations
 

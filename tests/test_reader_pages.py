@@ -1,4 +1,4 @@
-"""The pages for newcomers, data-protection officers and programmers are true: keys, commands, names and numbers exist."""
+"""Pages for newcomers, data-protection officers and programmers are true: their keys and names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation's site: every page and link is there, and a reader needs no network, no font and no script for it."""
+"""The documentation's site: every page and link is there, and nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
