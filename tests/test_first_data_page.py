@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.console import follow, steps
+from tests.randomized import TRAINS
+
+pytestmark = TRAINS
 
 DOCS = Path(__file__).parent.parent / "docs"
 EXAMPLE = DOCS / "examples" / "your_data"
