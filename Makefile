@@ -24,7 +24,7 @@ fetch = set -o pipefail; PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progr
 	-c constraints.txt $(1) | { grep --line-buffered -E '^ *Downloading .*\([0-9.]+ [MG]B\)' || true; }
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep rehearse plan advise report reproduce budget test test-long lint format bench clean
+.PHONY: help install sweep rehearse plan advise report reproduce budget test test-long lint docs format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -85,6 +85,9 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP) ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 format: $(STAMP) ## let ruff format
 	$(BIN)/ruff check --fix .

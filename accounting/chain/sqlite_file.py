@@ -51,8 +51,12 @@ class SqliteFile:
         address = f"file:{quote(str(self.file))}?{'immutable=1' if is_still(self.file) else 'mode=rw'}"
         connection = sqlite3.connect(address, uri=True, timeout=databases.LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
-        for pragma in ("synchronous=FULL", "fullfsync=ON"):
-            connection.execute(f"PRAGMA {pragma}").close()
+        try:
+            for pragma in ("synchronous=FULL", "fullfsync=ON"):
+                connection.execute(f"PRAGMA {pragma}").close()
+        except sqlite3.Error:  # no database: Python 3.13 warns of a connection that is left to the garbage collector
+            connection.close()
+            raise
         return connection
 
     def is_there(self) -> bool:
