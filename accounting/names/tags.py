@@ -175,6 +175,11 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "word_piece": "dpsweep.trainers.data.text.wordpiece.WordPiece",
     },
     "source": {},
+    "logger": {
+        "mlflow_logger": "dpsweep.sweeper.loggers.mlflow_runs.MlFlow",
+        "tensorboard_logger": "dpsweep.sweeper.loggers.tensorboard_files.TensorBoard",
+        "wandb_logger": "dpsweep.sweeper.loggers.wandb_runs.Wandb",
+    },
 }
 """The tags of each family, with the path of each class. A part of a configuration has the name of its family."""
 

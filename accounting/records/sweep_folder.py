@@ -95,6 +95,11 @@ class SweepFolder:
         return self.root / "curator"
 
     @property
+    def logged(self) -> Path:
+        """The runs that each logger was given."""
+        return self.root / "logged.json"
+
+    @property
     def release(self) -> Path:
         """The release, which may be passed on; written by a separate command."""
         return self.root / "release"

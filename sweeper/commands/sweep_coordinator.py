@@ -46,6 +46,7 @@ from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from dpsweep.sweeper.job.handed_over import nothing_left
 from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.loggers.copies import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.preflight.data_identity import absent, changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
@@ -166,6 +167,7 @@ class SweepCoordinator:
     def _charge_and_run(self, priced: PricedPlan) -> ExitCode:
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
+        check_loggers(self.request.loggers, priced.rule)
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
@@ -217,6 +219,7 @@ class SweepCoordinator:
             speeds=self._speeds,
             storage=request.study,
             page=request.page,
+            loggers=request.loggers,
         )
 
     def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, threads: int, seconds: float | None) -> bool:

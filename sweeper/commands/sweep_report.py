@@ -17,6 +17,7 @@ from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.empty_parts import warnings_of
 from dpsweep.sweeper.coordinator.runner import results
 from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.loggers.copies import Loggers, log_results
 from dpsweep.sweeper.timing.step_times import Speeds
 
 
@@ -31,6 +32,7 @@ def report(
     speeds: Speeds,
     storage: str | None,
     page: bool,
+    loggers: Loggers,
 ) -> ExitCode:
     """Writes the results and prints what is missing; `storage` is the address of the study.
 
@@ -46,7 +48,7 @@ def report(
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     result = _page(folder, ledger) if page else folder.root
-    for warning in warnings_of(outcomes, plan.account):
+    for warning in (*log_results(loggers, folder, ledger), *warnings_of(outcomes, plan.account)):
         print(warning, file=sys.stderr)
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials)

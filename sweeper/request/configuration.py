@@ -13,7 +13,9 @@ from omegaconf.errors import OmegaConfBaseException
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.rehearsal import PREFIX
 from dpsweep.sweeper.keys.unknown_words import in_our_words
+from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
+from dpsweep.sweeper.trial.spec import build
 
 
 def plan_settings(
@@ -76,6 +78,12 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
         unit_column=column,
         column_unit=None if column is None else config.dataset.unit,
     )
+
+
+def loggers(config: DictConfig) -> Loggers:
+    """The loggers that the configuration names; a folder of an earlier version names none."""
+    nodes = _group(config, "logger") if "logger" in config else {}
+    return {name: build(node, "logger") for name, node in nodes.items()}
 
 
 def _group(config: DictConfig, name: str) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.keys.missing_values import refuse_missing
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
+from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
-from dpsweep.sweeper.request.configuration import plan_settings, rehearsed
+from dpsweep.sweeper.request.configuration import loggers, plan_settings, rehearsed
 from dpsweep.sweeper.request.generated_points import on_generated_records, refuse_generated
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class SweepRequest:
 
     `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
     again, `study` the database for results, None for a file in the sweep's folder. `page` says whether the sweep ends
-    with its page. `data` is the folder with the official files. At most `max_batch_size` jobs are handed to the
-    launcher at once; it runs them on `workers`, `forked` from this process or not.
+    with its page, `loggers` where else its results are written. `data` is the folder with the official files. At most
+    `max_batch_size` jobs are handed to the launcher at once; it runs them on `workers`, `forked` from this process or
+    not.
     """
 
     verb: Verb
@@ -67,6 +69,7 @@ class SweepRequest:
     retry: Retry
     study: str | None
     page: bool
+    loggers: Loggers
     compute: Compute
     data: Path | None
     max_batch_size: int | None
@@ -106,6 +109,7 @@ class SweepRequest:
             retry=_choice(Retry, "retry", settings.retry),
             study=settings.study,
             page=_flag("page", config.page),
+            loggers=loggers(config),
             compute=Compute.of(config.compute),
             data=data_folder(config.data),
             max_batch_size=settings.max_batch_size,

@@ -48,7 +48,9 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert "seconds" not in swept.trials
     assert swept.best is not None
     assert swept.best["accuracy"] == max(swept.trials["accuracy"])
-    assert len(swept.heatmap().axes) > 1
+    figure = swept.heatmap()
+    assert len(figure.axes) > 1
+    assert figure._repr_png_().startswith(b"\x89PNG"), "notebooks show it as a picture"  # type: ignore[attr-defined]
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
     assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
     with pytest.raises(BadInput, match="Expected --for sbom to be one of registry, tre, hf, cyclonedx"):
