@@ -62,8 +62,10 @@ def time_steps(shapes: Sequence[Shape], device: str, threads: int | None, most: 
 
     from dpsweep.sweeper.job.machine import resolve_device
     from dpsweep.sweeper.trial.step_work import threads_for
+    from dpsweep.trainers.training.freed_memory import keep_freed_memory
 
     torch.set_num_threads(threads or 1)
+    keep_freed_memory()
     device = resolve_device(device)
     probes = [_Probe.of(shape, device) for shape in shapes]
     threads = threads_for([probe.work for probe in probes], most) if threads is None else threads
