@@ -1,9 +1,10 @@
 """What a launcher takes to run jobs that do nothing: forked from a process that has torch, beside joblib's new ones.
 
-Jobs are launched as those of a sweep are, by `HydraJobs`. Each time joblib's pool is a new one, as it is for a sweep, and its workers import
-torch as every trial's must. What bare forks take has no job in it. Printed are processor seconds of this process and
-its children, and multiples of `import torch` in the same round; "wall" is seconds on the clock. The aims are about the
-multiples divided by the two workers: what the clock of a machine shows whose two cores do nothing else.
+Jobs are launched as those of a sweep are, by `HydraJobs`. Each time joblib's pool is a new one, as it is for a sweep,
+and its workers import torch as every trial's must. What bare forks take has no job in it. Printed are processor seconds
+of this process and its children, and multiples of `import torch` in the same round; "wall" is seconds on the clock. The
+aims are about the multiples divided by the two workers: what the clock of a machine shows whose two cores do nothing
+else.
 
     python benchmarks/launchers.py [--toy] [--rounds 5] [--jobs 35]
 """
