@@ -44,8 +44,8 @@ CASES: Mapping[str, Case] = {
     "digits": Case(()),
     "mnist_5k": Case(("dataset=mnist_5k",)),
     "cifar10": Case(("dataset=cifar10",)),
-    "looks": Case(("dataset=mnist_5k", "score.every=20")),
-    "convex": Case(("dataset=adult", "trainer=output_perturbation"), ("trainer.lr=1",)),
+    "looks": Case(("dataset=mnist", "score=public", "score.every=5"), ("steps=1", "score.every=null")),
+    "convex": Case(("dataset=adult", "trainer=output_perturbation"), ("trainer.l2=1.0", "trainer.feature_norm=1.0")),
     "adult": Case(("dataset=adult",)),
 }
 

@@ -230,7 +230,7 @@ class _Probe:
         return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else ends[-1] - started
 
     def _fit(self) -> float:
-        """Seconds of a convex fit of all records."""
+        """Seconds of a convex fit of all records; a first fit is not counted, since torch imports its solver there."""
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.convex_fit import fit
         from dpsweep.trainers.training.run import Run, Unrecorded
@@ -249,9 +249,10 @@ class _Probe:
             ema=None,
             public=declared.public,
         )
+        streams, records = reproducible_streams(0, "estimate"), self._records(few, varied=True)
+        fit(run, self.model, records, streams, Unrecorded(), self.device)
         started = clock()
-        streams = reproducible_streams(0, "estimate")
-        fit(run, self.model, self._records(few, varied=True), streams, Unrecorded(), self.device)
+        fit(run, self.model, records, streams, Unrecorded(), self.device)
         return (clock() - started) * declared.train_records / few
 
     def _scores(self) -> float:
