@@ -50,7 +50,7 @@ from dpsweep.sweeper.loggers.copies import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.preflight.data_identity import absent, changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
-from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
+from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words, missing_features
 from dpsweep.sweeper.processes.garbage_collection import usually_collected
 from dpsweep.sweeper.progress.progress_display import Display
 from dpsweep.sweeper.progress.progress_words import CountedTrials, HiddenTries, budget_in_words
@@ -95,18 +95,18 @@ class SweepCoordinator:
         with self._speeds.asked(point.config for point in request.points) as costs:
             priced = compose_plan(request.points, request.plan)
             self._refuse_large_delta(priced)
-            plan, folder = priced.plan, self._folder(priced.plan)
-            statement = self._statement(plan)
+            plan, folder, statement = priced.plan, self._folder(priced.plan), self._statement(priced.plan)
             if not plan.public:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.show_offers(priced, rules, request.show)
                 for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
                     print(sentence)
             known = self._speeds.known(configs_of(plan))
-            self._show(priced, statement, folder, None if known is None else self._time(priced, known))
+            time = price_table.time_in_words(self._seconds(priced, known), request.place)
+            self._show(priced, statement, folder, None if known is None else time)
             if known is None:
                 sys.stdout.flush()
-                print(f"time: {self._time(priced, costs())}")
+                print(f"time: {price_table.time_in_words(self._seconds(priced, costs()), request.place)}")
         for message in (
             former_plan(plan, folder, request.jobs.words),
             absent(plan, request.data) or foresee(plan, request.data, self._ledger),
@@ -187,7 +187,7 @@ class SweepCoordinator:
         if message := former_plan(plan, folder, request.jobs.words):
             print(message, file=sys.stderr)
         seconds = self._seconds(priced, check.costs)
-        self._show(priced, self._statement(plan), folder, self._time(priced, check.costs))
+        self._show(priced, self._statement(plan), folder, price_table.time_in_words(seconds, request.place))
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
         open_account(priced, ledger)
@@ -266,11 +266,8 @@ class SweepCoordinator:
         view = outlook(priced, statement, could_share=could_share(priced.plan, priced.rule.discloses))
         price_table.show(priced, statement, view, time, data_in_words(priced.plan, folder.private))
 
-    def _time(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        return price_table.time_in_words(self._seconds(priced, costs), self.request.place)
-
     def _seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
-        return None if costs is None else plan_seconds(priced, costs, self.request.workers.jobs)
+        return None if costs is None else plan_seconds(priced, costs, self.request.workers.jobs, self._missing)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.
@@ -340,7 +337,13 @@ class SweepCoordinator:
             most=request.most_threads,
             workers=request.workers.jobs,
             together=request.together,
+            processes=request.compute.processes,
+            extracts=self._missing > 0,
         )
+
+    @cached_property
+    def _missing(self) -> int:
+        return missing_features(self.request.points[0].config, PrivateStore.of(self._ledger, "", ""))
 
     @cached_property
     def _ledger(self) -> Ledger:

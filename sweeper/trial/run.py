@@ -101,10 +101,12 @@ def _prepare(session: Session, machine: Machine) -> ReadySession:
     import torch
 
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
+    from dpsweep.trainers.training.freed_memory import keep_freed_memory
     from dpsweep.trainers.training.run import Run
     from dpsweep.trainers.training.weight_delta import WeightDelta
 
     torch.set_num_threads(machine.threads)
+    keep_freed_memory()
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
     begin = StepLog.begin(session.place, trial, receipt.attempt)
     steps = go_on(session.place, trial, receipt) if receipt.resume else begin
