@@ -15,8 +15,8 @@ convex. QED.
 `refutes` assumes that v or more guesses are right with a probability of `false_alarm`, and adds up from above the least
 probabilities that the theorem leaves for v - 1, v - 2, ... right guesses: if they exceed 1, the claim is refuted.
 
-*Proof* that the least ones suffice. Write T_j = H_j + G_j, a prime for the least solution, s = T_j - T_j', d = H_j - H_j'.
-At j = v all mass at v has the least H, so s = 0 and d >= 0. If s >= 0 and r d >= j s, then p_(j - 1) is at least
+*Proof* that the least ones suffice. Write T_j = H_j + G_j, primes for the least solution, s = T_j - T_j' and d = H_j -
+H_j'. At j = v all mass at v has the least H, so s = 0 and d >= 0. If s >= 0 and r d >= j s, then p_(j - 1) is at least
 p_(j - 1)' - max(0, s - d) m / (r - j + 1), so T_(j - 1) - T_(j - 1)' >= s - (s - d) r / (r - j + 1) >= 0, and r d - j s
 >= 0 is kept, because a further mass at j - 1 adds r / m to T and (j - 1) / m to H. So T_0 >= T_0'. QED.
 """
@@ -24,6 +24,7 @@ p_(j - 1)' - max(0, s - d) m / (r - j + 1), so T_(j - 1) - T_(j - 1)' >= s - (s 
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,14 +59,33 @@ class Claim:
 
     def least(self, probability: float) -> float:
         """The least probability of an event under a neighbour if it has this probability; convex and increasing."""
-        rest = 1 - probability
-        bounds = (max((probability - delta) / grown, 1 - delta - rest * grown) for grown, delta in self._grown)
-        return max(0.0, *bounds)
+        starts, lines = self._envelope
+        slope, height = lines[bisect(starts, probability) - 1]
+        return max(0.0, slope * probability + height)
 
     @cached_property
-    def _grown(self) -> tuple[tuple[float, float], ...]:
-        """exp(epsilon), and delta."""
-        return tuple((math.exp(min(epsilon, FAR)), delta) for epsilon, delta in zip(self.epsilons, self.deltas, strict=True))
+    def _envelope(self) -> tuple[list[float], list[tuple[float, float]]]:
+        """The largest of all lines by intervals: where each begins, and its slope and height at 0."""
+        lines = [(0.0, 0.0)]
+        for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
+            growth = math.exp(min(epsilon, FAR))
+            lines += [(1 / growth, -delta / growth), (growth, 1 - delta - growth)]
+        starts, largest = [-math.inf], [max(line for line in lines if line[0] == 0)]
+        for slope, height in sorted(lines):
+            while True:
+                last_slope, last_height = largest[-1]
+                if slope > last_slope:
+                    start = (last_height - height) / (slope - last_slope)
+                else:
+                    start = -math.inf if height > last_height else math.inf
+                if start > starts[-1] or len(largest) == 1:
+                    break
+                starts.pop()
+                largest.pop()
+            if start < math.inf:
+                starts.append(start)
+                largest.append((slope, height))
+        return starts, largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,4 +196,3 @@ def fewest_right(canaries: int, made: int, claim: Claim, false_alarm: float) -> 
         refuted = refutes(Guesses(canaries=canaries, made=made, right=middle), claim, false_alarm)
         low, high = (low, middle) if refuted else (middle, high)
     return high
-

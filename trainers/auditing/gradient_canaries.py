@@ -20,10 +20,14 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.auditing.observed_training import train_observed
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.noise import spacing
 from dpsweep.trainers.randomness import Streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import Sum
 from dpsweep.trainers.training.run import Run
+
+MOST_CELLS, OFF = 2**15, 0.02
+"""Numbers of fewer cells of the lattice are checked; float32 rounds them by less than `OFF` cells."""
 
 LENGTH = 1000.0
 """The length of a canary's gradient before the transform, in multiples of the bound."""
@@ -58,30 +62,50 @@ class CanaryGradients:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GradientScores:
-    """What the noisy steps say of each canary [m]: the sum of its coordinate, and its variance over the steps."""
+    """What the noisy steps say of each canary [m]: the sum of its coordinate, and its variance over the steps.
+
+    Of `numbers` noisy numbers, `off_lattice` were no multiple of the spacing of their noise: such a number depends on
+    the sum that the noise was added to (Mironov 2012).
+    """
 
     total: NDArray[np.float64]
     variation: NDArray[np.float64]
+    numbers: int
+    off_lattice: int
 
 
 @dataclass(kw_only=True, eq=False)
 class _Coordinates:
-    """The first two moments of the canaries' coordinates over the steps so far."""
+    """An observer: the first two moments of the canaries' coordinates so far, in standard deviations of the noise."""
 
+    batch_size: int
     total: Tensor
     squares: Tensor
     steps: int = 0
+    numbers: int = 0
+    off_lattice: int = 0
 
-    def __call__(self, weights: Tensor, gradient: Tensor) -> None:
-        values = gradient.double().cpu()
+    def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
+        values = gradient.double().cpu() / (noise_std or 1.0)
         self.total += values
         self.squares += values.square()
         self.steps += 1
+        if noise_std:
+            std = noise_std * self.batch_size
+            cells = values * (std / spacing(std))
+            cells = cells[cells.abs() < MOST_CELLS]
+            self.numbers += len(cells)
+            self.off_lattice += int(((cells - cells.round()).abs() > OFF).sum())
 
     def scores(self) -> GradientScores:
         steps = max(1, self.steps)
         variation = self.squares / steps - (self.total / steps).square()
-        return GradientScores(total=self.total.numpy(), variation=variation.numpy())
+        return GradientScores(
+            total=self.total.numpy(),
+            variation=variation.numpy(),
+            numbers=self.numbers,
+            off_lattice=self.off_lattice,
+        )
 
 
 def train_on_gradients(
@@ -105,7 +129,10 @@ def train_on_gradients(
     models = [nn.Linear(len(coins), 1, bias=False) for _ in runs]
     for model in models:
         nn.init.zeros_(model.weight)
-    seen = [_Coordinates(total=_zeros(len(coins)), squares=_zeros(len(coins))) for _ in runs]
+    seen = [
+        _Coordinates(batch_size=run.sampler.batch_size, total=_zeros(len(coins)), squares=_zeros(len(coins)))
+        for run in runs
+    ]
     train_observed(runs, models, sums, records, streams, seen, device="cpu", share=share)
     return tuple(one.scores() for one in seen)
 

@@ -23,11 +23,8 @@ from dpsweep.trainers.training.gradient_sums import Sum, Sums
 from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Outcome, Run
 
-Observer = Callable[[Tensor, Tensor], None]
-"""Called at each step with the weights [P] before it, and its noisy mean gradient [P].
-
-The gradient is in standard deviations of its declared noise, or as it is where no noise was declared.
-"""
+Observer = Callable[[Tensor, Tensor, float], None]
+"""Called at each step with the weights [P] before it, its noisy mean gradient [P], and the std of the noise in it."""
 
 
 def train_observed(
@@ -83,8 +80,7 @@ class _ObservedUpdate:
 
     def direction(self, state: Any, gradient: Tensor, noise_std: Tensor) -> tuple[Any, Tensor]:
         """The inner update's direction."""
-        std = float(noise_std.flatten()[0])
-        self.observer(self.sums.weights[self.place], gradient.flatten() / (std or 1.0))
+        self.observer(self.sums.weights[self.place], gradient.flatten(), float(noise_std.flatten()[0]))
         return self.inner.direction(state, gradient, noise_std)
 
 

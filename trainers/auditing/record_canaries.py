@@ -113,8 +113,10 @@ class Alignment:
     device: torch.device | str
     total: NDArray[np.float64]
 
-    def __call__(self, weights: Tensor, gradient: Tensor) -> None:
-        self.total += self.canaries.alignments(self.model, weights, gradient, self.loss, self.device).numpy()
+    def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
+        """Adds the alignments of one step."""
+        direction = gradient / (noise_std or 1.0)
+        self.total += self.canaries.alignments(self.model, weights, direction, self.loss, self.device).numpy()
 
 
 def _named(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,158 @@
+"""The attack by records: on model, engine and score too, by canaries among generated or public records."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsweep.accounting.audit_record import Attack, Scope
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
+from dpsweep.sweeper.audit.released_runs import ReleasedRuns
+from dpsweep.sweeper.request.audit_settings import Data
+from dpsweep.sweeper.request.generated_points import generated_dataset
+from dpsweep.sweeper.trial.build import load, make_model, make_run
+from dpsweep.sweeper.trial.gradient_sums import gradient_sums
+from dpsweep.sweeper.trial.session import Machine
+from dpsweep.sweeper.trial.spec import FEATURES, Declaration, declare
+from dpsweep.trainers.data.text.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dpsweep.trainers.auditing.record_canaries import RecordCanaries
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.randomness import Streams
+
+PART = "part"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordAttack:
+    """Trainings of a plan's runs on records with `canaries` of them drawn by coins."""
+
+    plan: Plan
+    machine: Machine
+    data: Data
+    canaries: int
+    rng: np.random.Generator
+
+    def scores(self, alone: Trial, trainings: int, *, search: bool) -> Collected:
+        """The scores of so many trainings of the run `alone`, and of the whole search if `search` says so.
+
+        Without forward-mode derivatives of the model, only the final losses are scored.
+        """
+        collected = Collected()
+        for _ in range(trainings):
+            coins = secret_coins(min(self.canaries, len(self._split(self.config(alone.config)).train)), self.rng)
+            ((seen, _),) = self._trained([alone], coins, shared=False, scored=False)
+            collected.add(Scope.TRAINING, seen, coins)
+            if search:
+                collected.add(Scope.SEARCH, self._of_search(coins), coins)
+        return collected
+
+    def _of_search(self, coins: Coins) -> Mapping[Attack, Scores]:
+        """The scores from what the rule releases of one search; zeros if it releases nothing."""
+        runs = ReleasedRuns.drawn(self.plan)
+        trained = self._trained(runs.trials, coins, shared=runs.shared, scored=runs.draw is not None)
+        released = runs.released([score for _, score in trained])
+        total = {attack: np.zeros(len(coins)) for attack in self.attacks}
+        for place in released:
+            for attack, values in trained[place][0].items():
+                total[attack] += scaled(values)
+        return total
+
+    def _trained(
+        self, trials: Sequence[Trial], coins: Coins, *, shared: bool, scored: bool
+    ) -> list[tuple[dict[Attack, Scores], float | None]]:
+        """The scores of the canaries after each of these runs, and the run's own score if it is asked for."""
+        groups = [trials] if shared else [[trial] for trial in trials]
+        return [one for group in groups for one in self._group(group, coins, share=shared, scored=scored)]
+
+    def _group(
+        self, trials: Sequence[Trial], coins: Coins, *, share: bool, scored: bool
+    ) -> Iterator[tuple[dict[Attack, Scores], float | None]]:
+        from dpsweep.trainers.auditing.observed_training import train_observed
+        from dpsweep.trainers.auditing.record_canaries import Alignment
+        from dpsweep.trainers.randomness import secret_streams
+
+        config, device = self.config(trials[0].config), self.machine.device
+        declarations = [declare(trial.config) for trial in trials]
+        declaration, split = declarations[0], self._split(config)
+        canaries = self._canaries(declaration, split, len(coins))
+        data = replace(split, train=canaries.inserted(split.train, coins, self.plan.adjacency))
+        models = [make_model(config, secrets.token_hex()).to(device) for _ in trials]
+        before = [canaries.losses(model, declaration.loss, device) for model in models]
+        seen = [
+            Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device, total=np.zeros(len(coins)))
+            for model in models
+        ]
+        streams = [secret_streams() for _ in trials]
+        runs = [make_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
+        with gradient_sums(config, declaration, models, data.train, self.machine, streams) as sums:
+            observers = seen if self.notes == () else [lambda *_: None for _ in seen]
+            train_observed(runs, models, sums, data.train, streams, observers, device=device, share=share)
+        for place, model in enumerate(models):
+            after = canaries.losses(model, declaration.loss, device)
+            found = {Attack.RECORDS: seen[place].total, Attack.LOSSES: before[place] - after}
+            scores = {attack: found[attack] for attack in self.attacks}
+            score = self._score(declarations[place], model, data, streams[place]) if scored else None
+            yield scores, score
+
+    @property
+    def attacks(self) -> tuple[Attack, ...]:
+        """The attacks that are possible on this model."""
+        return (Attack.LOSSES,) if self.notes else (Attack.RECORDS, Attack.LOSSES)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Why the noisy steps cannot be compared with the gradients of records; empty if they can."""
+        from torch.nn.utils import parameters_to_vector
+
+        from dpsweep.trainers.engines.gradients.parameters import trainable
+        from dpsweep.trainers.models.checks.modules import one_line
+
+        config = self.config(self.plan.trials[0].config)
+        declaration, device = declare(self.plan.trials[0].config), self.machine.device
+        model = make_model(config, "audit").to(device)
+        canaries = self._canaries(declaration, self._split(config), 1)
+        weights = parameters_to_vector(trainable(model)).detach()
+        try:
+            canaries.alignments(model, weights, weights, declaration.loss, device)
+        except (RuntimeError, NotImplementedError) as cause:
+            return (f"Steps were not compared with gradients of records: {one_line(cause)}",)
+        return ()
+
+    def _score(self, declaration: Declaration, model: nn.Module, data: Split, streams: Streams) -> float | None:
+        """The run's own noisy score."""
+        estimate = declaration.score.measure(model, data, streams.score, self.machine.device, declaration.loss)
+        return float(estimate.value)
+
+    def config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A trial's configuration on the audited records; frozen features are generated in place of computed."""
+        if self.data is Data.OWN:
+            if config.get(FEATURES):
+                raise BadInput("Expected features=none with audit.data=own; audit.data=generated makes features up.")
+            return dict(config)
+        kept = {key: value for key, value in config.items() if key not in (FEATURES, PART)}
+        dataset = dict(config["dataset"])
+        if config.get(FEATURES):
+            shape = tuple(declare(config).dataset.shape)
+            dataset = {key: value for key, value in dataset.items() if key != "vocabulary"} | {"shape": list(shape)}
+        return kept | {"dataset": generated_dataset(dataset, config["loss"])}
+
+    def _split(self, config: Mapping[str, Any]) -> Split:
+        return load(config, self.plan.adjacency, self.machine.data)
+
+    def _canaries(self, declaration: Declaration, split: Split, count: int) -> RecordCanaries:
+        from dpsweep.trainers.auditing.record_canaries import RecordCanaries
+
+        vocabulary = vocabulary_of(declaration.dataset)
+        words = None if vocabulary is None else vocabulary.words
+        return RecordCanaries.among(split.train, count, declaration.dataset.classes, words, self.rng)
