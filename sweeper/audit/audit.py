@@ -33,11 +33,13 @@ from dpsweep.trainers.methods.script import is_script
 FINAL_RUN = "The final run on the rest of the records, and the search as a whole with it, were not attacked."
 
 
-def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine) -> AuditRecord:
-    """The record of a new audit of the plan; raises `BadInput` for a plan that cannot be audited."""
+def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator) -> AuditRecord:
+    """The record of a new audit of the plan, with coins from `rng`; raises `BadInput` if it cannot be audited."""
+    import torch
+
     plan = priced.plan
     refuse(plan, settings)
-    rng = np.random.default_rng()
+    torch.set_num_threads(machine.threads)
     alone = _dearest(priced)
     search, notes = not _has_parts(plan), []
     if not search:
@@ -111,8 +113,11 @@ def _scopes(priced: PricedPlan, alone: Trial, *, search: bool) -> dict[Scope, Pr
     one = tuple(_steps(alone, plan.adjacency))
     scopes = {Scope.TRAINING: PricedScope.of(alone.event.training, one, panel, plan.delta, plan.adjacency)}
     if search:
-        hides = execution_of(plan) is Execution.DRAWN_TRIES
-        everything = one if hides else tuple(step for trial in plan.trials for step in _steps(trial, plan.adjacency))
+        released = {
+            Execution.DRAWN_TRIES: (alone,),
+            Execution.PROPOSED: (alone,) * len(plan.turns or ()),
+        }.get(execution_of(plan), plan.trials)
+        everything = tuple(step for trial in released for step in _steps(trial, plan.adjacency))
         scopes[Scope.SEARCH] = PricedScope.of(plan.event.training, everything, panel, plan.delta, plan.adjacency)
     return scopes
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -18,7 +22,8 @@ def audit(request: SweepRequest) -> ExitCode:
     """
     priced = compose_plan(request.points, request.plan)
     folder = _folder(priced.plan, request)
-    record = audited(priced, request.audit, request.compute.machine(request.data))
+    machine = replace(request.compute.machine(request.data), threads=request.compute.threads or 1)
+    record = audited(priced, request.audit, machine, np.random.default_rng())
     show_audit(record, priced.plan.account)
     try:
         folder.make()

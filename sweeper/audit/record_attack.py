@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +12,7 @@ import numpy as np
 
 from dpsweep.accounting.audit_record import Attack, Scope
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
 from dpsweep.sweeper.audit.released_runs import ReleasedRuns
@@ -20,7 +21,7 @@ from dpsweep.sweeper.request.generated_points import generated_dataset
 from dpsweep.sweeper.trial.build import load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.session import Machine
-from dpsweep.sweeper.trial.spec import FEATURES, Declaration, declare
+from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from dpsweep.trainers.randomness import Streams
 
 PART = "part"
+
+BACKGROUND = 64
+"""The number of records beside the canaries where a record is added or removed; the declared number stays."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,16 +50,35 @@ class RecordAttack:
     def scores(self, alone: Trial, trainings: int, *, search: bool) -> Collected:
         """The scores of so many trainings of the run `alone`, and of the whole search if `search` says so.
 
-        Without forward-mode derivatives of the model, only the final losses are scored.
+        Without forward-mode derivatives of the model, only the final losses are scored. Raises `BadInput` for a model
+        that cannot be trained on this data set.
         """
         collected = Collected()
+        self._check_models()
         for _ in range(trainings):
-            coins = secret_coins(min(self.canaries, len(self._split(self.config(alone.config)).train)), self.rng)
+            coins = secret_coins(self._fitting(alone), self.rng)
             ((seen, _),) = self._trained([alone], coins, shared=False, scored=False)
             collected.add(Scope.TRAINING, seen, coins)
             if search:
                 collected.add(Scope.SEARCH, self._of_search(coins), coins)
         return collected
+
+    def _check_models(self) -> None:
+        from dpsweep.trainers.models.checks.modules import refuse_mixing
+
+        configs = [self.config(trial.config) for trial in self.plan.trials]
+        kinds = {json.dumps([one["model"], one.get(ADAPTER)], sort_keys=True): one for one in configs}
+        for config in kinds.values():
+            try:
+                refuse_mixing(make_model(config, "audit"), tuple(dataset_of(config).shape))
+            except (ValueError, TypeError, RuntimeError) as cause:
+                raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+
+    def _fitting(self, alone: Trial) -> int:
+        """The number of canaries: no more than records that they may replace."""
+        if Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
+            return self.canaries
+        return min(self.canaries, len(self._split(self.config(alone.config)).train))
 
     def _of_search(self, coins: Coins) -> Mapping[Attack, Scores]:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
@@ -87,7 +110,7 @@ class RecordAttack:
         declaration, split = declarations[0], self._split(config)
         canaries = self._canaries(declaration, split, len(coins))
         data = replace(split, train=canaries.inserted(split.train, coins, self.plan.adjacency))
-        models = [make_model(config, secrets.token_hex()).to(device) for _ in trials]
+        models = [make_model(config, trial.id).to(device) for trial in trials]
         before = [canaries.losses(model, declaration.loss, device) for model in models]
         seen = [
             Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device, total=np.zeros(len(coins)))
@@ -148,7 +171,12 @@ class RecordAttack:
         return kept | {"dataset": generated_dataset(dataset, config["loss"])}
 
     def _split(self, config: Mapping[str, Any]) -> Split:
-        return load(config, self.plan.adjacency, self.machine.data)
+        """The records that canaries are put among: few where that is allowed, whose gradients hide canaries less."""
+        from dpsweep.trainers.auditing.record_canaries import as_inputs
+
+        split = load(config, self.plan.adjacency, self.machine.data)
+        few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
+        return replace(split, train=as_inputs(split.train.select(slice(0, BACKGROUND)) if few else split.train))
 
     def _canaries(self, declaration: Declaration, split: Split, count: int) -> RecordCanaries:
         from dpsweep.trainers.auditing.record_canaries import RecordCanaries

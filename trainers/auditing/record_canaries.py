@@ -8,6 +8,7 @@ fell in the course of training.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,9 +19,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.data.records import IGNORED, Records
+from dpsweep.trainers.data.records import IGNORED, Records, Scaling
 from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.losses import Loss
+
+TIMES = 4.0
+"""The norm of a canary's inputs, in mean norms of the inputs that it is put among, which are at least 1 here."""
 
 FAR = 4.0
 """Standard deviations of the numbers that are predicted between their mean and the label of a canary."""
@@ -28,9 +32,15 @@ FAR = 4.0
 NAME = b"audit canary "
 
 
+def as_inputs(records: Records) -> Records:
+    """The same records, with features that are the model's inputs."""
+    scaled = records.inputs(slice(None), records.features.device)
+    return replace(records, features=scaled, scaling=Scaling(), stored=None)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordCanaries:
-    """`records` [m] are the canaries, in the form of the records that they are put among."""
+    """`records` [m] are the canaries, whose features are a model's inputs, as those of all records here."""
 
     records: Records
 
@@ -43,13 +53,7 @@ class RecordCanaries:
         `words` is the size of the vocabulary if inputs are token numbers, else None.
         """
         features = _tokens(records, count, words, rng) if words is not None else _sparse(records, count, rng)
-        return cls(
-            records=Records(
-                features=features,
-                labels=_labels(records, features, count, classes, rng),
-                scaling=records.scaling,
-            )
-        )
+        return cls(records=Records(features=features, labels=_labels(records, features, count, classes, rng)))
 
     def inserted(self, records: Records, coins: NDArray[np.bool_], adjacency: Adjacency) -> Records:
         """The records with the canaries that are present.
@@ -95,7 +99,9 @@ class RecordCanaries:
             predicted: Tensor = functional_call(model, parameters, (inputs,))
             return predicted
 
-        values, change = jvp(outputs, (at,), (along,))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch, as it loads its forward mode
+            values, change = jvp(outputs, (at,), (along,))
         products = loss.gradient(values.detach(), targets) * change
         return products.detach().flatten(1).sum(dim=1).double().cpu()
 
@@ -126,15 +132,16 @@ def _named(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) 
 
 
 def _sparse(records: Records, count: int, rng: np.random.Generator) -> Tensor:
-    """Inputs that are 0 but for numbers of their own, which have the largest stored value: disjoint where they fit."""
+    """Inputs that are 0 but for a few numbers, disjoint where they fit, and of a norm that stands out."""
     shape = tuple(records.features.shape[1:])
     size = int(np.prod(shape))
-    features = records.features.new_zeros((count, size))
-    largest = 255.0 if features.dtype == torch.uint8 else max(1.0, float(records.features.abs().amax()))
     each = max(1, size // count)
+    norms = records.features.flatten(1).norm(dim=1)
+    value = TIMES * max(1.0, float(norms.mean()) if len(norms) else 1.0) / each**0.5
     places = np.concatenate([rng.permutation(size) for _ in range(-(-count * each // size))])
+    features = torch.zeros(count, size)
     for canary in range(count):
-        features[canary, torch.from_numpy(places[canary * each : (canary + 1) * each])] = largest
+        features[canary, torch.from_numpy(places[canary * each : (canary + 1) * each])] = value
     return features.view(count, *shape)
 
 
