@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.numbers import fraction, is_whole, non_negative, positive_int
 from dpsweep.accounting.validation import as_written
 
 SCHEMA = 1
 AUDIT_FILE = "audit.json"
+
+
+class Data(StrEnum):
+    """The records that canaries are put among: made up, or of a data set that was declared public."""
+
+    GENERATED = "generated"
+    OWN = "own"
 
 
 class Attack(StrEnum):
@@ -69,6 +77,15 @@ class Finding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "attack", Attack(self.attack))
         object.__setattr__(self, "scope", Scope(self.scope))
+        counts = (self.canaries, self.made, self.right, self.claim_made, self.claim_right)
+        if not all(is_whole(count, 0) and count <= self.canaries for count in counts):
+            raise ValueError(f"Expected counts={counts} to be integers from 0 to canaries.")
+        non_negative("epsilon", self.epsilon)
+        if not self.claimed >= 0:
+            raise ValueError(f"Expected claimed={self.claimed} >= 0.")
+        for chance in (self.p_value, self.halved_seen, self.unclipped_seen):
+            if chance is not None and not 0 <= chance <= 1:
+                raise ValueError(f"Expected probabilities of a finding, got {chance}.")
 
     def refutes(self, false_alarm: float) -> bool:
         """Whether it contradicts the price, as one test with this false alarm or both of them say."""
@@ -87,11 +104,19 @@ class AuditRecord:
     confidence: float
     charge: float
     delta: float
-    records: str
+    records: Data
     trainings: int
     findings: tuple[Finding, ...]
     floating_point: int | None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fraction("confidence", self.confidence)
+        fraction("delta", self.delta)
+        positive_int("trainings", self.trainings)
+        if not self.charge >= 0:
+            raise ValueError(f"Expected charge={self.charge} >= 0.")
+        object.__setattr__(self, "records", Data(self.records))
 
     @property
     def false_alarm(self) -> float:

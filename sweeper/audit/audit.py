@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import AuditRecord, Scope
+from dpsweep.accounting.audit_record import AuditRecord, Data, Scope
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
@@ -23,7 +23,7 @@ from dpsweep.sweeper.audit.evidence import Evidence
 from dpsweep.sweeper.audit.gradient_attack import attack_gradients
 from dpsweep.sweeper.audit.record_attack import RecordAttack
 from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
-from dpsweep.sweeper.request.audit_settings import AuditSettings, Data
+from dpsweep.sweeper.request.audit_settings import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.clip_schedules import noise_factors

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import Attack, Scope
+from dpsweep.accounting.audit_record import Attack, Data, Scope
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
 from dpsweep.sweeper.audit.released_runs import ReleasedRuns
-from dpsweep.sweeper.request.audit_settings import Data
 from dpsweep.sweeper.request.generated_points import generated_dataset
 from dpsweep.sweeper.trial.build import load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.numbers import is_whole
-
-
-class Data(StrEnum):
-    """The records that canaries are put among."""
-
-    GENERATED = "generated"
-    OWN = "own"
 
 
 @dataclass(frozen=True, kw_only=True)

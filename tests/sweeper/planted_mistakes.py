@@ -48,9 +48,9 @@ def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def noise_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of four processes adds a fourth of the variance, and one of them is summed."""
+    """Each of 16 processes adds a sixteenth of the variance, and one of them is summed."""
     drawn = BatchAndNoise.noise
-    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / np.sqrt(4))
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / np.sqrt(16))
 
 
 def divided_by_the_drawn_size(monkeypatch: pytest.MonkeyPatch) -> None:

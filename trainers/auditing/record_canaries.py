@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -96,13 +97,12 @@ class RecordCanaries:
         at, along = (_named(names, likes, vector) for vector in (weights, direction))
 
         def outputs(parameters: dict[str, Tensor]) -> Tensor:
-            predicted: Tensor = functional_call(model, parameters, (inputs,))
-            return predicted
+            return cast(Tensor, functional_call(model, parameters, (inputs,)))
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, as it loads its forward mode
-            values, change = jvp(outputs, (at,), (along,))
-        products = loss.gradient(values.detach(), targets) * change
+            values, change = jvp(outputs, (at,), (along,))[:2]
+        products: Tensor = loss.gradient(values.detach(), targets) * change
         return products.detach().flatten(1).sum(dim=1).double().cpu()
 
     def _all(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ class Alignment:
 
 def _named(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) -> dict[str, Tensor]:
     """The parts of a flat vector by the names of the parameters."""
-    parts = vector.detach().split([like.numel() for like in likes])
+    parts = torch.split(vector.detach(), [like.numel() for like in likes])
     return {name: part.view(like.shape) for name, like, part in zip(names, likes, parts, strict=True)}
 
 
