@@ -50,7 +50,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class AuditFinding:
     """One attack on one scope: its guesses about `canaries` coins, and what they say.
 
     `right` of `made` guesses give the lower bound `epsilon` at the plan's delta; `claimed` is the scope's price.
@@ -106,7 +106,7 @@ class AuditRecord:
     delta: float
     records: Data
     trainings: int
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     floating_point: int | None
     notes: tuple[str, ...] = ()
 
@@ -129,7 +129,7 @@ class AuditRecord:
         return max((finding.epsilon for finding in self.findings), default=0.0)
 
     @property
-    def contradictions(self) -> tuple[Finding, ...]:
+    def contradictions(self) -> tuple[AuditFinding, ...]:
         """The findings that contradict the price."""
         return tuple(finding for finding in self.findings if finding.refutes(self.false_alarm))
 
@@ -154,7 +154,7 @@ class AuditRecord:
         if form.get("schema") != SCHEMA:
             raise ValueError(f"Expected audit schema={form.get('schema')!r} to be {SCHEMA}.")
         findings = tuple(
-            Finding(**{**one, "claimed": float(one["claimed"]), "epsilon": float(one["epsilon"])})
+            AuditFinding(**{**one, "claimed": float(one["claimed"]), "epsilon": float(one["epsilon"])})
             for one in form["findings"]
         )
         names = ("plan", "confidence", "delta", "records", "trainings", "floating_point")

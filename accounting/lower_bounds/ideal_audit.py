@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
-from dpsweep.accounting.lower_bounds.one_run import Claim, Guesses, Split, fewest_right, guess, least_epsilon
+from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, Guesses, fewest_right, guess, least_epsilon
 
 SIMULATED = 40
 """Audits that are simulated for each mistake."""
@@ -59,44 +59,44 @@ class IdealAudit:
             scores += (shift + noise) / step.noise_multiplier
         return scores, coins
 
-    def for_bound(self, delta: float, false_alarm: float, rng: np.random.Generator) -> Split:
+    def for_bound(self, delta: float, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
         """The numbers of guesses with the largest lower bound in one simulated audit of the right mechanism."""
         scores, coins = self.scores(RIGHT, rng)
         return max(
             self._splits(), key=lambda split: least_epsilon(guess(scores, coins, split), delta, false_alarm, COARSE)
         )
 
-    def for_claim(self, claim: Claim, false_alarm: float, rng: np.random.Generator) -> Split:
+    def for_claim(self, claim: Claim, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
         """The numbers of guesses that refute this claim by the widest margin where the noise is half the declared."""
         scores, coins = self.scores(NOISE_HALVED, rng)
 
-        def margin(split: Split) -> float:
+        def margin(split: GuessCounts) -> float:
             needed = fewest_right(self.canaries, split.made, claim, false_alarm)
             right = guess(scores, coins, split).right
             return (right - (2 * split.made if needed is None else needed)) / math.sqrt(split.made)
 
         return max(self._splits(), key=margin)
 
-    def epsilon(self, mistake: Mistake, split: Split, delta: float, false_alarm: float, seed: int = 0) -> float:
+    def epsilon(self, mistake: Mistake, split: GuessCounts, delta: float, false_alarm: float, seed: int = 0) -> float:
         """The median lower bound of audits with these guesses, where there is this mistake."""
         right = self._right(mistake, split, seed)
         median = Guesses(canaries=self.canaries, made=split.made, right=right[SIMULATED // 2])
         return least_epsilon(median, delta, false_alarm)
 
-    def refuted(self, mistake: Mistake, split: Split, claim: Claim, false_alarm: float, seed: int = 0) -> float:
+    def refuted(self, mistake: Mistake, split: GuessCounts, claim: Claim, false_alarm: float, seed: int = 0) -> float:
         """The share of audits with these guesses that refute the claim, where there is this mistake."""
         needed = fewest_right(self.canaries, split.made, claim, false_alarm)
         if needed is None:
             return 0.0
         return sum(count >= needed for count in self._right(mistake, split, seed)) / SIMULATED
 
-    def _right(self, mistake: Mistake, split: Split, seed: int) -> list[int]:
+    def _right(self, mistake: Mistake, split: GuessCounts, seed: int) -> list[int]:
         """The numbers of right guesses in simulated audits, in ascending order."""
         rng = np.random.Generator(np.random.Philox(seed))
         return sorted(guess(*self.scores(mistake, rng), split).right for _ in range(SIMULATED))
 
-    def _splits(self) -> list[Split]:
+    def _splits(self) -> list[GuessCounts]:
         """The candidates: guesses of presence alone, or as many of absence."""
         counts = [max(1, int(share * self.canaries)) for share in SHARES]
-        alone, both = ([Split(present=count, absent=count * side) for count in counts] for side in (0, 1))
+        alone, both = ([GuessCounts(present=count, absent=count * side) for count in counts] for side in (0, 1))
         return alone + both

@@ -89,7 +89,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class GuessCounts:
     """How many coins are guessed, fixed before the run: the highest scores as present, the lowest as absent."""
 
     present: int
@@ -115,12 +115,12 @@ class Guesses:
             raise ValueError(f"Expected 0 <= right={self.right} <= made={self.made} <= canaries={self.canaries}.")
 
 
-def guess(scores: ArrayLike, present: ArrayLike, split: Split) -> Guesses:
+def guess(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> Guesses:
     """The guesses by these scores [m], which are high for canaries that are present; `present` are the coins [m].
 
     A score that is not a number counts as 0. Among equal scores the earlier canary is the lower one.
 
-    >>> guess([0.1, 3.0, -2.0, 0.0], [True, True, False, False], Split(present=1, absent=1)).right
+    >>> guess([0.1, 3.0, -2.0, 0.0], [True, True, False, False], GuessCounts(present=1, absent=1)).right
     2
     """
     values = np.nan_to_num(np.asarray(scores, dtype=np.float64))

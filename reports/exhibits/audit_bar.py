@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditRecord, Finding, Scope
+from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.tables import Item, Sheet
@@ -70,7 +70,7 @@ def _sheet(record: AuditRecord) -> Sheet:
     return Sheet(caption="Attacks of the audit", columns=COLUMNS, rows=tuple(map(_row, record.findings)))
 
 
-def _row(finding: Finding) -> tuple[Item, ...]:
+def _row(finding: AuditFinding) -> tuple[Item, ...]:
     power = finding.halved_seen
     return (
         Item(text=finding.attack.value),

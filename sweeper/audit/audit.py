@@ -19,7 +19,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.selection.interface import Execution
-from dpsweep.sweeper.audit.evidence import Evidence
+from dpsweep.sweeper.audit.evidence import AttackEvidence
 from dpsweep.sweeper.audit.gradient_attack import attack_gradients
 from dpsweep.sweeper.audit.record_attack import RecordAttack
 from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
@@ -44,7 +44,7 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
     search, notes = not _has_parts(plan), []
     if not search:
         notes.append(FINAL_RUN)
-    evidence: list[Evidence] = []
+    evidence: list[AttackEvidence] = []
     on_lattice: int | None = 0
     if settings.gradients:
         collected, on_lattice = attack_gradients(

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dpsweep.accounting.audit_record import Attack, AuditRecord, Finding, Scope
+from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 
 UNKNOWN = "?"
@@ -59,7 +59,7 @@ def lines(record: AuditRecord) -> Iterator[str]:
         yield "No attack contradicts the price. docs/audit.md says what this shows, and what not."
 
 
-def _cells(finding: Finding) -> Iterator[str]:
+def _cells(finding: AuditFinding) -> Iterator[str]:
     yield finding.attack
     yield finding.scope
     yield f"{finding.right} of {finding.made}"

@@ -16,7 +16,7 @@ Coins = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
+class AttackEvidence:
     """The scores and coins [n] of all trainings of one attack on one scope.
 
     Trainings with coins of their own are one mechanism on disjoint canaries, so their canaries count as one set.
@@ -39,10 +39,10 @@ class Collected:
         for attack, values in scores.items():
             self.parts[attack, scope].append((values, coins))
 
-    def evidence(self) -> tuple[Evidence, ...]:
+    def evidence(self) -> tuple[AttackEvidence, ...]:
         """One piece of evidence for each attack on each scope."""
         return tuple(
-            Evidence(
+            AttackEvidence(
                 attack=attack,
                 scope=scope,
                 scores=np.concatenate([scores for scores, _ in parts]),

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import Attack, Finding, Scope, false_alarm
+from dpsweep.accounting.audit_record import Attack, AuditFinding, Scope, false_alarm
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
 from dpsweep.accounting.lower_bounds.ideal_audit import NOISE_HALVED, IdealAudit, Mistake
-from dpsweep.accounting.lower_bounds.one_run import Claim, Split, guess, least_epsilon, p_value
+from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, guess, least_epsilon, p_value
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.sweeper.audit.evidence import Evidence
+from dpsweep.sweeper.audit.evidence import AttackEvidence
 
 DELTAS = tuple(float(delta) for delta in np.geomspace(1e-6, 0.6, 12))
 """Where the privacy curve of a price is tested, beside the plan's delta."""
@@ -57,20 +57,20 @@ class Judge:
     scopes: Mapping[Scope, PricedScope]
     delta: float
     false_alarm: float
-    _splits: dict[tuple[Scope, int], tuple[Split, Split]] = field(default_factory=dict)
+    _splits: dict[tuple[Scope, int], tuple[GuessCounts, GuessCounts]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, scopes: Mapping[Scope, PricedScope], delta: float, confidence: float, findings: int) -> Judge:
         """The judge of so many findings."""
         return cls(scopes=scopes, delta=delta, false_alarm=false_alarm(confidence, findings))
 
-    def finding(self, evidence: Evidence) -> Finding:
+    def finding(self, evidence: AttackEvidence) -> AuditFinding:
         """What the evidence proves; the numbers of guesses do not depend on it."""
         scope = self.scopes[evidence.scope]
         for_bound, for_claim = self._chosen(evidence.scope, len(evidence.coins))
         bound = guess(evidence.scores, evidence.coins, for_bound)
         tested = guess(evidence.scores, evidence.coins, for_claim)
-        return Finding(
+        return AuditFinding(
             attack=evidence.attack,
             scope=evidence.scope,
             canaries=bound.canaries,
@@ -84,7 +84,7 @@ class Judge:
             **(self._power(evidence) if evidence.attack is Attack.GRADIENTS else {}),
         )
 
-    def _power(self, evidence: Evidence) -> dict[str, float | None]:
+    def _power(self, evidence: AttackEvidence) -> dict[str, float | None]:
         """What ideal audits of this size find of mistakes."""
         scope, canaries = self.scopes[evidence.scope], len(evidence.coins)
         ideal = IdealAudit(steps=scope.steps, canaries=canaries)
@@ -99,7 +99,7 @@ class Judge:
             "unclipped_seen": seen[1],
         }
 
-    def _chosen(self, scope: Scope, canaries: int) -> tuple[Split, Split]:
+    def _chosen(self, scope: Scope, canaries: int) -> tuple[GuessCounts, GuessCounts]:
         """The numbers of guesses for the bound and for the test of the curve, from simulated audits alone."""
         if (scope, canaries) not in self._splits:
             priced, rng = self.scopes[scope], np.random.Generator(np.random.Philox(canaries))

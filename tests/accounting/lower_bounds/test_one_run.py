@@ -14,8 +14,8 @@ from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
 from dpsweep.accounting.lower_bounds.ideal_audit import NOISE_HALVED, RIGHT, IdealAudit, Mistake
 from dpsweep.accounting.lower_bounds.one_run import (
     Claim,
+    GuessCounts,
     Guesses,
-    Split,
     fewest_right,
     guess,
     least_epsilon,
@@ -113,7 +113,7 @@ def test_of_a_correct_mechanism_few_audits_find_more_than_is_true() -> None:
     audit = IdealAudit(steps=(CanarySteps(rate=1.0, noise_multiplier=2.0, count=1),), canaries=300)
     for _ in range(times):
         scores, coins = audit.scores(RIGHT, rng)
-        guesses = guess(scores, coins, Split(present=40, absent=40))
+        guesses = guess(scores, coins, GuessCounts(present=40, absent=40))
         alarms += refutes(guesses, gaussian(0.5), level)
         bound = least_epsilon(guesses, 1e-2, level)
         alarms += bound > GaussianProfile(mu=0.5).epsilon(1e-2) and not refutes(guesses, gaussian(0.5), level)
@@ -132,17 +132,17 @@ def test_power_is_what_simulated_audits_find() -> None:
     bounds = [audit.epsilon(mistake, bound, 1e-5, 0.05) for mistake in (RIGHT, NOISE_HALVED)]
     assert 0 < bounds[0] < bounds[1]
     noiseless = IdealAudit(steps=(CanarySteps(rate=1.0, noise_multiplier=0.0, count=1),), canaries=100)
-    assert noiseless.epsilon(RIGHT, Split(present=20, absent=20), 1e-5, 0.05) > 2
+    assert noiseless.epsilon(RIGHT, GuessCounts(present=20, absent=20), 1e-5, 0.05) > 2
 
 
 def test_guesses_take_the_highest_and_the_lowest_scores() -> None:
     coins = np.array([True, False, True, False, True])
     scores = np.array([5.0, -1.0, 0.0, 9.0, np.nan])
-    assert guess(scores, coins, Split(present=2, absent=1)) == Guesses(canaries=5, made=3, right=2)
-    assert guess(scores, coins, Split(present=1, absent=0)).right == 0
-    assert guess(np.zeros(5), coins, Split(present=0, absent=0)).made == 0
+    assert guess(scores, coins, GuessCounts(present=2, absent=1)) == Guesses(canaries=5, made=3, right=2)
+    assert guess(scores, coins, GuessCounts(present=1, absent=0)).right == 0
+    assert guess(np.zeros(5), coins, GuessCounts(present=0, absent=0)).made == 0
     with pytest.raises(ValueError, match="Expected scores"):
-        guess(scores[:3], coins, Split(present=1, absent=1))
+        guess(scores[:3], coins, GuessCounts(present=1, absent=1))
     with pytest.raises(ValueError, match="Expected 0 <= right"):
         Guesses(canaries=3, made=2, right=3)
     with pytest.raises(ValueError, match="to have a delta each"):

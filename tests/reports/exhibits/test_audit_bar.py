@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dpsweep.accounting.audit_record import Attack, AuditRecord, Data, Finding, Scope
+from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Data, Scope
 from dpsweep.reports.content.sections import Tone
 from dpsweep.reports.exhibits.audit_bar import audit_bar
 
-FINDING = Finding(
+FINDING = AuditFinding(
     attack=Attack.GRADIENTS,
     scope=Scope.SEARCH,
     canaries=100,
