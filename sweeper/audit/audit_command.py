@@ -22,7 +22,7 @@ def audit(request: SweepRequest) -> ExitCode:
     """
     priced = compose_plan(request.points, request.plan)
     folder = _folder(priced.plan, request)
-    machine = replace(request.compute.machine(request.data), threads=request.compute.threads or 1)
+    machine = replace(request.compute.machine(request.data), threads=request.compute.threads or 1, processes=1)
     record = audited(priced, request.audit, machine, np.random.default_rng())
     show_audit(record, priced.plan.account)
     try:
