@@ -22,6 +22,7 @@ from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.audit.evidence import AttackEvidence
 from dpsweep.sweeper.audit.gradient_attack import attack_gradients
 from dpsweep.sweeper.audit.record_attack import RecordAttack
+from dpsweep.sweeper.audit.script_attack import attack_script
 from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
 from dpsweep.sweeper.request.audit_settings import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
@@ -31,6 +32,8 @@ from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 from dpsweep.trainers.methods.script import is_script
 
 FINAL_RUN = "The final run on the rest of the records, and the search as a whole with it, were not attacked."
+
+SCRIPT = "Of a script of yours only the predictions of canaries were attacked: nobody sees its steps."
 
 
 def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator) -> AuditRecord:
@@ -46,15 +49,19 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
         notes.append(FINAL_RUN)
     evidence: list[AttackEvidence] = []
     on_lattice: int | None = 0
-    if settings.gradients:
+    if settings.gradients and not _by_script(plan):
         collected, on_lattice = attack_gradients(
             plan, alone, settings.gradients, settings.trainings, search=search, rng=rng
         )
         evidence += collected.evidence()
     if settings.records:
         attack = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
-        evidence += attack.scores(alone, settings.trainings, search=search).evidence()
-        notes += attack.notes
+        if _by_script(plan):
+            evidence += attack_script(attack, alone, settings.trainings).evidence()
+            notes.append(SCRIPT)
+        else:
+            evidence += attack.scores(alone, settings.trainings, search=search).evidence()
+            notes += attack.notes
     judge = Judge.of(_scopes(priced, alone, search=search), plan.delta, settings.confidence, len(evidence))
     return AuditRecord(
         plan=plan.id,
@@ -77,10 +84,10 @@ def refuse(plan: Plan, settings: AuditSettings) -> None:
             "private records would be an access to them that nobody charged."
         )
     trainers = [declare(trial.config).trainer for trial in plan.trials]
-    if any(is_script(trial.config) for trial in plan.trials):
+    if _by_script(plan) and not settings.records:
         raise BadInput(
-            "Expected trainer= to be a method of dpsweep's: a script of yours trains in a process of its own and hands "
-            "back predictions, so no attacker sees its steps here."
+            f"Expected audit.records={settings.records} >= 1 with trainer=script: nobody sees the steps of a script of "
+            "yours, so only its predictions of canaries can be attacked."
         )
     if any(isinstance(trainer, OutputPerturbation) for trainer in trainers):
         raise BadInput(
@@ -101,6 +108,10 @@ def _dearest(priced: PricedPlan) -> Trial:
         if event.training not in prices:
             prices[event.training] = priced.panel.epsilon(event, plan.delta, plan.adjacency)
     return max(plan.trials, key=lambda trial: prices[trial.event.training])
+
+
+def _by_script(plan: Plan) -> bool:
+    return any(is_script(trial.config) for trial in plan.trials)
 
 
 def _has_parts(plan: Plan) -> bool:

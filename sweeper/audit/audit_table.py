@@ -14,8 +14,8 @@ from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 UNKNOWN = "?"
 EXPLANATION = (
     "right: guesses of secret coins; epsilon: at least, by these guesses; p-value: of the price's whole\n"
-    "privacy curve, which is contradicted below {false_alarm}; power: the chance that this audit would\n"
-    "contradict the price had the noise been half, for an attack whose power is known"
+    "privacy curve, by guesses of another number, which contradict it below {false_alarm}; power: the chance that\n"
+    "this audit would contradict the price had the noise been half, for an attack whose power is known"
 )
 
 

@@ -55,7 +55,7 @@ class RecordAttack:
         collected = Collected()
         self._check_models()
         for _ in range(trainings):
-            coins = secret_coins(self._fitting(alone), self.rng)
+            coins = secret_coins(self.count_for(alone), self.rng)
             ((seen, _),) = self._trained([alone], coins, shared=False, scored=False)
             collected.add(Scope.TRAINING, seen, coins)
             if search:
@@ -73,11 +73,11 @@ class RecordAttack:
             except (ValueError, TypeError, RuntimeError) as cause:
                 raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
 
-    def _fitting(self, alone: Trial) -> int:
+    def count_for(self, alone: Trial) -> int:
         """The number of canaries: no more than records that they may replace."""
         if Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
             return self.canaries
-        return min(self.canaries, len(self._split(self.config(alone.config)).train))
+        return min(self.canaries, len(self.background(self.config(alone.config)).train))
 
     def _of_search(self, coins: Coins) -> Mapping[Attack, Scores]:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
@@ -106,8 +106,8 @@ class RecordAttack:
 
         config, device = self.config(trials[0].config), self.machine.device
         declarations = [declare(trial.config) for trial in trials]
-        declaration, split = declarations[0], self._split(config)
-        canaries = self._canaries(declaration, split, len(coins))
+        declaration, split = declarations[0], self.background(config)
+        canaries = self.new_canaries(declaration, split, len(coins))
         data = replace(split, train=canaries.inserted(split.train, coins, self.plan.adjacency))
         models = [make_model(config, trial.id).to(device) for trial in trials]
         before = [canaries.losses(model, declaration.loss, device) for model in models]
@@ -143,7 +143,7 @@ class RecordAttack:
         config = self.config(self.plan.trials[0].config)
         declaration, device = declare(self.plan.trials[0].config), self.machine.device
         model = make_model(config, "audit").to(device)
-        canaries = self._canaries(declaration, self._split(config), 1)
+        canaries = self.new_canaries(declaration, self.background(config), 1)
         weights = parameters_to_vector(trainable(model)).detach()
         try:
             canaries.alignments(model, weights, weights, declaration.loss, device)
@@ -169,7 +169,7 @@ class RecordAttack:
             dataset = {key: value for key, value in dataset.items() if key != "vocabulary"} | {"shape": list(shape)}
         return kept | {"dataset": generated_dataset(dataset, config["loss"])}
 
-    def _split(self, config: Mapping[str, Any]) -> Split:
+    def background(self, config: Mapping[str, Any]) -> Split:
         """The records that canaries are put among: few where that is allowed, whose gradients hide canaries less."""
         from dpsweep.trainers.auditing.record_canaries import as_inputs
 
@@ -177,7 +177,8 @@ class RecordAttack:
         few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
         return replace(split, train=as_inputs(split.train.select(slice(0, BACKGROUND)) if few else split.train))
 
-    def _canaries(self, declaration: Declaration, split: Split, count: int) -> RecordCanaries:
+    def new_canaries(self, declaration: Declaration, split: Split, count: int) -> RecordCanaries:
+        """So many new canaries for the records of a split."""
         from dpsweep.trainers.auditing.record_canaries import RecordCanaries
 
         vocabulary = vocabulary_of(declaration.dataset)

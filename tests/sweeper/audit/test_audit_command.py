@@ -103,7 +103,10 @@ def test_public_records_may_be_audited_themselves(program: Program) -> None:
         ((*TWO, "audit.confidence=2"), "Expected audit.confidence=2 to be a number"),
         ((*TWO, "model=strided_cnn"), "This model cannot be trained on this data set"),
         (("dataset=digits", "trainer=output_perturbation", "score=private"), "output perturbation adds its noise once"),
-        (("dataset=digits", "trainer=script", "script=train.py"), "no attacker sees its steps"),
+        (
+            ("dataset=digits", "trainer=script", "script=train.py", "audit.records=0"),
+            "nobody sees the steps of a script",
+        ),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_sentence(
