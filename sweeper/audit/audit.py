@@ -32,7 +32,6 @@ from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 from dpsweep.trainers.methods.script import is_script
 
 FINAL_RUN = "The final run on the rest of the records, and the search as a whole with it, were not attacked."
-
 SCRIPT = "Of a script of yours only the predictions of canaries were attacked: nobody sees its steps."
 
 
@@ -43,25 +42,8 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
     plan = priced.plan
     refuse(plan, settings)
     torch.set_num_threads(machine.threads)
-    alone = _dearest(priced)
-    search, notes = not _has_parts(plan), []
-    if not search:
-        notes.append(FINAL_RUN)
-    evidence: list[AttackEvidence] = []
-    on_lattice: int | None = 0
-    if settings.gradients and not _by_script(plan):
-        collected, on_lattice = attack_gradients(
-            plan, alone, settings.gradients, settings.trainings, search=search, rng=rng
-        )
-        evidence += collected.evidence()
-    if settings.records:
-        attack = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
-        if _by_script(plan):
-            evidence += attack_script(attack, alone, settings.trainings).evidence()
-            notes.append(SCRIPT)
-        else:
-            evidence += attack.scores(alone, settings.trainings, search=search).evidence()
-            notes += attack.notes
+    alone, search = _dearest(priced), not (_has_parts(plan) or _by_script(plan))
+    evidence, on_lattice, notes = _attacked(plan, alone, settings, machine, rng, search=search)
     judge = Judge.of(_scopes(priced, alone, search=search), plan.delta, settings.confidence, len(evidence))
     return AuditRecord(
         plan=plan.id,
@@ -72,8 +54,29 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
         trainings=settings.trainings,
         findings=tuple(map(judge.finding, evidence)),
         floating_point=on_lattice,
-        notes=tuple(notes),
+        notes=((FINAL_RUN,) if _has_parts(plan) else ()) + notes,
     )
+
+
+def _attacked(
+    plan: Plan, alone: Trial, settings: AuditSettings, machine: Machine, rng: np.random.Generator, *, search: bool
+) -> tuple[tuple[AttackEvidence, ...], int | None, tuple[str, ...]]:
+    """The evidence of all attacks, the noisy numbers that were on the lattice (None if one was off), and remarks."""
+    by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
+    if _by_script(plan):
+        return attack_script(by_records, alone, settings.trainings).evidence(), 0, (SCRIPT,)
+    evidence: tuple[AttackEvidence, ...] = ()
+    on_lattice: int | None = 0
+    notes: tuple[str, ...] = ()
+    if settings.records:
+        evidence = by_records.scores(alone, settings.trainings, search=search).evidence()
+        notes = by_records.notes
+    if settings.gradients:
+        collected, on_lattice = attack_gradients(
+            plan, alone, settings.gradients, settings.trainings, search=search, rng=rng
+        )
+        evidence = collected.evidence() + evidence
+    return evidence, on_lattice, notes
 
 
 def refuse(plan: Plan, settings: AuditSettings) -> None:

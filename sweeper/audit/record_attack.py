@@ -37,6 +37,14 @@ BACKGROUND = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnCanaries:
+    """The coins of one set of canaries, and the seed of their inputs and labels, which are no secret."""
+
+    coins: Coins
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RecordAttack:
     """Trainings of a plan's runs on records with `canaries` of them drawn by coins."""
 
@@ -55,12 +63,16 @@ class RecordAttack:
         collected = Collected()
         self._check_models()
         for _ in range(trainings):
-            coins = secret_coins(self.count_for(alone), self.rng)
-            ((seen, _),) = self._trained([alone], coins, shared=False, scored=False)
-            collected.add(Scope.TRAINING, seen, coins)
+            drawn = self.draw(alone)
+            ((seen, _),) = self._trained([alone], drawn, shared=False, scored=False)
+            collected.add(Scope.TRAINING, seen, drawn.coins)
             if search:
-                collected.add(Scope.SEARCH, self._of_search(coins), coins)
+                collected.add(Scope.SEARCH, self._of_search(drawn), drawn.coins)
         return collected
+
+    def draw(self, alone: Trial) -> DrawnCanaries:
+        """New coins, and the seed of new canaries."""
+        return DrawnCanaries(coins=secret_coins(self._count(alone), self.rng), seed=int(self.rng.integers(2**63)))
 
     def _check_models(self) -> None:
         from dpsweep.trainers.models.checks.modules import refuse_mixing
@@ -73,32 +85,32 @@ class RecordAttack:
             except (ValueError, TypeError, RuntimeError) as cause:
                 raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
 
-    def count_for(self, alone: Trial) -> int:
+    def _count(self, alone: Trial) -> int:
         """The number of canaries: no more than records that they may replace."""
         if Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
             return self.canaries
         return min(self.canaries, len(self.background(self.config(alone.config)).train))
 
-    def _of_search(self, coins: Coins) -> Mapping[Attack, Scores]:
+    def _of_search(self, drawn: DrawnCanaries) -> Mapping[Attack, Scores]:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
         runs = ReleasedRuns.drawn(self.plan)
-        trained = self._trained(runs.trials, coins, shared=runs.shared, scored=runs.draw is not None)
+        trained = self._trained(runs.trials, drawn, shared=runs.shared, scored=runs.draw is not None)
         released = runs.released([score for _, score in trained])
-        total = {attack: np.zeros(len(coins)) for attack in self.attacks}
+        total = {attack: np.zeros(len(drawn.coins)) for attack in self.attacks}
         for place in released:
             for attack, values in trained[place][0].items():
                 total[attack] += scaled(values)
         return total
 
     def _trained(
-        self, trials: Sequence[Trial], coins: Coins, *, shared: bool, scored: bool
+        self, trials: Sequence[Trial], drawn: DrawnCanaries, *, shared: bool, scored: bool
     ) -> list[tuple[dict[Attack, Scores], float | None]]:
         """The scores of the canaries after each of these runs, and the run's own score if it is asked for."""
         groups = [trials] if shared else [[trial] for trial in trials]
-        return [one for group in groups for one in self._group(group, coins, share=shared, scored=scored)]
+        return [one for group in groups for one in self._group(group, drawn, share=shared, scored=scored)]
 
     def _group(
-        self, trials: Sequence[Trial], coins: Coins, *, share: bool, scored: bool
+        self, trials: Sequence[Trial], drawn: DrawnCanaries, *, share: bool, scored: bool
     ) -> Iterator[tuple[dict[Attack, Scores], float | None]]:
         from dpsweep.trainers.auditing.observed_training import train_observed
         from dpsweep.trainers.auditing.record_canaries import Alignment
@@ -107,14 +119,11 @@ class RecordAttack:
         config, device = self.config(trials[0].config), self.machine.device
         declarations = [declare(trial.config) for trial in trials]
         declaration, split = declarations[0], self.background(config)
-        canaries = self.new_canaries(declaration, split, len(coins))
-        data = replace(split, train=canaries.inserted(split.train, coins, self.plan.adjacency))
+        canaries = self.canaries_of(drawn, declaration, split)
+        data = replace(split, train=canaries.inserted(split.train, drawn.coins, self.plan.adjacency))
         models = [make_model(config, trial.id).to(device) for trial in trials]
         before = [canaries.losses(model, declaration.loss, device) for model in models]
-        seen = [
-            Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device, total=np.zeros(len(coins)))
-            for model in models
-        ]
+        seen = [Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device) for model in models]
         streams = [secret_streams() for _ in trials]
         runs = [make_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
         with gradient_sums(config, declaration, models, data.train, self.machine, streams) as sums:
@@ -143,7 +152,8 @@ class RecordAttack:
         config = self.config(self.plan.trials[0].config)
         declaration, device = declare(self.plan.trials[0].config), self.machine.device
         model = make_model(config, "audit").to(device)
-        canaries = self.new_canaries(declaration, self.background(config), 1)
+        one = DrawnCanaries(coins=np.ones(1, dtype=np.bool_), seed=0)
+        canaries = self.canaries_of(one, declaration, self.background(config))
         weights = parameters_to_vector(trainable(model)).detach()
         try:
             canaries.alignments(model, weights, weights, declaration.loss, device)
@@ -177,10 +187,10 @@ class RecordAttack:
         few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
         return replace(split, train=as_inputs(split.train.select(slice(0, BACKGROUND)) if few else split.train))
 
-    def new_canaries(self, declaration: Declaration, split: Split, count: int) -> RecordCanaries:
-        """So many new canaries for the records of a split."""
+    def canaries_of(self, drawn: DrawnCanaries, declaration: Declaration, split: Split) -> RecordCanaries:
+        """The canaries for the records of a split: the same in every run of a search."""
         from dpsweep.trainers.auditing.record_canaries import RecordCanaries
 
-        vocabulary = vocabulary_of(declaration.dataset)
+        vocabulary, rng = vocabulary_of(declaration.dataset), np.random.Generator(np.random.Philox(drawn.seed))
         words = None if vocabulary is None else vocabulary.words
-        return RecordCanaries.among(split.train, count, declaration.dataset.classes, words, self.rng)
+        return RecordCanaries.among(split.train, len(drawn.coins), declaration.dataset.classes, words, rng)

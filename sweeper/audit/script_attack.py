@@ -21,7 +21,7 @@ from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.audit.evidence import Collected, Scores, secret_coins
+from dpsweep.sweeper.audit.evidence import Collected, Scores
 from dpsweep.sweeper.audit.record_attack import RecordAttack
 from dpsweep.sweeper.foreign.script_run import OUTPUT, predict
 from dpsweep.sweeper.trial.session import Machine, Session
@@ -40,16 +40,16 @@ def attack_script(attack: RecordAttack, alone: Trial, trainings: int) -> Collect
     """The scores of so many trainings of the run `alone`: how well the script predicts each canary's label."""
     collected = Collected()
     for _ in range(trainings):
-        coins = secret_coins(attack.count_for(alone), attack.rng)
+        drawn = attack.draw(alone)
         declaration, split = declare(alone.config), attack.background(attack.config(alone.config))
-        canaries = attack.new_canaries(declaration, split, len(coins))
-        train = canaries.inserted(split.train, coins, attack.plan.adjacency)
+        canaries = attack.canaries_of(drawn, declaration, split)
+        train = canaries.inserted(split.train, drawn.coins, attack.plan.adjacency)
         data = replace(split, train=train, holdout=canaries.records, test=canaries.records)
         if scored_part(declaration.score, data) is train:
             raise BadInput("Expected score=private or score=public with trainer=script: it predicts what is scored.")
         with tempfile.TemporaryDirectory() as scratch:
             predictions = _predicted(_session(Path(scratch), attack.plan, alone), attack.machine, data)
-        collected.add(Scope.TRAINING, {Attack.LOSSES: _agreement(predictions, canaries.records)}, coins)
+        collected.add(Scope.TRAINING, {Attack.LOSSES: _agreement(predictions, canaries.records)}, drawn.coins)
     return collected
 
 

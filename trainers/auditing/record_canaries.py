@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -117,7 +117,10 @@ class Alignment:
     model: nn.Module
     loss: Loss
     device: torch.device | str
-    total: NDArray[np.float64]
+    total: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = np.zeros(len(self.canaries.records))
 
     def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
         """Adds the alignments of one step."""
