@@ -4,6 +4,9 @@ They take the place of a model's gradients, so that one step on neighbours is as
 strongest attack there is on sampler, transform, noise, divisor and loop. The model is replaced by as many free numbers
 as there are canaries, and the engine, which computes gradients of a model, is not run:
 `dpsweep.trainers.auditing.record_canaries` attacks it.
+
+Source: Nasr et al. 2023 (Tight Auditing of Differentially Private Machine Learning); Steinke, Nasr, Jagielski 2023, who
+call them Dirac canaries.
 """
 
 from __future__ import annotations

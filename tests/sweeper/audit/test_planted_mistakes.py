@@ -128,3 +128,22 @@ def test_of_200_audits_of_the_right_program_no_more_contradict_than_their_confid
     once = partial(audited, priced, SMALL, MACHINE, rng)
     accused = sum(once().refuted for _ in range(TIMES))
     assert accused <= binom.isf(FALSE_ALARM, TIMES, 1 - SMALL.confidence)
+
+
+@pytest.mark.long
+def test_the_stated_power_is_that_of_audits_of_a_program_with_half_the_noise(
+    compose_priced: Callable[[Sequence[str]], PricedPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.repeatable(monkeypatch)
+    planted.noise_halved(monkeypatch)
+    priced, rng = compose_priced(WORDS), np.random.Generator(np.random.Philox(4))
+    settings = AuditSettings(gradients=3000, records=0, trainings=4)
+    records = [audited(priced, settings, MACHINE, rng) for _ in range(TIMES // 8)]
+    found = [finding for record in records for finding in record.findings if finding.attack is Attack.GRADIENTS]
+    stated, bound = found[0].halved_seen, found[0].halved_epsilon
+    assert stated is not None
+    assert bound is not None
+    seen = np.mean([finding.refutes(records[0].false_alarm) for finding in found])
+    assert 0.25 < stated < 0.75
+    assert seen == pytest.approx(stated, abs=0.25), "both are estimates, from 40 and from 50 audits"
+    assert np.median([finding.epsilon for finding in found]) == pytest.approx(bound, rel=0.15)
