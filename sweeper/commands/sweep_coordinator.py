@@ -27,6 +27,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import new_ledger
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
+from dpsweep.sweeper.audit.audit_command import audit
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
@@ -81,7 +82,7 @@ class SweepCoordinator:
 
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
-        verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
+        verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise, Verb.AUDIT: self.audit}
         code = verbs.get(self.request.verb, self.sweep)()
         if code is not ExitCode.DONE:
             sys.exit(code)
@@ -127,15 +128,17 @@ class SweepCoordinator:
         priced = compose_plan(self.request.points[:1], alone)
         if priced.plan.target_epsilon is None:
             raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
-        found = comparison_for(priced.plan, priced.plan.target_epsilon)
-        if found is None:
+        if (found := comparison_for(priced.plan, priced.plan.target_epsilon)) is None:
             raise BadInput(
                 f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
                 f"{priced.plan.account} was measured."
             )
-        for line in in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"]):
-            print(line)
+        print(*in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"]), sep="\n")
         return ExitCode.DONE
+
+    def audit(self) -> ExitCode:
+        """Attacks what the plan would run, by canaries among generated or public records; charges nothing."""
+        return audit(self.request)
 
     def sweep(self) -> ExitCode:
         """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
