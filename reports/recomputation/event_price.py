@@ -20,7 +20,7 @@ from dpsweep.reports.recomputation.loss_lattice import (
 )
 from dpsweep.reports.recomputation.search_envelope import best_of, on_both_sides
 
-REPLACE, MOST_KINDS = "replace_one", 100
+REPLACE, MOST_KINDS = "replace_one", 2000
 """The adjacency under which a record is replaced, and the largest number of kinds of step in a composition."""
 
 Event = Mapping[str, Any]
