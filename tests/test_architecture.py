@@ -73,6 +73,7 @@ ROOMS = (
     "reports/exhibits",
     "reports/reproduction/tables",
     "reports/statement",
+    "reports/recomputation",
     "reports/pages",
     "reports/disclosure",
     "reports/__main__",

@@ -179,7 +179,8 @@ class SweepCoordinator:
 
     def _sweep(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> ExitCode:
         request, plan, ledger = self.request, priced.plan, self._ledger
-        self._check_study(plan, folder, execution)
+        if request.study is not None:
+            study.require_reachable(plan, folder, request.study)
         statement = self._statement(plan)
         over = statement is not None and is_over(plan, folder, statement.attempts(plan.id))
         if over and request.retry is not Retry.ALL:
@@ -283,18 +284,6 @@ class SweepCoordinator:
             statement = self._statement(priced.plan)
             if statement is None or not statement.attempts(priced.plan.id).charges:
                 raise
-
-    def _check_study(self, plan: Plan, folder: SweepFolder, execution: Execution) -> None:
-        """Raises `BadInput` if a shared study would reveal what the rule hides, or if the study cannot be opened."""
-        address = self.request.study
-        if address is None:
-            return
-        if execution is Execution.DRAWN_TRIES:
-            raise BadInput(
-                f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may "
-                "look into the study sees how many tries there were, and how each did."
-            )
-        study.require_reachable(plan, folder, address)
 
     def _store(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> None:
         """Writes the plan, the rule's draw (readable by its owner only) and the configuration before the runs."""
