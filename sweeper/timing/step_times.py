@@ -11,8 +11,10 @@ from statistics import median
 from typing import Any
 
 from dpsweep.accounting.json_files import digest, write_json
+from dpsweep.accounting.numbers import non_negative
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.validation import DAMAGE
 from dpsweep.sweeper.timing import time_estimate as estimate
 from dpsweep.sweeper.timing.time_estimate import Config, Cost, Shape, kind_of
 
@@ -68,7 +70,7 @@ class Speeds:
         kinds = {trial.id: kind_of(trial.config) for trial in trials}
         times: dict[str, list[float]] = {}
         for result in results:
-            if result.steps and (kind := kinds[result.trial]) in shapes:
+            if result.steps and (kind := kinds.get(result.trial)) in shapes:
                 times.setdefault(kind, []).append(result.seconds / result.steps)
         costs = self._known({kind: shapes[kind] for kind in times})
         self._store(
@@ -101,10 +103,22 @@ class Speeds:
     def _read(self) -> Mapping[str, Sequence[float]]:
         try:
             times: dict[str, Any] = json.loads(self.path.read_text())
-        except (OSError, ValueError):
+            return {key: pair for key, pair in times.items() if _is_pair(pair)}
+        except (OSError, *DAMAGE):
             return {}
-        return {key: pair for key, pair in times.items() if isinstance(pair, list) and len(pair) == len(_PAIR)}
 
     def _key(self, kind: str, shape: Shape) -> str:
         threads = self.threads or self.most
         return digest({"kind": kind, "points": shape.points, "device": self.device, "threads": threads})
+
+
+def _is_pair(stored: object) -> bool:
+    """Whether a stored value is a pair of times; an earlier version stored single numbers."""
+    if not isinstance(stored, list) or len(stored) != len(_PAIR):
+        return False
+    for name, seconds in zip(_PAIR, stored, strict=True):
+        try:
+            non_negative(name, seconds)
+        except (ValueError, TypeError):
+            return False
+    return True
