@@ -70,7 +70,7 @@ class Speeds:
         kinds = {trial.id: kind_of(trial.config) for trial in trials}
         times: dict[str, list[float]] = {}
         for result in results:
-            if result.steps and (kind := kinds.get(result.trial)) in shapes:
+            if result.steps and (kind := kinds.get(result.trial, "")) in shapes:
                 times.setdefault(kind, []).append(result.seconds / result.steps)
         costs = self._known({kind: shapes[kind] for kind in times})
         self._store(
