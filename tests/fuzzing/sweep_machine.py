@@ -57,7 +57,7 @@ class Sweeps(RuleBasedStateMachine):
 
     def _command(self, name: str, retry: Retry, seed: int, kill_at: int = 0) -> None:
         code = self.world.do(commands.sweep, self.world.folder(name), retry, seed, kill_at=kill_at)
-        if code in ENDED:
+        if code in ENDED and self.world.remembers(self.world.folder(name)):
             self.settled = {name}
         elif code not in (ExitCode.BAD_INPUT, ExitCode.BUDGET_REFUSED):
             self.settled.clear()
@@ -67,6 +67,14 @@ class Sweeps(RuleBasedStateMachine):
         if (self.world.folder(name) / "plan.json").exists():
             self.world.do(commands.late_job, self.world.folder(name), block, seed, kill_at=kill_at)
             self.settled.clear()
+
+    @rule(block=st.integers(0, 3), kill_at=st.integers(20, 80), seed=SEEDS)
+    def jobs_of_copies(self, block: int, kill_at: int, seed: int) -> None:
+        """A coordinator dies while jobs wait, its folder is copied, and a queue starts the same job in both."""
+        self._command("a", Retry.KILLED, seed, kill_at)
+        self.copy("a", "b")
+        for name in ("a", "b"):
+            self.late_job(name, block, 0, seed)
 
     @rule(name=NAMES, kill_at=st.sampled_from((0, 0, 5, 10, 20)))
     def release(self, name: str, kill_at: int) -> None:

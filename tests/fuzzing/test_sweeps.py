@@ -24,7 +24,7 @@ pytestmark = pytest.mark.randomized(
     draws="nonces of launches and salts of results and releases", bound=SURE, false_alarm=0.0
 )
 
-ORDINARY = settings(max_examples=8, stateful_step_count=25, suppress_health_check=list(HealthCheck))
+ORDINARY = settings(max_examples=5, stateful_step_count=20, suppress_health_check=list(HealthCheck))
 EXPLORING = settings(
     ORDINARY, max_examples=20, stateful_step_count=50, derandomize=False, database=None, phases=(Phase.generate,)
 )

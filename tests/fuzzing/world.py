@@ -25,6 +25,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.released_winner import COVERED
+from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.records.stored_draw import StoredDraw, tries_of
 from dpsweep.accounting.records.trial_result import TrialResult
@@ -135,6 +136,9 @@ class World:
         for name, amount in self.reserved.items():
             assert statement.balance.reserved[name] >= amount, f"{name} fell"
         self.reserved = statement.balance.reserved
+        for name, amount in self.reserved.items():
+            taken = [Decimal(repr(entry.body["takes"].get(name, 0.0))) for entry in statement.charges]
+            assert amount == sum(taken), f"{name} is not the sum of what was charged"
         attempts = statement.attempts(plan.id)
         self._learn_draws(attempts)
         self._check_looks(attempts)
@@ -187,6 +191,13 @@ class World:
         (charge,) = {str(body["charge"]) for body in lines if body["winner"] == digest}
         winner = json.dumps(content, sort_keys=True)
         assert self.winners.setdefault(charge, winner) == winner, f"two winners of charge {charge}"
+
+    def remembers(self, folder: Path) -> bool:
+        """Whether the digests of the folder's results are known; those of a hidden search are in the store alone."""
+        if execution_of(self.desk.plan) is not Execution.DRAWN_TRIES:
+            return True
+        stored = StoredDraw.read(folder / "draw.json")
+        return stored is not None and SearchRecord(store=self.desk.store, attempt=stored.attempt).exists
 
     def verified(self, folder: Path) -> str | None:
         """What `dpsweep verify` says of a folder that is what was charged and made; None for another one.
