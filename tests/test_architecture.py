@@ -139,6 +139,7 @@ HYDRAS_DOOR = {
     "sweeper/commands/hydra_door.py": "refuses Hydra's other ways to run a job",
     "sweeper/job/block_job.py": "is the task that Hydra runs",
     "sweeper/launchers/fork_launcher.py": "is a launcher of Hydra's",
+    "sweeper/commands/readable_files.py": "names a configuration file that Hydra cannot read",
     "sweeper/launchers/hydra_jobs.py": "keeps what Hydra needs to launch jobs",
     "sweeper/keys/missing_values.py": "finds what a configuration lacks",
     "sweeper/keys/unknown_words.py": "knows Hydra's exceptions",

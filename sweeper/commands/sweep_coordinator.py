@@ -42,6 +42,7 @@ from dpsweep.sweeper.coordinator.admission import (
 )
 from dpsweep.sweeper.coordinator.final_run import then_final
 from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
+from dpsweep.sweeper.coordinator.refused_folders import none_left
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
@@ -311,7 +312,7 @@ class SweepCoordinator:
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
         lock = ledger.beside / "locks" / f"{name}.lock"
         of_plan = ledger.hold(name, what) if ledger.path is None else held(lock, what)
-        with of_plan, held(folder.lock, f"The sweep in {folder.root}"):
+        with of_plan, none_left(folder), held(folder.lock, f"The sweep in {folder.root}"):
             yield
 
     def _statement(self, plan: Plan) -> Statement | None:

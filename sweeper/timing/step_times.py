@@ -11,12 +11,14 @@ from statistics import median
 from typing import Any
 
 from dpsweep.accounting.json_files import digest, write_json
+from dpsweep.accounting.numbers import non_negative
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.validation import DAMAGE
 from dpsweep.sweeper.timing import time_estimate as estimate
 from dpsweep.sweeper.timing.time_estimate import Config, Cost, Shape, kind_of
 
-_PAIRS = (2, 3)
+_LENGTHS = (2, 3)
 """The lengths of a stored cost: with the time of an extracted record, or without it."""
 
 
@@ -73,7 +75,7 @@ class Speeds:
         kinds = {trial.id: kind_of(trial.config) for trial in trials}
         times: dict[str, list[float]] = {}
         for result in results:
-            if result.steps and (kind := kinds[result.trial]) in shapes:
+            if result.steps and (kind := kinds.get(result.trial, "")) in shapes:
                 times.setdefault(kind, []).append(result.seconds / result.steps)
         costs = self._known({kind: shapes[kind] for kind in times})
         self._store(
@@ -111,9 +113,9 @@ class Speeds:
     def _read(self) -> Mapping[str, Cost]:
         try:
             times: dict[str, Any] = json.loads(self.path.read_text())
-        except (OSError, ValueError):
+            return {key: Cost(*parts) for key, parts in times.items() if _is_cost(parts)}
+        except (OSError, *DAMAGE):
             return {}
-        return {key: Cost(*parts) for key, parts in times.items() if isinstance(parts, list) and len(parts) in _PAIRS}
 
     def _key(self, kind: str, shape: Shape) -> str:
         threads = self.threads or self.most
@@ -123,3 +125,15 @@ class Speeds:
 
 def _as_list(cost: Cost) -> list[float]:
     return [cost.step, cost.beside, *([] if cost.record is None else [cost.record])]
+
+
+def _is_cost(stored: object) -> bool:
+    """Whether a stored value is a list of times; an earlier version stored single numbers."""
+    if not isinstance(stored, list) or len(stored) not in _LENGTHS:
+        return False
+    try:
+        for seconds in stored:
+            non_negative("seconds", seconds)
+    except (ValueError, TypeError):
+        return False
+    return True
