@@ -2,12 +2,14 @@
 
 python docs/gallery.py REPRODUCTIONS
 
-REPRODUCTIONS is where `make reproduce` wrote every figure, at scale=small where it needs training.
+REPRODUCTIONS is where `make reproduce` wrote figures, at scale=small where they need training. A figure that is not
+there keeps what the page has of it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,15 +25,28 @@ BEGIN, END = "<!-- gallery: python docs/gallery.py reproductions -->\n", "<!-- e
 WIDEST, COLOURS = 1400, 64
 
 
-def gallery(folders: dict[str, Path]) -> str:
-    """The gallery between its marks, of the folder that holds each figure."""
-    figures = (_figure(name, json.loads((folder / "findings.json").read_text())) for name, folder in folders.items())
-    return "".join((BEGIN, "\n## What came out\n", *("".join(lines) for lines in figures), "\n", END))
+def gallery(folders: dict[str, Path], page: str) -> str:
+    """The gallery between its marks: each figure of its folder, or else as the page has it."""
+    former = sections(page)
+    figures = (
+        "".join(_figure(name, json.loads((folders[name] / "findings.json").read_text())))
+        if name in folders
+        else former[name]
+        for name in known()
+    )
+    return "".join((BEGIN, "\n## What came out\n", *figures, "\n", END))
+
+
+def sections(page: str) -> dict[str, str]:
+    """The page's sections of the gallery by figure."""
+    made = page.partition(BEGIN)[2].partition(END)[0].rstrip("\n") + "\n"
+    return {found[2]: found[1] for found in re.finditer(r"(\n### `(\w+)`.*?\n)(?=\n### |\Z)", made, re.DOTALL)}
 
 
 def folders(root: Path) -> dict[str, Path]:
-    """Every figure that is known, by its folder; small ones where a figure needs training."""
-    return {name: root / name / "small" if isinstance(find(name), Trained) else root / name for name in known()}
+    """The figures that were made below this folder; small ones where a figure needs training."""
+    every = {name: root / name / "small" if isinstance(find(name), Trained) else root / name for name in known()}
+    return {name: folder for name, folder in every.items() if (folder / "findings.json").is_file()}
 
 
 def copy(folders: dict[str, Path]) -> None:
@@ -56,7 +71,8 @@ def _figure(name: str, said: dict[str, Any]) -> Iterator[str]:
     yield f"\n### `{name}`: {said['title']}\n\n{said['source']}{scale}\n\n"
     yield f"![{said['title']}](figures/{name}.png)\n\n| claim | numbers | verdict |\n|---|---|---|\n"
     for one in said["findings"]:
-        cells = (_cell(one["claim"]), _cell(one["numbers"]), f"**{one['verdict']}**")
+        verdict = f"{one['verdict']} {one['scope']}".strip()
+        cells = (_cell(one["claim"]), _cell(one["numbers"]), f"**{verdict}**")
         yield f"| {' | '.join(cells)} |\n"
 
 
@@ -67,4 +83,5 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     found = folders(Path(sys.argv[1]))
     copy(found)
-    PAGE.write_text(insert(PAGE.read_text(encoding="utf-8"), gallery(found)), encoding="utf-8")
+    written = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(insert(written, gallery(found, written)), encoding="utf-8")

@@ -62,6 +62,7 @@ ROOMS = (
     "trainers/training",
     "trainers/foreign",
     "reports/content",
+    "reports/statistics",
     "reports/advice",
     "reports/figures",
     "reports/exhibits",

@@ -10,12 +10,22 @@ from dpsweep.reports.content.audience import Needs
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.budget_by_method import spending
+from dpsweep.reports.exhibits.collapse import collapse
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
 from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
 from dpsweep.reports.exhibits.other_rules import rivals
 from dpsweep.reports.exhibits.privacy_curve import privacy
 from dpsweep.reports.exhibits.search_difficulty import ease
 from dpsweep.reports.exhibits.training_curves import course
+from dpsweep.reports.exhibits.what_mattered import what_mattered
+
+
+def _what_mattered(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.runs.drawn else what_mattered(sweep.table)
+
+
+def _collapse(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.runs.drawn else collapse(sweep)
 
 
 def _how_often_best(sweep: Sweep, bill: Bill) -> Exhibit | None:
@@ -43,6 +53,8 @@ def _rivals(sweep: Sweep, bill: Bill) -> Exhibit | None:
 
 
 FINDINGS: tuple[DeclaredExhibit, ...] = (
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_what_mattered),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_collapse),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_how_often_best),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_log_losses),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_ease),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,22 +10,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.formatting import method_label, number, percent
+from dpsweep.reports.content.formatting import method_label, percent
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Boxes, Chart, Curve
-from dpsweep.reports.figures.ridge import CLIP, LR, exponent
 
 NEAR = (0.01, 0.02)
 """Distances from the best score within which points are counted, as shares."""
 
 FEW = 4
 TAILS = (0.025, 0.975)
-FEWEST_CLIPS = 3
-"""Smallest number of clip norms that shows how the best learning rate depends on the clip norm."""
-
 LEAST = 5
 """Smallest number of finished points at which a method's scores are shown as a distribution."""
 
@@ -58,7 +53,6 @@ def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
         "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws.",
         source=RESULTS,
-        findings=tuple(_ridges(table)),
         drawings=(_draw(scores, subsets_by_method, measure),),
         sheets=(_sheet(scores, subsets_by_method, best),),
     )
@@ -90,21 +84,6 @@ def _with_one_more(below: NDArray[np.float64], size: int) -> NDArray[np.float64]
     points = len(below)
     ranks = np.arange(1, points + 1)
     return np.asarray(below * (np.maximum(ranks - size, 0) / max(points - size, 1)))
-
-
-def _ridges(table: pd.DataFrame) -> Iterator[str]:
-    """Sentences on how the best learning rate of each method depends on its clip norm, at each noise."""
-    if not {LR, CLIP} <= set(table.columns):
-        return
-    for (method, noise), rows in table.groupby(["method", "noise_multiplier"], sort=False, dropna=False):
-        power, clips = exponent(rows) if rows[[LR, CLIP]].notna().all(axis=None) else (math.nan, 0)
-        if clips >= FEWEST_CLIPS:
-            at = "" if noise is None else f" at noise multiplier {number(noise)}"
-            yield (
-                f"{method_label(str(method))}{at}: the best lr goes like clip_norm to the power of {power:.2f}, over "
-                f"{clips} clip norms whose best lr is inside the grid. At -1 only their product counts; at 0 each can "
-                "be tuned alone."
-            )
 
 
 def _scores(rows: pd.DataFrame) -> list[float]:

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         return int(error.exit_code)
     print(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
-        print(f"  {finding.verdict}: {finding.claim}\n    {finding.numbers}")
+        print(f"  {finding.words}: {finding.claim}\n    {finding.numbers}")
     print(page)
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from dpsweep.accounting.json_files import write_json
@@ -18,7 +17,7 @@ def write(reproduction: Reproduction, folder: Path) -> Path:
     for drawing in reproduction.drawings:
         store(folder / f"{drawing.name}.png", drawing.png)
         store(folder / f"{drawing.name}.svg", drawing.svg.encode())
-    findings = [{**asdict(finding), "verdict": finding.verdict} for finding in reproduction.findings]
+    findings = [finding.to_json() for finding in reproduction.findings]
     content = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
     write_json(folder / "findings.json", content)
     store(folder / FILE, render(reproduction).encode())

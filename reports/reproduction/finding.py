@@ -1,35 +1,68 @@
 """The parts of a reproduction: findings (a paper's claim tested on numbers), and the list of figures.
 
-Invariant: the verdict on a claim is computed from the numbers that the finding shows, never typed.
+Invariant: the verdict on a claim is computed from the numbers that the finding shows, never typed. A claim on scores
+has a verdict only from intervals (`dpsweep.reports.statistics`); where runs cannot tell, it is undecided.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.charts import Drawing
 from dpsweep.reports.reproduction import figures
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A claim in words, its criterion, the numbers, and whether they meet the criterion."""
+    """A claim in words, its criterion, the numbers, and the verdict that they give.
+
+    `estimates` are the quantities whose intervals decide it; `scope` restricts a verdict, for example `for r > 0.4`.
+    """
 
     claim: str
     criterion: str
     numbers: str
-    holds: bool
+    verdict: Verdict
+    estimates: tuple[IntervalEstimate, ...] = ()
+    scope: str = ""
 
     @property
-    def verdict(self) -> str:
-        """`holds` or `does not hold`."""
-        return "holds" if self.holds else "does not hold"
+    def holds(self) -> bool:
+        """Whether the claim holds."""
+        return self.verdict is Verdict.HOLDS
+
+    @property
+    def words(self) -> str:
+        """The verdict with its scope, for readers."""
+        return f"{self.verdict} {self.scope}".strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as plain values; an interval that is unknown has the ends null."""
+        return {
+            "claim": self.claim,
+            "criterion": self.criterion,
+            "numbers": self.numbers,
+            "verdict": self.verdict.value,
+            "scope": self.scope,
+            "intervals": [
+                {
+                    "name": one.name,
+                    "value": one.value if math.isfinite(one.value) else None,
+                    "low": one.low if one.known else None,
+                    "high": one.high if one.known else None,
+                }
+                for one in self.estimates
+            ],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,24 +1,36 @@
 """Learning curves and the papers' claims on them: training loss and accuracy of runs on data declared public.
 
-A family is a method with one learning rate and several values of its gradient bound (c or r), one run for each.
+A family is a method with one learning rate and several values of its gradient bound (c or r), and one run for each in
+every repetition. A claim is a number in each repetition; its interval is over the repetitions, so it needs several.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label, number
+from dpsweep.reports.content.panels import REPEAT
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
-from dpsweep.reports.figures.ridge import CLIP
-from dpsweep.reports.reproduction.claims import APART, FLAT, REGULARIZER, points
+from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, points
 from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.reproduction.tuning_claims import APART
+from dpsweep.reports.statistics.repeated import mean_of_repeats
+from dpsweep.reports.statistics.run_rows import CLIP, REGULARIZER, of_method
+from dpsweep.reports.statistics.verdict import IntervalEstimate, all_of, confidence
+
+FLAT = 0.05
+"""Largest spread of accuracies over r that counts as almost none."""
 
 LOWER, ROUGHER = 0.05, 0.05
 """Smallest relative differences of training loss and of roughness that count as lower and as rougher."""
+
+SMOOTH = 1e-12
+"""Least roughness of a curve, so that a ratio to it is finite."""
 
 LOSS, ACCURACY = "training_loss", "training_accuracy"
 
@@ -30,6 +42,9 @@ PUBLIC = (
 Course = pd.DataFrame
 """One run's learning curve: a row per recorded step, with `step`, `training_loss` and `training_accuracy` (or nan)."""
 
+Courses = Mapping[int, Mapping[float, Course]]
+"""The learning curves of a family by repetition and by value of the bound."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
@@ -39,15 +54,15 @@ class Family:
     key: str
     letter: str
 
-    def courses(self, sweep: Sweep) -> dict[float, Course]:
-        """The learning curve of each run by its bound, ascending; a run without a result has none."""
-        rows = sweep.table[sweep.table["method"] == self.method]
-        results = {float(row[self.key]): sweep.results.get(str(row["trial"])) for _, row in rows.iterrows()}
-        return {
-            value: pd.DataFrame(result.curator["curve"])[["step", LOSS, ACCURACY]].astype(float)
-            for value, result in sorted(results.items(), key=lambda item: item[0])
-            if result is not None and result.curator.get("curve")
-        }
+    def courses(self, sweep: Sweep) -> Courses:
+        """The learning curve of each run, values ascending; a run without a result has none."""
+        courses: dict[int, dict[float, Course]] = {}
+        for row in of_method(sweep.table, self.method).sort_values(self.key).to_dict("records"):
+            result = sweep.results.get(str(row["trial"]))
+            if result is not None and result.curator.get("curve"):
+                course = pd.DataFrame(result.curator["curve"])[["step", LOSS, ACCURACY]].astype(float)
+                courses.setdefault(int(row.get(REPEAT) or 1), {})[float(row[self.key])] = course
+        return courses
 
     def named(self, value: float) -> str:
         """A value as the paper writes it."""
@@ -65,7 +80,7 @@ def normalized(method: str) -> Family:
 
 
 def draw(sweep: Sweep, families: Sequence[Family]) -> Drawing:
-    """Training loss and training accuracy of each family, a curve per value."""
+    """Training loss and training accuracy of each family, a curve per value: the mean of the repetitions."""
     panels = [
         Chart(
             title=f"{method_label(family.method)}: {title}",
@@ -73,7 +88,7 @@ def draw(sweep: Sweep, families: Sequence[Family]) -> Drawing:
             y_label=title,
             curves=tuple(
                 Curve(label=family.named(value), x=tuple(course["step"]), y=tuple(course[column]))
-                for value, course in family.courses(sweep).items()
+                for value, course in _means(family.courses(sweep)).items()
             ),
         )
         for family in families
@@ -83,56 +98,74 @@ def draw(sweep: Sweep, families: Sequence[Family]) -> Drawing:
     return charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", panels)
 
 
-def biased(courses: Mapping[Family, Mapping[float, Course]]) -> Finding:
+def biased(courses: Mapping[Family, Courses]) -> Finding:
     """The final training loss is higher where gradients are bounded more."""
-    ends = {
-        family: {value: float(course[LOSS].iloc[-1]) for value, course in curves.items()}
-        for family, curves in courses.items()
-    }
-    numbers = "; ".join(
-        f"{method_label(family.method)}: "
-        + ", ".join(f"{family.named(value)}: {loss:.3f}" for value, loss in losses.items())
-        for family, losses in ends.items()
+    level = confidence(len(courses))
+    drops = tuple(
+        mean_of_repeats(f"{method_label(family.method)}:", [_drop(curves) for curves in repeats.values()], level)
+        for family, repeats in courses.items()
     )
     return Finding(
         claim="A small r or a small c induces large biases and keeps the loss from dropping sharply; large ones reduce "
         "them.",
         criterion=f"both methods' last training loss at the largest value is {LOWER:.0%} below that at the smallest",
-        numbers=numbers,
-        holds=bool(ends)
-        and all(
-            len(losses) > 1 and losses[max(losses)] <= (1 - LOWER) * losses[min(losses)] for losses in ends.values()
-        ),
+        numbers=joined(drops, in_percent),
+        verdict=all_of(drop.verdict(least=LOWER) for drop in drops),
+        estimates=drops,
     )
 
 
-def flat_accuracy(clip: Mapping[float, Course], normal: Mapping[float, Course]) -> Finding:
+def flat_accuracy(clip: Courses, normal: Courses) -> Finding:
     """The accuracy curves differ over c under clipping, and hardly differ over r under normalization."""
-    steep, flat = _spread(clip), _spread(normal)
+    both = sorted(set(clip) & set(normal))
+    level = confidence(2)
+    flat = mean_of_repeats("mean spread over r", [_spread(normal[repeat]) for repeat in both], level)
+    gaps = [_spread(clip[repeat]) - _spread(normal[repeat]) for repeat in both]
+    wider = mean_of_repeats("over c wider by", gaps, level)
     return Finding(
         claim="The accuracy curves vary with c under clipping, while r makes almost no impact on those of "
         "normalization.",
         criterion=f"averaged over the second half of the recorded steps, the accuracies of all r are within "
         f"{points(FLAT)} of each other, and at least {points(APART)} closer than those of all c",
-        numbers=f"mean spread over r {points(flat)}, over c {points(steep)}",
-        holds=flat <= FLAT and steep - flat >= APART,
+        numbers=joined((flat, wider), in_points),
+        verdict=all_of((flat.verdict(most=FLAT), wider.verdict(least=APART))),
+        estimates=(flat, wider),
     )
 
 
-def fluctuates(clip: Mapping[float, Course], normal: Mapping[float, Course], *, c: float, r: float) -> Finding:
+def fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding:
     """With a small r, the training loss fluctuates more under normalization than under clipping to c."""
-    rough = {
-        name: _roughness(curves[value]) for name, curves, value in (("c", clip, c), ("r", normal, r)) if value in curves
-    }
-    labels = {"c": f"c = {number(c)}", "r": f"r = {number(r)}"}
+    ratios = [
+        math.log(_roughness(normal[repeat][r]) / max(_roughness(clip[repeat][c]), SMOOTH))
+        for repeat in sorted(set(clip) & set(normal))
+        if c in clip[repeat] and r in normal[repeat]
+    ]
+    log_ratio = mean_of_repeats("", ratios)
+    rougher = IntervalEstimate(
+        name="rougher by", **{end: math.expm1(getattr(log_ratio, end)) for end in ("value", "low", "high")}
+    )
     return Finding(
         claim=f"The training loss of normalization with r = {number(r)} fluctuates more than that of clipping with "
         f"c = {number(c)}.",
         criterion="the mean absolute second difference of the recorded training losses, relative to their mean, "
-        f"is {ROUGHER:.0%} larger",
-        numbers="; ".join(f"{labels[name]}: {value:.4f}" for name, value in rough.items()),
-        holds=len(rough) == 2 and rough["r"] >= (1 + ROUGHER) * rough["c"],
+        f"is {ROUGHER:.0%} larger, in the geometric mean over the repetitions",
+        numbers=in_percent(rougher),
+        verdict=rougher.verdict(least=ROUGHER),
+        estimates=(rougher,),
     )
+
+
+def _means(repeats: Courses) -> dict[float, Course]:
+    """The mean curve of each value over its repetitions."""
+    values = sorted({value for curves in repeats.values() for value in curves})
+    own = {value: [curves[value] for curves in repeats.values() if value in curves] for value in values}
+    return {value: pd.concat(curves).groupby("step", as_index=False).mean() for value, curves in own.items()}
+
+
+def _drop(courses: Mapping[float, Course]) -> float:
+    """The relative drop of the last loss from the smallest to the largest value; nan for fewer than two runs."""
+    ends = {value: float(course[LOSS].iloc[-1]) for value, course in courses.items()}
+    return 1 - ends[max(ends)] / ends[min(ends)] if len(ends) > 1 else float("nan")
 
 
 def _spread(courses: Mapping[float, Course]) -> float:

@@ -9,10 +9,10 @@ import pandas as pd
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Map, maps
-from dpsweep.reports.figures.ridge import CLIP, LR, scores
-from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.diagonal_claims import diagonal, no_diagonal
 from dpsweep.reports.reproduction.finding import Reproduction
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.statistics.run_rows import CLIP, LR, scores
 
 BEST = 0.01
 """The share of DP-SGD's losses that is drawn white; DP-Adam's losses up to the same value are white too."""
@@ -36,7 +36,7 @@ def make(sweep: Sweep, *, source: str, cap: float, measure: str, note: str) -> R
                 [_map(method, rows, limit) for method, rows in by_method.items()],
             ),
         ),
-        findings=(claims.diagonal(table), claims.no_diagonal(table)),
+        findings=(diagonal(sweep.table), no_diagonal(sweep.table)),
         sheets=(costs(sweep),),
         notes=(
             f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low. "
@@ -53,7 +53,7 @@ def log_losses(table: pd.DataFrame, cap: float) -> pd.Series[float]:
 
 
 def _map(method: str, rows: pd.DataFrame, limit: float) -> Map:
-    square = rows.pivot_table(index=CLIP, columns=LR, values="loss", aggfunc="min").sort_index().sort_index(axis=1)
+    square = rows.pivot_table(index=CLIP, columns=LR, values="loss", aggfunc="mean").sort_index().sort_index(axis=1)
     values = tuple(tuple(map(float, line)) for line in square.to_numpy())
     return Map(
         title=method_label(method),

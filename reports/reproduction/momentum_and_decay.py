@@ -9,9 +9,14 @@ import pandas as pd
 from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
-from dpsweep.reports.figures.ridge import scores
-from dpsweep.reports.reproduction.claims import APART, points
+from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
 from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.reproduction.tuning_claims import APART
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import METHOD, NOISE, STEPS, scores
+from dpsweep.reports.statistics.score_statistic import ScoreStatistic, statistic
+from dpsweep.reports.statistics.score_statistic import best as highest
+from dpsweep.reports.statistics.verdict import IntervalEstimate, all_of, confidence
 
 LEAST = "bounds.least"
 PLAIN, MOMENTUM, FALLING, BOTH = "DP-SGD", "momentum", "falling clip norm", "momentum and falling clip norm"
@@ -22,28 +27,22 @@ _METHODS = {
     ("dpmomentum", True): BOTH,
 }
 
-Scores = Mapping[float, float]
+Scores = Mapping[float, ScoreStatistic]
 """A method's best score at each noise multiplier."""
 
 
 def runs(sweep: Sweep) -> pd.DataFrame:
-    """A row for each run: its method, its noise multiplier, its planned number of steps, and its score."""
+    """The sweep's table with the figure's names of methods, and each run's planned number of steps."""
     steps = {trial.id: trial.config["steps"] for trial in sweep.plan.trials}
     table = sweep.table
-    kinds = zip(table["method"], table[LEAST].astype(float) < 1, strict=True)
-    return pd.DataFrame(
-        {
-            "method": [_METHODS[method, falls] for method, falls in kinds],
-            "noise": table["noise_multiplier"].astype(float),
-            "steps": [steps[trial] for trial in table["trial"]],
-            "score": scores(table),
-        }
-    )
+    kinds = zip(table[METHOD], table[LEAST].astype(float) < 1, strict=True)
+    named = table.assign(method=[_METHODS[method, falls] for method, falls in kinds])
+    return named.assign(steps=table["trial"].map(steps))
 
 
 def picture(rows: pd.DataFrame, quality: str) -> Drawing:
     """Scores over the number of steps that the budget allows, a curve per method."""
-    present = [method for method in _METHODS.values() if (rows["method"] == method).any()]
+    present = [method for method in _METHODS.values() if (rows[METHOD] == method).any()]
     return charts(
         "figure",
         "The score over the number of steps that one run's budget allows, a curve per method.",
@@ -52,7 +51,7 @@ def picture(rows: pd.DataFrame, quality: str) -> Drawing:
                 title="Until the budget is spent",
                 x_label="steps",
                 y_label=quality,
-                curves=tuple(_curve(rows[rows["method"] == method], method) for method in present),
+                curves=tuple(_curve(rows[rows[METHOD] == method], method) for method in present),
                 log_x=True,
             ),
         ),
@@ -60,25 +59,40 @@ def picture(rows: pd.DataFrame, quality: str) -> Drawing:
 
 
 def best(rows: pd.DataFrame, method: str) -> Scores:
-    """The method's best score at each noise multiplier, in ascending order of noise and so of steps."""
-    highest = rows[rows["method"] == method].groupby("noise")["score"].max()
-    return {float(str(noise)): float(score) for noise, score in highest.sort_index().items()}
+    """The method's best score at each noise multiplier, ascending; errors are pooled over all runs."""
+    pooled = point_scores(rows)
+    own, noises = pooled.settings[METHOD] == method, pooled.settings[NOISE].astype(float)
+    return {
+        float(noise): statistic(pooled.subset((own & (noises == noise)).to_numpy()), highest)
+        for noise in sorted(set(noises[own]))
+    }
+
+
+def gains(rows: pd.DataFrame, method: str, level: float) -> dict[float, IntervalEstimate]:
+    """How much the method's best score is above DP-SGD's at each noise multiplier."""
+    plain, own = best(rows, PLAIN), best(rows, method)
+    return {
+        noise: (own[noise] - score).estimate(f"{method}, noise {number(noise)}:", level)
+        for noise, score in plain.items()
+        if noise in own
+    }
 
 
 def better(rows: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
     """Each of the methods has a better score than DP-SGD at every noise multiplier."""
-    plain = best(rows, PLAIN)
-    gaps = {method: [score - plain[noise] for noise, score in best(rows, method).items()] for method in methods}
-    texts = [f"{method} {', '.join(points(gap) for gap in gaps[method])}" for method in methods]
-    noises = ", ".join(f"{number(noise)} ({score:.1%})" for noise, score in plain.items())
+    noises = best(rows, PLAIN)
+    level = confidence(len(methods) * len(noises))
+    found = [one for method in methods for one in gains(rows, method, level).values()]
+    complete = len(found) == len(methods) * len(noises)
     return Finding(
         claim=claim,
         criterion=f"at every noise multiplier the score is at least {points(APART)} above DP-SGD's",
-        numbers=f"above DP-SGD at noise multipliers {noises}: {'; '.join(texts)}",
-        holds=all(gaps.values()) and min(gap for values in gaps.values() for gap in values) >= APART,
+        numbers=f"above DP-SGD: {joined(found, in_points)}",
+        verdict=all_of(one.verdict(least=APART) for one in found if complete),
+        estimates=tuple(found),
     )
 
 
 def _curve(rows: pd.DataFrame, method: str) -> Curve:
-    ordered = rows.sort_values("steps")
-    return Curve(label=method, x=tuple(map(float, ordered["steps"])), y=tuple(ordered["score"]))
+    means = rows.assign(score=scores(rows)).groupby(STEPS)["score"].mean().dropna().sort_index()
+    return Curve(label=method, x=tuple(map(float, means.index)), y=tuple(means))

@@ -6,7 +6,7 @@ from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Drawing
 from dpsweep.reports.pages.curator_page import draw
-from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction import tuning_claims as claims
 from dpsweep.reports.reproduction.finding import Reproduction
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction import tuning_claims
+from dpsweep.reports.reproduction.diagonal_claims import follows_product
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.paired_heatmaps import heatmaps
 from dpsweep.reports.reproduction.tables.one_run import PRINTED
@@ -17,9 +18,9 @@ def make(sweep: Sweep) -> Reproduction:
         source="Yang, Zhang, Chen, Liu 2022, Figure 3",
         drawings=(heatmaps(sweep),),
         findings=(
-            claims.flat_in_regularizer(sweep.table),
-            claims.ridge(sweep.table),
-            claims.close(
+            tuning_claims.flat_in_regularizer(sweep.table),
+            follows_product(sweep.table),
+            tuning_claims.close(
                 sweep.table,
                 ("dpnsgd", "dpsgd"),
                 "At their best, DP-NSGD and DP-SGD reach about the same accuracy.",

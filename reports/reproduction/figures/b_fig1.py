@@ -15,6 +15,7 @@ from dpsweep.reports.reproduction.tables.honest_tuning import (
     figure_1_blow_up,
     figure_1_stopping,
 )
+from dpsweep.reports.statistics.verdict import Verdict
 
 RECORDS = (1000, 2000, 5000, 10_000, 20_000, 60_000, 100_000, 200_000, 500_000, 1_000_000)
 SIZES = (5000, 10_000, 60_000)
@@ -38,7 +39,7 @@ def blow_up(rows: Sequence[BlowUpRow]) -> Finding:
             f"{records} records: printed {printed}, ours {ratios[records]:.2f}" for records, printed in PRINTED.items()
         )
         + f"; from {ratios[lowest]:.2f} at {lowest} records to {ratios[highest]:.2f} at {highest}",
-        holds=deviation <= 0.06 and _rising([row.ratio for row in rows]),
+        verdict=Verdict.exact(deviation <= 0.06 and _rising([row.ratio for row in rows])),
     )
 
 
@@ -52,7 +53,7 @@ def more_tries(rows: Sequence[StoppingRow]) -> Finding:
         claim="Once its first try is paid for, LT barely costs more with more expected tries, 1 / gamma.",
         criterion=f"by at most {BARELY:.0%} from one expected try to a thousand",
         numbers="; ".join(f"{records} records: {share:+.1%}" for records, share in growth.items()),
-        holds=all(0 <= share <= BARELY for share in growth.values()),
+        verdict=Verdict.exact(all(0 <= share <= BARELY for share in growth.values())),
     )
 
 
@@ -63,7 +64,7 @@ def affordable(rows: Sequence[AffordableRow]) -> Finding:
         claim="For the least that LT costs, MA composes a considerable number of candidates, more on larger data sets.",
         criterion="at least 2 candidates everywhere, never falling with the number of records, above 100 at a million",
         numbers="; ".join(f"{row.records} records: {row.candidates}" for row in rows),
-        holds=min(counts) >= 2 and _rising(counts) and counts[-1] > 100,
+        verdict=Verdict.exact(min(counts) >= 2 and _rising(counts) and counts[-1] > 100),
     )
 
 

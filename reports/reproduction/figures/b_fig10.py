@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Map, maps
-from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.claims import STEPS
+from dpsweep.reports.reproduction.default_claims import prunable, wins
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.statistics.run_rows import STEPS
 
 
 def make(sweep: Sweep) -> Reproduction:
     """One map with the number of times that each cell is the best."""
-    counts = claims.wins(sweep.table)
+    counts = wins(sweep.table)
     rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
     lengths = sweep.table[STEPS].nunique()
     return Reproduction(
@@ -35,7 +35,7 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(claims.prunable(sweep.table),),
+        findings=(prunable(sweep.table),),
         sheets=(
             costs(sweep),
             sheet(

@@ -10,21 +10,22 @@ import pandas as pd
 from dpsweep.reports.content.formatting import method_label, number
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.figures.ridge import scores
-from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.claims import STEPS
+from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.reproduction.tuning_claims import close, few_candidates_do
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import NOISE, STEPS, by
 
-NOISE = "noise_multiplier"
 ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", "dpsgd"
 
 
 def make(sweep: Sweep) -> Reproduction:
     """A chart per noise level: best and median candidates over the number of steps."""
-    table = sweep.table.assign(score=scores(sweep.table))
+    table = point_scores(sweep.table).table
     levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
-    last = table[table[STEPS] == table[STEPS].max()]
+    runs = sweep.table
+    last = runs[runs[STEPS] == runs[STEPS].max()]
     return Reproduction(
         title="Few candidates against many, at other noise levels",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 11 to 14",
@@ -36,8 +37,8 @@ def make(sweep: Sweep) -> Reproduction:
             ),
         ),
         findings=(
-            claims.close(last, (TUNED, ADAM), "At every noise level, the best of DP-SGD and of DP-Adam are close."),
-            *(finding for noise, rows in levels.items() for finding in _findings(noise, rows)),
+            close(last, (TUNED, ADAM), "At every noise level, the best of DP-SGD and of DP-Adam are close."),
+            *(finding for noise, rows in by(runs, NOISE) for finding in _findings(noise, rows)),
         ),
         sheets=(costs(sweep),),
         notes=(
@@ -51,7 +52,7 @@ def make(sweep: Sweep) -> Reproduction:
 def _findings(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
     """The findings of Figures 7 and 8 at one noise level."""
     last, both = rows[rows[STEPS] == rows[STEPS].max()], rows[rows["method"].isin((ADAM, WOSM))]
-    for finding in (claims.few_candidates_do(last, [TUNED], ADAM), claims.alongside(both, ADAM, WOSM)):
+    for finding in (few_candidates_do(last, [TUNED], ADAM), alongside(both, ADAM, WOSM)):
         yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}")
 
 

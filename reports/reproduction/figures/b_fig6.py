@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.figures.ridge import LR, scores
-from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.default_claims import defaults_do
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import LR
 
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 
 
 def make(sweep: Sweep) -> Reproduction:
     """One column of points per learning rate."""
-    table = sweep.table.assign(score=scores(sweep.table))
+    table = point_scores(sweep.table).table
     rates = sorted(set(table[LR]))
     default = table[(table[list(DEFAULT)] == list(DEFAULT.values())).all(axis=1)]
     curves = {"other decay rates": table, "all defaults": default}
@@ -44,7 +45,7 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(claims.defaults_do(table, DEFAULT),),
+        findings=(defaults_do(sweep.table, DEFAULT),),
         sheets=(
             costs(sweep),
             sheet("Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "score"]].to_numpy().tolist()),

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.figures.ridge import scores
-from dpsweep.reports.reproduction import claims
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.reproduction.tuning_claims import close, few_candidates_do
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import of_method
+from dpsweep.reports.statistics.score_statistic import mean_best
 
 
 def make(sweep: Sweep) -> Reproduction:
     """Each method's candidates, sorted from worst to best."""
     methods = list(dict.fromkeys(sweep.table["method"]))
-    ranked = {name: sorted(scores(sweep.table[sweep.table["method"] == name])) for name in methods}
+    ranked = {name: np.sort(point_scores(of_method(sweep.table, name)).means) for name in methods}
     few = min(ranked, key=lambda name: len(ranked[name]))
     return Reproduction(
         title="Few candidates against many",
@@ -32,7 +36,7 @@ def make(sweep: Sweep) -> Reproduction:
                             Curve(
                                 label=f"{method_label(name)} ({len(values)})",
                                 x=tuple((place + 1) / len(values) for place in range(len(values))),
-                                y=tuple(values),
+                                y=tuple(map(float, values)),
                             )
                             for name, values in ranked.items()
                         ),
@@ -41,10 +45,10 @@ def make(sweep: Sweep) -> Reproduction:
             ),
         ),
         findings=(
-            claims.close(
+            close(
                 sweep.table, methods, "The best candidates of DP-SGD, DP-Momentum and DP-Adam are extremely similar."
             ),
-            claims.few_candidates_do(sweep.table, [name for name in methods if name != few], few),
+            few_candidates_do(sweep.table, [name for name in methods if name != few], few),
         ),
         sheets=(
             costs(sweep),
@@ -55,9 +59,9 @@ def make(sweep: Sweep) -> Reproduction:
                     (
                         method_label(name),
                         len(values),
-                        values[0],
-                        values[-1],
-                        claims.mean_of_best(values, len(ranked[few])),
+                        float(values[0]),
+                        float(values[-1]),
+                        float(values @ mean_best(len(values), len(ranked[few]))),
                     )
                     for name, values in ranked.items()
                 ],

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.figures.ridge import scores
-from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.claims import STEPS
+from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import STEPS
 
 METHODS = ("dpadam", "adadp", "dpadamwosm")
 
 
 def make(sweep: Sweep) -> Reproduction:
     """Two curves per method."""
-    table = sweep.table.assign(score=scores(sweep.table))
+    table = point_scores(sweep.table).table
     grouped = table.groupby(["method", STEPS])["score"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
     return Reproduction(
@@ -44,7 +44,7 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(claims.alongside(table, "dpadam", "dpadamwosm"),),
+        findings=(alongside(sweep.table, "dpadam", "dpadamwosm"),),
         sheets=(costs(sweep),),
         notes=(
             "Each number of steps is a separate run, and an iteration of ADADP is two of its steps. The paper makes no "

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 from dpsweep.reports.reproduction.tables.honest_tuning import CandidatesRow, crossing, figure_9
+from dpsweep.reports.statistics.verdict import Verdict
 
 PRINTED = {5000: 14, 60_000: 26}
 """Number of candidates up to which MA is cheaper, as printed."""
@@ -22,7 +23,7 @@ def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
         claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
         criterion="exactly these numbers",
         numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in counts.items()),
-        holds=counts == PRINTED,
+        verdict=Verdict.exact(counts == PRINTED),
     )
 
 
@@ -34,7 +35,7 @@ def constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
         claim="LT's price remains almost constant as candidates are added, MA's does not.",
         criterion=f"LT grows by at most {CONSTANT:.0%} over the chart, and MA at least doubles",
         numbers="; ".join(f"{size} records: LT {growth[size]:+.1%}, MA x{composed[size]:.1f}" for size in rows),
-        holds=max(growth.values()) <= CONSTANT and min(composed.values()) >= 2,
+        verdict=Verdict.exact(max(growth.values()) <= CONSTANT and min(composed.values()) >= 2),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 from dpsweep.reports.reproduction.tables.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
+from dpsweep.reports.statistics.verdict import Verdict
 
 CLOSE = 0.012
 
@@ -19,7 +20,7 @@ def agrees(rows: Sequence[CostRow]) -> Finding:
         criterion=f"every cell within {CLOSE} of what is printed",
         numbers=f"{len(rows)} cells; farthest is {worst.optimizer} on {worst.data_set}: printed {worst.printed}, "
         f"ours {worst.epsilon:.3f}",
-        holds=all(abs(row.epsilon - row.printed) <= CLOSE for row in rows),
+        verdict=Verdict.exact(all(abs(row.epsilon - row.printed) <= CLOSE for row in rows)),
     )
 
 
@@ -32,7 +33,7 @@ def adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
         claim="With 4 candidates composed by MA, DPAdam is tuned for less than the others by LT.",
         criterion="on every data set for less than half of what the next one costs",
         numbers="; ".join(f"{name}: {share:.0%}" for name, share in shares.items()),
-        holds=max(shares.values()) < 0.5,
+        verdict=Verdict.exact(max(shares.values()) < 0.5),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
 from dpsweep.reports.reproduction.tables.one_run import LectureRow, NoiseRow, lecture, noise_table
+from dpsweep.reports.statistics.verdict import Verdict
 
 TRUE_COST, SLACK = 0.0216, 46
 """Epsilon of the theorem's noise for its neighbours by an independent calculation, and promised epsilon over it."""
@@ -18,7 +19,7 @@ def theorem(row: LectureRow) -> Finding:
         claim="With the theorem's noise, a million steps on 1000 records are (1, 1e-5)-DP.",
         criterion="what is proven of the noise by privacy-loss distributions is at most what is promised",
         numbers=f"noise multiplier {row.noise_multiplier:.1f}; promised {row.promised}, proven {row.bound:.4f}",
-        holds=row.bound <= row.promised,
+        verdict=Verdict.exact(row.bound <= row.promised),
     )
 
 
@@ -30,9 +31,11 @@ def slack(row: LectureRow) -> Finding:
         criterion=f"the noise truly costs {TRUE_COST} under the worst known neighbours, {SLACK} times less than "
         "promised, and an attack forces nearly as much",
         numbers=f"attack {row.forced:.5f} <= {row.neighbours:.5f}; promised / that = {factor:.1f}",
-        holds=abs(row.neighbours - TRUE_COST) < 1e-4
-        and abs(factor - SLACK) < 0.5
-        and 0.99 * row.neighbours <= row.forced <= row.neighbours,
+        verdict=Verdict.exact(
+            abs(row.neighbours - TRUE_COST) < 1e-4
+            and abs(factor - SLACK) < 0.5
+            and 0.99 * row.neighbours <= row.forced <= row.neighbours
+        ),
     )
 
 
@@ -45,7 +48,7 @@ def accountants(rows: Sequence[NoiseRow]) -> Finding:
             f"sigma {row.noise_multiplier}: {row.classical:.4g} > {row.mironov:.4g} > {row.distribution:.4g}"
             for row in rows
         ),
-        holds=all(row.classical > row.mironov > row.distribution for row in rows),
+        verdict=Verdict.exact(all(row.classical > row.mironov > row.distribution for row in rows)),
     )
 
 

@@ -7,10 +7,12 @@ import pandas as pd
 from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction import momentum_and_decay as amended
-from dpsweep.reports.reproduction.claims import APART, points
+from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
 from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
 from dpsweep.reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.reproduction.tuning_claims import APART
+from dpsweep.reports.statistics.verdict import all_of
 
 
 def make(sweep: Sweep) -> Reproduction:
@@ -36,14 +38,18 @@ def make(sweep: Sweep) -> Reproduction:
 def constrained(rows: pd.DataFrame) -> Finding:
     """The advantage over DP-SGD is larger for smaller numbers of steps."""
     plain, both = amended.best(rows, PLAIN), amended.best(rows, BOTH)
-    gaps = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
-    few, many = min(gaps, default=0.0), max(gaps, default=0.0)
+    gains = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
+    few, many = min(gains, default=0.0), max(gains, default=0.0)
+    estimates = [gain.estimate(f"gain at noise {number(noise)}:") for noise, gain in gains.items()]
+    if few < many:
+        estimates.append((gains[few] - gains[many]).estimate("with the fewest steps larger by"))
     return Finding(
         claim="The advantage becomes larger when the budget, the number of steps, is more constrained.",
         criterion="with the fewest steps, which is with the least noise, the amended method's gain over DP-SGD is at "
         f"least {points(APART)} larger than with the most",
-        numbers="gains: " + ", ".join(f"noise {number(noise)}: {points(gap)}" for noise, gap in gaps.items()),
-        holds=few < many and gaps[few] - gaps[many] >= APART,
+        numbers=joined(estimates, in_points),
+        verdict=all_of(one.verdict(least=APART) for one in estimates[-1:] if few < many),
+        estimates=tuple(estimates),
     )
 
 

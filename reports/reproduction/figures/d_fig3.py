@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.figures.ridge import scores
-from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.claims import MOMENTUM, STEPS
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import STEPS
 
 
 def make(sweep: Sweep) -> Reproduction:
     """One curve per coefficient."""
-    table = sweep.table.assign(score=scores(sweep.table))
+    table = point_scores(sweep.table).table
     best = table.groupby([MOMENTUM, STEPS])["score"].max()
     return Reproduction(
         title="How much momentum",
@@ -39,7 +39,7 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(claims.momentum(table), claims.quick_start(table)),
+        findings=(momentum(sweep.table), quick_start(sweep.table)),
         sheets=(costs(sweep),),
         notes=("Each number of steps is a separate run.", ACCOUNT),
     )

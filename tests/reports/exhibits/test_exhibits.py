@@ -69,23 +69,6 @@ def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> 
     assert column(sheet, "within 2 of the best of all") == [0.6, 0.2]
 
 
-def test_a_ridge_is_told_by_its_power(sweep_of: SweepOf) -> None:
-    rates, clips = [2.0**power for power in range(-3, 4)], [0.25, 0.5, 1.0, 2.0, 4.0]
-    points = [(rate, clip) for rate in rates for clip in clips]
-
-    def accuracy(place: int) -> float:
-        rate, clip = points[place]
-        return 0.9 - abs(math.log2(rate * clip)) / 20
-
-    grid = {"dpsgd": {"trainer.lr": tuple(rates), "trainer.clip_norm": tuple(clips)}}
-    shown = ease(table.read((made := sweep_of(grid, accuracy=accuracy)).folder, made.ledger).table, "accuracy")
-    assert shown is not None
-    assert shown.findings[0].startswith(
-        "DP-SGD at noise multiplier 4: the best lr goes like clip_norm to the power of -1.00"
-    )
-    assert "over 5 clip norms" in shown.findings[0]
-
-
 def test_nothing_finished_is_nothing_to_show() -> None:
     rows = pd.DataFrame([("dpsgd", State.FAILED, None)] * 5, columns=["method", "state", "accuracy"])
     assert ease(rows, "accuracy") is None

@@ -1,4 +1,4 @@
-"""Verdicts on made-up tables: each claim holds on one that shows it and on no other."""
+"""Verdicts on made-up tables: each claim holds on one that shows it, is refuted by another, and else is undecided."""
 
 from __future__ import annotations
 
@@ -6,37 +6,46 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.figures.ridge import CLIP, LR, exponent
-from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.claims import MOMENTUM, REGULARIZER, STEPS
+from dpsweep.reports.reproduction.default_claims import alongside, defaults_do, prunable, wins
+from dpsweep.reports.reproduction.diagonal_claims import diagonal, follows_product, no_diagonal
+from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
+from dpsweep.reports.reproduction.tuning_claims import close, easier, few_candidates_do, flat_in_regularizer
+from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER, STEPS
+from dpsweep.reports.statistics.verdict import Verdict
 
-LRS, CLIPS = (0.01, 0.1, 1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
+LRS, CLIPS = tuple(10.0**power for power in range(-3, 4)), (0.1, 1.0, 10.0)
+ERROR = 0.001
+HOLDS, REFUTED, UNDECIDED = Verdict
 Score = Callable[[float, float], float]
 
 
-def rows(method: str, key: str, score: Score, lrs: Sequence[float] = LRS) -> pd.DataFrame:
-    return pd.DataFrame(
+def scored(rows: Sequence[dict[str, object]], error: float = ERROR) -> pd.DataFrame:
+    """A table of runs whose scores have this standard error."""
+    table = pd.DataFrame(rows)
+    values = table["accuracy"].astype(float)
+    return table.assign(accuracy_low=values - 1.96 * error, accuracy_high=values + 1.96 * error, state=State.FINISHED)
+
+
+def rows(
+    method: str, key: str, score: Score, lrs: Sequence[float] = LRS, error: float = ERROR, noise: float = 2.0
+) -> pd.DataFrame:
+    return scored(
         [
-            {
-                "method": method,
-                LR: lr,
-                key: value,
-                "noise_multiplier": 2.0,
-                "state": State.FINISHED,
-                "accuracy": score(lr, value),
-            }
+            {"method": method, LR: lr, key: value, "noise_multiplier": noise, "accuracy": score(lr, value)}
             for lr, value in itertools.product(lrs, CLIPS)
-        ]
+        ],
+        error,
     )
 
 
 def peak(where: Score) -> Score:
-    """Best, 0.9, where the product is 1, and worse by 0.2 a decade."""
-    return lambda lr, value: max(0.0, 0.9 - 0.2 * abs(math.log10(where(lr, value))))
+    """Best, 0.9, where the product is 1, and worse by 0.1 a decade squared."""
+    return lambda lr, value: max(0.0, 0.9 - 0.1 * math.log10(where(lr, value)) ** 2)
 
 
 ALONG_RIDGE, ALONG_LR = peak(lambda lr, value: lr * value), peak(lambda lr, value: lr)
@@ -44,115 +53,125 @@ ALONG_RIDGE, ALONG_LR = peak(lambda lr, value: lr * value), peak(lambda lr, valu
 
 def test_flat_in_the_regularizer() -> None:
     flat, steep = rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)
-    assert claims.flat_in_regularizer(pd.concat([flat, steep])).holds
-    assert "over r 0.0 points, over c 40.0 points" in claims.flat_in_regularizer(pd.concat([flat, steep])).numbers
-    assert not claims.flat_in_regularizer(pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE), steep])).holds
-    assert not claims.flat_in_regularizer(pd.concat([flat, rows("dpsgd", CLIP, ALONG_LR)])).holds, (
-        "as flat as the other"
-    )
+    assert flat_in_regularizer(pd.concat([flat, steep])).verdict is HOLDS
+    assert "noise 2: r explains 0.0% [0.0, 0.0]" in flat_in_regularizer(pd.concat([flat, steep])).numbers
+    bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE), steep])
+    assert flat_in_regularizer(bad).verdict is REFUTED
+    assert flat_in_regularizer(pd.concat([flat, rows("dpsgd", CLIP, ALONG_LR)])).verdict is REFUTED, "as flat"
+    assert flat_in_regularizer(flat).verdict is UNDECIDED, "the other method is missing"
 
 
-def test_a_grid_is_easier_where_more_of_it_is_good() -> None:
+def test_a_method_is_easier_if_few_random_points_are_better() -> None:
     wide = rows("dpnadam", REGULARIZER, lambda lr, r: 0.9 - 0.04 * (lr > 0.1))
     narrow = rows("dpadam", CLIP, ALONG_RIDGE)
-    finding = claims.easier(pd.concat([wide, narrow]), "dpnadam", "dpadam")
-    assert finding.holds
-    assert "100%" in finding.numbers
-    assert "20%" in finding.numbers
-    assert not claims.easier(pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam").holds
+    finding = easier(pd.concat([wide, narrow]), "dpnadam", "dpadam")
+    assert finding.verdict is HOLDS
+    mean = wide["accuracy"].mean() - narrow["accuracy"].mean()
+    assert finding.estimates[0].value == pytest.approx(mean, abs=0.001)
+    assert easier(pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam").verdict is REFUTED
     swapped = [narrow.assign(method="dpnadam"), wide.assign(method="dpadam")]
-    assert not claims.easier(pd.concat(swapped), "dpnadam", "dpadam").holds
+    assert easier(pd.concat(swapped), "dpnadam", "dpadam").verdict is REFUTED
 
 
 def test_one_noise_that_speaks_against_it_suffices() -> None:
     good = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)])
-    bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE), rows("dpsgd", CLIP, ALONG_LR)])
-    both = pd.concat([good, bad.assign(noise_multiplier=3.6)])
-    assert claims.flat_in_regularizer(good).holds
-    assert claims.ridge(good).holds
-    assert not claims.flat_in_regularizer(both).holds
-    assert not claims.ridge(both).holds
+    bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE, noise=3.6), rows("dpsgd", CLIP, ALONG_LR, noise=3.6)])
+    both = pd.concat([good, bad])
+    assert flat_in_regularizer(good).verdict is HOLDS
+    assert follows_product(good).verdict is HOLDS
+    assert flat_in_regularizer(both).verdict is REFUTED
+    assert follows_product(both).verdict is REFUTED
 
 
-def test_what_diverged_scores_nothing() -> None:
+def test_what_diverged_scores_nothing_and_what_failed_is_unknown() -> None:
     table = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)], ignore_index=True)
-    table.loc[(table["method"] == "dpnsgd") & (table[REGULARIZER] == 10.0), "state"] = State.DIVERGED
-    assert not claims.flat_in_regularizer(table).holds
+    of_largest = (table["method"] == "dpnsgd") & (table[REGULARIZER] == 10.0)
+    table.loc[of_largest, "state"] = State.DIVERGED
+    assert flat_in_regularizer(table).verdict is REFUTED
+    table.loc[of_largest, "state"] = State.FAILED
+    assert flat_in_regularizer(table).verdict is UNDECIDED
 
 
-@pytest.mark.parametrize(("power", "holds"), [(1.0, True), (0.0, False), (-1.0, False), (2.0, False)])
-def test_the_ridge_is_a_matter_of_the_exponent(power: float, holds: bool) -> None:
+@pytest.mark.parametrize(("power", "verdict"), [(1.0, HOLDS), (0.0, REFUTED), (-1.0, REFUTED), (2.0, REFUTED)])
+def test_the_ridge_is_a_matter_of_the_exponent(power: float, verdict: Verdict) -> None:
     table = rows("dpsgd", CLIP, peak(lambda lr, clip: lr * clip**power), [10 ** (k / 2) for k in range(-6, 7)])
-    slope, columns = exponent(table)
-    assert columns == 3
-    assert slope == pytest.approx(-power)
-    assert claims.ridge(table).holds is holds
-    assert claims.diagonal(table).holds is holds
+    (one,) = diagonal(table).estimates
+    assert one.value == pytest.approx(-power, abs=0.1)
+    assert follows_product(table).verdict is verdict
+    assert diagonal(table).verdict is verdict
 
 
 def test_a_best_learning_rate_at_the_grids_edge_tells_nothing() -> None:
-    table = rows("dpsgd", CLIP, ALONG_RIDGE, LRS[1:4])
-    assert exponent(table)[1] == 1
-    assert not claims.ridge(table).holds
-    assert not claims.diagonal(table).holds
+    table = rows("dpsgd", CLIP, ALONG_RIDGE, LRS[2:5])
+    assert follows_product(table).verdict is UNDECIDED
+    assert diagonal(table).verdict is UNDECIDED
 
 
 def test_adam_has_no_diagonal() -> None:
-    assert claims.no_diagonal(rows("dpadam", CLIP, ALONG_LR)).holds
-    assert not claims.no_diagonal(rows("dpadam", CLIP, ALONG_RIDGE)).holds
-    assert not claims.no_diagonal(rows("dpadam", CLIP, ALONG_LR, LRS[:1])).holds, (
-        "nothing is known of one learning rate"
-    )
+    assert no_diagonal(rows("dpadam", CLIP, ALONG_LR)).verdict is HOLDS
+    assert no_diagonal(rows("dpadam", CLIP, ALONG_RIDGE)).verdict is REFUTED
+    assert no_diagonal(rows("dpadam", CLIP, ALONG_LR, LRS[:1])).verdict is UNDECIDED, "one learning rate"
+    assert no_diagonal(rows("dpadam", CLIP, ALONG_LR, error=0.1)).verdict is UNDECIDED, "noise as large as the peak"
 
 
 def test_close_at_their_best() -> None:
     one, other = rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)
-    assert claims.close(pd.concat([one, other]), ("dpnsgd", "dpsgd"), "close").holds
+    assert close(pd.concat([one, other]), ("dpnsgd", "dpsgd"), "close").verdict is HOLDS
     worse = other.assign(accuracy=other["accuracy"] - 0.05)
-    assert not claims.close(pd.concat([one, worse]), ("dpnsgd", "dpsgd"), "close").holds
+    assert close(pd.concat([one, worse]), ("dpnsgd", "dpsgd"), "close").verdict is REFUTED
+    noisy = [table.assign(accuracy_low=0.0, accuracy_high=1.0) for table in (one, other)]
+    assert close(pd.concat(noisy), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED
+    flat = [table.assign(accuracy=0.8) for table in (one, other)]
+    assert close(pd.concat(flat), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED, "nothing differs at all"
 
 
-def course(ends: dict[float, tuple[float, float]]) -> pd.DataFrame:
-    return pd.DataFrame(
+def course(ends: dict[float, tuple[float, float]], error: float = ERROR) -> pd.DataFrame:
+    return scored(
         [
-            {MOMENTUM: value, STEPS: steps, "state": State.FINISHED, "accuracy": score}
+            {MOMENTUM: value, STEPS: steps, "accuracy": score}
             for value, pair in ends.items()
             for steps, score in zip((50, 500), pair, strict=True)
-        ]
+        ],
+        error,
     )
 
 
 def test_momentum() -> None:
-    paper = course({0.0: (0.3, 0.8), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)})
-    assert claims.momentum(paper).holds
-    assert claims.quick_start(paper).holds
+    paper = {0.0: (0.3, 0.8), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)}
+    assert momentum(course(paper)).verdict is HOLDS
+    assert quick_start(course(paper)).verdict is HOLDS
+    assert momentum(course(paper, error=0.05)).verdict is UNDECIDED
+    assert quick_start(course(paper, error=0.1)).verdict is UNDECIDED
     turned = course({0.0: (0.3, 0.8), 0.6: (0.6, 0.85), 0.9: (0.4, 0.9)})
-    assert not claims.momentum(turned).holds
-    assert not claims.quick_start(turned).holds
+    assert momentum(turned).verdict is REFUTED
+    assert quick_start(turned).verdict is REFUTED
     hardly = course({0.0: (0.3, 0.8), 0.6: (0.595, 0.855), 0.9: (0.6, 0.85)})
-    assert not claims.momentum(hardly).holds, "half a point is no more than noise"
-    assert not claims.quick_start(hardly).holds
-    assert not claims.momentum(course({0.0: (0.3, 0.95), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)})).holds
+    assert momentum(hardly).verdict is REFUTED, "half a point is not relatively bad"
+    assert quick_start(hardly).verdict is REFUTED
+    other = course({0.0: (0.3, 0.95), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)})
+    assert momentum(other).verdict is REFUTED
+    without = course({0.0: (0.3, 0.8), 0.6: (0.4, 0.9)})
+    assert momentum(without).verdict is quick_start(without).verdict is UNDECIDED
 
 
 def test_adams_defaults() -> None:
     default = {LR: 0.001, "trainer.beta1": 0.9}
-    table = pd.DataFrame(
+    table = scored(
         [
-            {LR: lr, "trainer.beta1": beta, "state": State.FINISHED, "accuracy": 0.9 if lr == 0.001 else 0.5}
+            {LR: lr, "trainer.beta1": beta, "accuracy": 0.9 if lr == 0.001 else 0.5}
             for lr, beta in itertools.product((0.001, 0.1), (0.8, 0.9))
         ]
     )
-    assert claims.defaults_do(table, default).holds
-    assert not claims.defaults_do(table.assign(accuracy=[0.9, 0.9, 0.99, 0.5]), default).holds
-    assert not claims.defaults_do(table.assign(accuracy=[0.7, 0.9, 0.5, 0.5]), default).holds
-    assert not claims.defaults_do(table[table["trainer.beta1"] == 0.8], default).holds
+    assert defaults_do(table, default).verdict is HOLDS
+    for found in ([0.9, 0.9, 0.99, 0.5], [0.7, 0.9, 0.5, 0.5]):
+        assert defaults_do(scored(table.assign(accuracy=found).to_dict("records")), default).verdict is REFUTED
+    assert defaults_do(table[table["trainer.beta1"] == 0.8], default).verdict is UNDECIDED
 
 
 def candidates(**methods: Sequence[float]) -> pd.DataFrame:
-    return pd.DataFrame(
+    return scored(
         [
-            {"method": name, STEPS: 9, "state": State.FINISHED, "accuracy": score, LR: place, CLIP: 1.0}
+            {"method": name, STEPS: 9, "accuracy": score, LR: place, CLIP: 1.0}
             for name, found in methods.items()
             for place, score in enumerate(found)
         ]
@@ -161,31 +180,31 @@ def candidates(**methods: Sequence[float]) -> pd.DataFrame:
 
 def test_few_candidates_against_as_many_of_the_others() -> None:
     many = [0.9, *[0.5] * 9]
-    assert claims.few_candidates_do(candidates(dpsgd=many, dpadam=[0.85, 0.8]), ["dpsgd"], "dpadam").holds
-    mean = claims.mean_of_best(many, 2)
-    assert not claims.few_candidates_do(candidates(dpsgd=many, dpadam=[mean + 0.005, 0.5]), ["dpsgd"], "dpadam").holds
-    assert not claims.few_candidates_do(candidates(dpsgd=many, dpadam=[0.55, 0.5]), ["dpsgd"], "dpadam").holds
+    assert few_candidates_do(candidates(dpsgd=many, dpadam=[0.85, 0.8]), ["dpsgd"], "dpadam").verdict is HOLDS
+    draws = [max(pair) for pair in itertools.combinations(many, 2)]
+    hardly = candidates(dpsgd=many, dpadam=[float(np.mean(draws)) + 0.005, 0.5])
+    assert few_candidates_do(hardly, ["dpsgd"], "dpadam").verdict is REFUTED
+    worse = few_candidates_do(candidates(dpsgd=many, dpadam=[0.55, 0.5]), ["dpsgd"], "dpadam")
+    assert worse.verdict is REFUTED
+    assert worse.estimates[0].value == pytest.approx(0.55 - np.mean(draws), abs=0.002)
 
 
-def test_the_mean_of_the_best_is_that_over_all_draws() -> None:
-    values = [0.3, 0.9, 0.5, 0.5, 0.1]
-    for draws in range(1, 6):
-        ways = [max(chosen) for chosen in itertools.combinations(values, draws)]
-        assert claims.mean_of_best(values, draws) == pytest.approx(sum(ways) / len(ways))
+def test_alongside_is_one_sided() -> None:
+    assert alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.88, 0.81, 0.3]), "a", "b").verdict is HOLDS
+    assert alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.9, 0.6, 0.5]), "a", "b").verdict is REFUTED
+    assert alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.8, 0.8, 0.7]), "a", "b").verdict is REFUTED
+    assert alongside(candidates(a=[0.8, 0.7], b=[0.95, 0.9]), "a", "b").verdict is HOLDS, "better is no objection"
 
 
-def test_alongside() -> None:
-    assert claims.alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.88, 0.81, 0.3]), "a", "b").holds
-    assert not claims.alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.9, 0.6, 0.5]), "a", "b").holds
-    assert not claims.alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.8, 0.8, 0.7]), "a", "b").holds
-
-
-def test_what_never_wins_can_be_pruned() -> None:
-    ridge = [rows("dpsgd", CLIP, ALONG_RIDGE).assign(**{STEPS: steps}) for steps in (100, 200)]
-    assert sum(claims.wins(pd.concat(ridge)).values()) == 2
-    assert claims.prunable(pd.concat(ridge)).holds
+def test_what_is_far_below_the_best_throughout_can_be_pruned() -> None:
+    lengths = [rows("dpsgd", CLIP, ALONG_LR).assign(**{STEPS: steps}) for steps in (100, 200)]
+    table = pd.concat(lengths, ignore_index=True)
+    assert sum(wins(table).values()) == 2
+    assert prunable(table).verdict is HOLDS
+    assert "6 of 7 are: 0.001, 0.01, 0.1, 10, 100, 1000; 1 are not: 1" in prunable(table).numbers
     each = [
         rows("dpsgd", CLIP, lambda lr, clip, best=best: float(lr == best)).assign(**{STEPS: place})
         for place, best in enumerate(LRS)
     ]
-    assert not claims.prunable(pd.concat(each)).holds
+    assert prunable(pd.concat(each, ignore_index=True)).verdict is REFUTED
+    assert prunable(table.assign(accuracy_low=0.0, accuracy_high=1.0)).verdict is UNDECIDED

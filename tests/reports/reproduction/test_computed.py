@@ -98,7 +98,7 @@ def test_a_verdict_that_fails_is_no_error(
 ) -> None:
     monkeypatch.setitem(b_fig9.PRINTED, 5000, 15)
     assert main(["b_fig9", "--output", str(tmp_path)]) == 0
-    assert "does not hold: MA composes" in capsys.readouterr().out
+    assert "refuted: MA composes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["b_fig99", "../b_fig9", ""])

@@ -18,6 +18,7 @@ from dpsweep.reports.reproduction.learning_curves import (
     fluctuates,
     normalized,
 )
+from dpsweep.reports.statistics.verdict import Verdict
 
 
 def course(losses: Sequence[float], accuracies: Sequence[float] | None = None) -> pd.DataFrame:
@@ -25,36 +26,56 @@ def course(losses: Sequence[float], accuracies: Sequence[float] | None = None) -
     return pd.DataFrame({"step": list(steps), LOSS: list(losses), ACCURACY: list(accuracies or [0.5] * len(losses))})
 
 
+HOLDS, REFUTED, UNDECIDED = Verdict
 C, R = clipped("dpsgd"), normalized("dpnsgd")
 
 
-@pytest.mark.parametrize(("last", "holds"), [(0.9, True), (0.96, False)])
-def test_bias_is_a_loss_that_ends_higher_where_bounds_are_small(last: float, holds: bool) -> None:
-    falls, other = {0.1: course([2.0, 1.0]), 10.0: course([2.0, 0.5])}, {0.01: course([2.0, 1.0])}
-    found = biased({C: falls, R: other | {1.0: course([2.0, last])}})
-    assert found.holds is holds
-    assert "c = 0.1: 1.000, c = 10: 0.500" in found.numbers
-    assert not biased({C: falls, R: other}).holds, "one run shows no trend"
-    assert not biased({}).holds
+def repeated(*repeats: dict[float, pd.DataFrame]) -> dict[int, dict[float, pd.DataFrame]]:
+    return dict(enumerate(repeats, start=1))
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(0.9, HOLDS), (0.96, REFUTED)])
+def test_bias_is_a_loss_that_ends_higher_where_bounds_are_small(last: float, verdict: Verdict) -> None:
+    def family(end: float, jitter: float) -> dict[float, pd.DataFrame]:
+        return {0.1: course([2.0, 1.0 + jitter]), 10.0: course([2.0, end])}
+
+    falls = repeated(*(family(0.5, jitter) for jitter in (0.0, 0.001, 0.002)))
+    other = repeated(*(family(last, jitter) for jitter in (0.0, 0.001, 0.002)))
+    found = biased({C: falls, R: other})
+    assert found.verdict is verdict
+    assert found.numbers.startswith("DP-SGD: 50.0% [49.9, 50.2]")
+    assert biased({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, "one repetition"
+    single = repeated(*[{0.1: course([2.0, 1.0])}] * 3)
+    assert biased({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
+    assert biased({}).verdict is UNDECIDED
 
 
 def test_spreads_are_those_of_the_second_half() -> None:
-    steep = {0.1: course([1] * 4, [0, 0, 0.2, 0.3]), 1.0: course([1] * 4, [0, 0, 0.5, 0.6])}
+    def steep(jitter: float) -> dict[float, pd.DataFrame]:
+        return {0.1: course([1] * 4, [0, 0, 0.2, 0.3]), 1.0: course([1] * 4, [0, 0, 0.5 + jitter, 0.6])}
+
     flat = {0.1: course([1] * 4, [0, 0, 0.5, 0.6]), 1.0: course([1] * 4, [1, 1, 0.52, 0.6])}
-    found = flat_accuracy(steep, flat)
-    assert found.holds
-    assert found.numbers == "mean spread over r 1.0 points, over c 30.0 points"
-    assert not flat_accuracy(flat, steep).holds
-    assert not flat_accuracy({}, {}).holds
+    clip, normal = repeated(steep(0.0), steep(0.002)), repeated(flat, flat)
+    found = flat_accuracy(clip, normal)
+    assert found.verdict is HOLDS
+    assert found.numbers.startswith("mean spread over r 1.0 points [1.0, 1.0]; over c wider by 29.")
+    assert flat_accuracy(normal, clip).verdict is REFUTED
+    assert flat_accuracy(repeated(steep(0.0)), repeated(flat)).verdict is UNDECIDED
+    assert flat_accuracy({}, {}).verdict is UNDECIDED
 
 
 def test_roughness_is_the_mean_second_difference_over_the_mean() -> None:
-    smooth, rough = {1.0: course([4.0, 3.0, 2.0, 1.0])}, {0.01: course([2.0, 3.0, 2.0, 3.0])}
-    found = fluctuates(smooth, rough, c=1.0, r=0.01)
-    assert found.numbers == "c = 1: 0.0000; r = 0.01: 0.8000"
-    assert found.holds
-    assert not fluctuates(rough, smooth, c=0.01, r=1.0).holds
-    assert not fluctuates({}, rough, c=1.0, r=0.01).holds
+    def zigzag(high: float) -> pd.DataFrame:
+        return course([2.0, high, 2.0, high])
+
+    calm = repeated(*({1.0: zigzag(2.1 + jitter)} for jitter in (0.0, 0.001)))
+    rough = repeated(*({0.01: zigzag(3.0 + jitter)} for jitter in (0.0, 0.001)))
+    found = fluctuates(calm, rough, c=1.0, r=0.01)
+    assert found.verdict is HOLDS
+    ratio = np.log((2.0 / 2.5) / (0.2 / 2.05))
+    assert np.log1p(found.estimates[0].value) == pytest.approx(ratio, rel=0.01)
+    assert fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
+    assert fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
 
 
 @pytest.mark.parametrize("r", [0.05, 0.5, 5.0])
@@ -71,6 +92,9 @@ def test_the_toys_range_holds_from_a_regularizer_on() -> None:
     assert a_toy.row(0.39).holds
     root = (-3.5 + np.sqrt(3.5**2 + 2)) / 2  # of x^2 + 3.5 x - 0.5, r = 1
     assert a_toy.row(1.0).computed == pytest.approx(root, rel=0.01)
-    assert not a_toy.as_stated([a_toy.row(0.1)]).holds
-    assert a_toy.as_stated([a_toy.row(1.0)]).holds
+    assert a_toy.as_stated([a_toy.row(0.1)]).words == "refuted"
+    assert a_toy.as_stated([a_toy.row(1.0)]).words == "holds"
+    both = a_toy.as_stated([a_toy.row(0.1), a_toy.row(1.0)])
+    assert both.words == "holds for r > 0.382 tau_0"
+    assert 1 / a_toy.threshold() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
     assert a_toy.clipping().holds

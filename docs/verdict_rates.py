@@ -1,0 +1,333 @@
+"""Writes the table of error rates in docs/reproduction.md: how often each criterion errs on made-up tables of scores.
+
+python docs/verdict_rates.py
+
+Each criterion is computed on tables with an experiment's grid in which every score is drawn from N(.8, .01), and on
+tables in which the effect that it looks for was planted, with the same noise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+from numpy.random import Generator, Philox
+
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.reproduction import (
+    default_claims,
+    diagonal_claims,
+    learning_curves,
+    momentum_claims,
+    tuning_claims,
+)
+from dpsweep.reports.reproduction import momentum_and_decay as amended
+from dpsweep.reports.reproduction.figures import d_fig2
+from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER
+from dpsweep.reports.statistics.verdict import Verdict
+
+PAGE = Path(__file__).with_name("reproduction.md")
+BEGIN, END = "<!-- rates: python docs/verdict_rates.py -->\n", "<!-- end of rates -->\n"
+NOISE_STD, LEVEL = 0.01, 0.8
+Z95 = 1.96
+PLANTED_STD = 0.005
+"""Noise of the scores in the tables with an effect: that of about 10,000 scored records."""
+
+TABLES, PLANTED = 300, 100
+
+Score = Callable[..., float]
+Claim = Callable[[pd.DataFrame], Finding]
+LRS = tuple(np.geomspace(0.01, 100, 9))
+CLIPS = tuple(np.geomspace(0.1, 10, 5))
+FINE = tuple(np.geomspace(0.001, 10, 30))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A method's grid, and its true score as a function of the settings by name."""
+
+    method: str
+    axes: dict[str, Sequence[float]]
+    score: Score = lambda **_: LEVEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """A criterion of a claim, the runs of each point, and two tables' true scores: nothing, and the planted effect."""
+
+    name: str
+    claim: Claim
+    nothing: tuple[Part, ...]
+    effect: tuple[Part, ...]
+    repeats: int = 3
+
+
+def table(parts: Sequence[Part], repeats: int) -> pd.DataFrame:
+    """A sweep's table of these parts, with their true scores."""
+    return pd.concat([_rows(part, repeats) for part in parts], ignore_index=True)
+
+
+def noisy(rows: pd.DataFrame, repeats: int, std: float, random: Generator) -> pd.DataFrame:
+    """The table with noise on each score; where points have one run, the score's interval says how much."""
+    scores = rows["accuracy"] + std * random.standard_normal(len(rows))
+    half = Z95 * std if repeats == 1 else math.nan
+    return rows.assign(accuracy=scores, accuracy_low=scores - half, accuracy_high=scores + half)
+
+
+def on_noise(one: Criterion, tables: int = TABLES) -> Counter[Verdict]:
+    """How often the criterion gives each verdict on pure noise."""
+    return _verdicts(one, one.nothing, NOISE_STD, tables)
+
+
+def on_effect(one: Criterion, tables: int = PLANTED) -> Counter[Verdict]:
+    """How often the criterion gives each verdict on the planted effect."""
+    return _verdicts(one, one.effect, PLANTED_STD, tables)
+
+
+def _verdicts(one: Criterion, parts: Sequence[Part], std: float, tables: int) -> Counter[Verdict]:
+    random = Generator(Philox(crc32(f"{one.name} {one.repeats} {std}".encode())))
+    rows = table(parts, one.repeats)
+    return Counter(one.claim(noisy(rows, one.repeats, std, random)).verdict for _ in range(tables))
+
+
+def criteria() -> Iterator[Criterion]:
+    """All criteria on scores, with three runs of each point and with one whose error is known."""
+    for repeats in (3, 1):
+        for one in (*_of_grids(), *_of_candidates(), *_of_lengths()):
+            yield Criterion(**{**vars(one), "repeats": repeats})
+    yield from _of_curves()
+
+
+def along_rate(width: float = 0.1) -> Score:
+    """Best at lr 1, whatever the other setting."""
+    return lambda **at: 0.85 - width * math.log10(at[LR]) ** 2
+
+
+def along_product(**at: float) -> float:
+    """Best where lr x clip norm is 1."""
+    return 0.85 - 0.1 * math.log10(at[LR] * at[CLIP]) ** 2
+
+
+def _grid(
+    method: str, score: Score | None = None, rates: Sequence[float] = LRS, clips: Sequence[float] = CLIPS
+) -> Part:
+    key = REGULARIZER if "nsgd" in method else CLIP
+    axes = {LR: rates, key: clips, "noise_multiplier": (2.0,)}
+    return Part(method=method, axes=axes) if score is None else Part(method=method, axes=axes, score=score)
+
+
+def _of_grids() -> Iterator[Criterion]:
+    nothing = (_grid("dpnsgd"), _grid("dpsgd"))
+    wide = (_grid("dpnsgd", along_rate(0.02)), _grid("dpsgd", along_product))
+    both = (_grid("dpnsgd", along_rate()), _grid("dpsgd", along_product))
+    yield Criterion(
+        name="stable in r, while c matters", claim=tuning_claims.flat_in_regularizer, nothing=nothing, effect=both
+    )
+    yield Criterion(
+        name="easier to tune",
+        claim=partial(tuning_claims.easier, normalized="dpnsgd", clipped="dpsgd"),
+        nothing=nothing,
+        effect=wide,
+    )
+    yield Criterion(
+        name="the same best score",
+        claim=partial(tuning_claims.close, methods=("dpnsgd", "dpsgd"), claim=""),
+        nothing=nothing,
+        effect=both,
+    )
+    yield Criterion(
+        name="best lr ~ 1 / clip norm, by peaks", claim=diagonal_claims.diagonal, nothing=nothing[1:], effect=both[1:]
+    )
+    yield Criterion(
+        name="best lr ~ 1 / clip norm, at every noise",
+        claim=diagonal_claims.follows_product,
+        nothing=nothing[1:],
+        effect=both[1:],
+    )
+    adam = partial(_grid, "dpadam")
+    yield Criterion(
+        name="no diagonal, by peaks", claim=diagonal_claims.no_diagonal, nothing=(adam(),), effect=(adam(along_rate()),)
+    )
+    fine = partial(_grid, rates=FINE, clips=FINE)
+    yield Criterion(
+        name="best lr ~ 1 / clip norm, by the axis of a plateau",
+        claim=diagonal_claims.diagonal,
+        nothing=(fine("dpsgd"),),
+        effect=(fine("dpsgd", _tilted),),
+    )
+
+
+def _tilted(**at: float) -> float:
+    """A long plateau along lr ~ 1 / clip norm; lr 0.1 and clip norm 0.1 are in its middle."""
+    across, along = math.log10(at[LR] * at[CLIP]) + 2, math.log10(at[LR] / at[CLIP])
+    return 0.85 - 0.3 * across**2 - 0.02 * along**2
+
+
+def _of_candidates() -> Iterator[Criterion]:
+    few = {LR: (0.001,), CLIP: CLIPS[:4], "noise_multiplier": (2.0,)}
+    many = {LR: LRS, CLIP: CLIPS[:4], "noise_multiplier": (2.0,)}
+    nothing = (Part(method="dpadam", axes=few), Part(method="dpsgd", axes=many))
+    yield Criterion(
+        name="few candidates against many",
+        claim=partial(tuning_claims.few_candidates_do, tuned=["dpsgd"], few="dpadam"),
+        nothing=nothing,
+        effect=(Part(method="dpadam", axes=few), _grid("dpsgd", lambda **at: 0.7, clips=CLIPS[:4])),
+    )
+    adams = {LR: (0.0001, 0.001, 0.01), "trainer.beta1": (0.8, 0.9), "trainer.beta2": (0.99, 0.999)}
+    yield Criterion(
+        name="the defaults are near the best",
+        claim=partial(default_claims.defaults_do, default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}),
+        nothing=(Part(method="dpadam", axes=adams),),
+        effect=(Part(method="dpadam", axes=adams, score=lambda **at: 0.8 - 0.2 * (at[LR] != 0.001)),),
+    )
+
+
+def _of_lengths() -> Iterator[Criterion]:
+    lengths = {"steps": (500, 1000, 2000)}
+    grows = {LR: (0.001,), CLIP: CLIPS[:4]} | lengths
+    methods = ("dpadam", "dpadamwosm")
+    yield Criterion(
+        name="runs alongside",
+        claim=partial(default_claims.alongside, one="dpadam", other="dpadamwosm"),
+        nothing=tuple(Part(method=method, axes=grows) for method in methods),
+        effect=tuple(
+            Part(method=method, axes=grows, score=lambda **at: at["steps"] / 4000 + 0.3) for method in methods
+        ),
+    )
+    rates = {LR: LRS[:6], CLIP: CLIPS[:4]} | lengths
+    yield Criterion(
+        name="half of the learning rates can be pruned",
+        claim=default_claims.prunable,
+        nothing=(Part(method="dpsgd", axes=rates),),
+        effect=(Part(method="dpsgd", axes=rates, score=lambda **at: 0.8 - 0.2 * (at[LR] < 0.2)),),
+    )
+    momentum = {momentum_claims.MOMENTUM: (0.0, 0.3, 0.6, 0.7, 0.9), "steps": (100, 2000)}
+    yield Criterion(
+        name="momentum 0.6 or 0.7 is the best in the end",
+        claim=momentum_claims.momentum,
+        nothing=(Part(method="dpmomentum", axes=momentum),),
+        effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
+    )
+    yield Criterion(
+        name="momentum 0.9 is the best at first",
+        claim=momentum_claims.quick_start,
+        nothing=(Part(method="dpmomentum", axes=momentum),),
+        effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
+    )
+    noises = {"noise_multiplier": (0.74, 0.85, 1.15)}
+    kinds = (amended.PLAIN, amended.MOMENTUM, amended.FALLING, amended.BOTH)
+    equal, unequal = (
+        tuple(Part(method=kind, axes=noises, score=score(kind)) for kind in kinds) for score in (_level, _amended)
+    )
+    yield Criterion(
+        name="better at every noise",
+        claim=partial(amended.better, methods=[amended.BOTH], claim=""),
+        nothing=equal,
+        effect=unequal,
+    )
+    yield Criterion(name="a larger gain for few steps", claim=d_fig2.constrained, nothing=equal, effect=unequal)
+
+
+def _moderate(**at: float) -> float:
+    early, value = at["steps"] == 100, at[momentum_claims.MOMENTUM]
+    return 0.6 + 0.2 * (value == 0.9) if early else 0.9 - 0.06 * (value not in momentum_claims.MODERATE)
+
+
+def _level(kind: str) -> Score:
+    return lambda **_: LEVEL
+
+
+def _amended(kind: str) -> Score:
+    gain = {amended.PLAIN: 0.0, amended.MOMENTUM: 0.05, amended.FALLING: 0.05, amended.BOTH: 0.15}[kind]
+    return lambda **at: 0.7 + gain * (1.15 - at["noise_multiplier"] + 0.5)
+
+
+def _of_curves() -> Iterator[Criterion]:
+    """Criteria on learning curves, with five repetitions."""
+    points = {"bound": (0.1, 1.0, 10.0), "step": tuple(range(100, 2100, 100))}
+    clip, normal = (Part(method=method, axes=points) for method in ("dpsgd", "dpnsgd"))
+    falls = [
+        Part(method=one.method, axes=points, score=lambda **at: 0.8 - 0.1 * (at["bound"] == 10))
+        for one in (clip, normal)
+    ]
+    spread = Part(method="dpsgd", axes=points, score=lambda **at: 0.8 - 0.2 * (at["bound"] == 10))
+    rough = Part(
+        method="dpnsgd", axes=points, score=lambda **at: 0.8 + 0.05 * ((at["step"] // 100) % 2) * (at["bound"] == 0.1)
+    )
+    for name, claim, effect in (
+        ("a larger bound ends lower", _biased, tuple(falls)),
+        ("accuracy flat in r, not in c", _flat, (spread, normal)),
+        ("the loss fluctuates more", _rough, (clip, rough)),
+    ):
+        yield Criterion(name=name, claim=claim, nothing=(clip, normal), effect=effect, repeats=5)
+
+
+def _courses(rows: pd.DataFrame, method: str) -> learning_curves.Courses:
+    own = rows[rows["method"] == method].rename(columns={"accuracy": learning_curves.LOSS})
+    own = own.assign(**{learning_curves.ACCURACY: own[learning_curves.LOSS]})
+    return {
+        int(str(repeat)): {float(str(bound)): course.reset_index(drop=True) for bound, course in group.groupby("bound")}
+        for repeat, group in own.groupby("repeat")
+    }
+
+
+def _biased(rows: pd.DataFrame) -> Finding:
+    families = (learning_curves.clipped("dpsgd"), learning_curves.normalized("dpnsgd"))
+    return learning_curves.biased({family: _courses(rows, family.method) for family in families})
+
+
+def _flat(rows: pd.DataFrame) -> Finding:
+    return learning_curves.flat_accuracy(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"))
+
+
+def _rough(rows: pd.DataFrame) -> Finding:
+    return learning_curves.fluctuates(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"), c=0.1, r=0.1)
+
+
+def _rows(part: Part, repeats: int) -> pd.DataFrame:
+    names = list(part.axes)
+    points = [dict(zip(names, values, strict=True)) for values in product(*part.axes.values())]
+    fixed = {"method": part.method, "state": State.FINISHED}
+    return pd.DataFrame(
+        [
+            {**fixed, **point, "repeat": repeat, "accuracy": score}
+            for point in points
+            for score in (float(part.score(**point)),)
+            for repeat in range(1, repeats + 1)
+        ]
+    )
+
+
+def rates() -> str:
+    """The table: the share of tables of pure noise, and of tables with the effect, on which a criterion holds."""
+    lines = [
+        "| criterion | runs of a point | holds on pure noise | refuted on pure noise | holds on the planted effect |"
+    ]
+    lines.append("|---|---|---|---|---|")
+    for one in criteria():
+        noise, effect = on_noise(one), on_effect(one)
+        shares = (noise[Verdict.HOLDS] / TABLES, noise[Verdict.REFUTED] / TABLES, effect[Verdict.HOLDS] / PLANTED)
+        lines.append(f"| {one.name} | {one.repeats} | {' | '.join(f'{share:.1%}' for share in shares)} |")
+        print(lines[-1], flush=True)
+    return "\n".join((*lines, ""))
+
+
+def insert(page: str, made: str) -> str:
+    """The page with this table between its marks."""
+    pattern = re.compile(f"({re.escape(BEGIN)}).*?({re.escape(END)})", re.DOTALL)
+    return pattern.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page)
+
+
+if __name__ == "__main__":
+    measured = rates()
+    PAGE.write_text(insert(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")

@@ -1,0 +1,117 @@
+"""Claims on candidates that need no tuning: default values, a simpler method, and values that can be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from dpsweep.reports.content.formatting import method_label
+from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
+from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.reproduction.tuning_claims import APART, CLOSE, able
+from dpsweep.reports.statistics.point_scores import PointScores, point_scores
+from dpsweep.reports.statistics.run_rows import CLIP, LR, METHOD, STEPS
+from dpsweep.reports.statistics.score_statistic import best, median, statistic, worst
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, confidence
+
+
+def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
+    """Adam's defaults are near the best of all candidates."""
+    candidates = point_scores(table)
+    at_lr = (candidates.settings[LR].astype(float) == default[LR]).to_numpy()
+    at_all = (candidates.settings[list(default)].astype(float) == pd.Series(default)).all(axis=1).to_numpy()
+    top, level = statistic(candidates, best), confidence(2)
+    losses = (
+        (top - statistic(candidates.subset(at_all), best)).estimate("the defaults below the best by", level),
+        (top - statistic(candidates.subset(at_lr), worst)).estimate(
+            "the worst candidate at the default lr below the best by", level
+        ),
+    )
+    return Finding(
+        claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
+        criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, within {points(CLOSE)} of the best, "
+        "among candidates that differ by more than noise",
+        numbers=joined(losses, in_points),
+        verdict=able([candidates], all_of(one.verdict(most=CLOSE) for one in losses)),
+        estimates=losses,
+    )
+
+
+def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
+    """The second method's best and median scores are no worse than the first's, for every number of steps."""
+    pooled = point_scores(table[table[METHOD].isin((one, other))])
+    lengths = sorted({int(length) for length in pooled.settings[STEPS]})
+    level = confidence(2 * len(lengths))
+    losses = [
+        (statistic(_at(pooled, one, length), kind) - statistic(_at(pooled, other, length), kind)).estimate(
+            f"{length} steps, {name}:", level
+        )
+        for length in lengths
+        for name, kind in (("best", best), ("median", median))
+    ]
+    return Finding(
+        claim=f"{method_label(other)} runs alongside {method_label(one)} throughout training, by its best and by its "
+        "median candidate.",
+        criterion=f"at most {points(CLOSE)} below at every length, among candidates that differ by more than noise; "
+        "to be above is no objection",
+        numbers=f"{method_label(one)} - {method_label(other)}: {joined(losses, in_points)}",
+        verdict=able([pooled], all_of(loss.verdict(most=CLOSE) for loss in losses)),
+        estimates=tuple(losses),
+    )
+
+
+def prunable(table: pd.DataFrame) -> Finding:
+    """Many learning rates are never nearly the best and could be left out of the grid."""
+    pooled = point_scores(table)
+    rates = sorted({float(rate) for rate in pooled.settings[LR]})
+    lengths = sorted({int(length) for length in pooled.settings[STEPS]})
+    level = confidence(len(rates))
+    losses = {rate: [*_behind(pooled, rate, lengths, level)] for rate in rates}
+    verdicts = {rate: all_of(one.verdict(least=APART) for one in own) for rate, own in losses.items()}
+    never = [rate for rate in rates if verdicts[rate] is Verdict.HOLDS]
+    needed = [rate for rate in rates if verdicts[rate] is Verdict.REFUTED]
+    undecided = len(rates) - len(never) - len(needed)
+    return Finding(
+        claim="Some learning rates of DP-SGD's grid perform poorly throughout and can be pruned.",
+        criterion=f"at least half of the learning rates are, by their best clip norm, at least {points(APART)} below "
+        "the best of all at every length",
+        numbers=f"{len(never)} of {len(rates)} are: {_rates(never)}; {len(needed)} are not: {_rates(needed)}; "
+        f"{undecided} cannot be told",
+        verdict=_half(len(rates), len(never), undecided),
+        estimates=tuple(one for own in losses.values() for one in own),
+    )
+
+
+def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
+    """How often each (lr, clip norm) has the best mean score for a number of steps; the first among equals counts."""
+    pooled = point_scores(table)
+    counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
+    for length in sorted(set(pooled.settings[STEPS])):
+        own = pooled.subset((pooled.settings[STEPS] == length).to_numpy())
+        top = own.settings.iloc[int(own.means.argmax())]
+        counts[float(top[LR]), float(top[CLIP])] += 1
+    return counts
+
+
+def _at(pooled: PointScores, method: str, length: int) -> PointScores:
+    return pooled.subset(((pooled.settings[METHOD] == method) & (pooled.settings[STEPS] == length)).to_numpy())
+
+
+def _behind(pooled: PointScores, rate: float, lengths: list[int], level: float) -> Iterator[IntervalEstimate]:
+    """How much the best score of a learning rate is below that of the others, at each length."""
+    own = pooled.settings[LR].astype(float) == rate
+    for length in lengths:
+        here = pooled.settings[STEPS] == length
+        mine, others = (pooled.subset((here & chosen).to_numpy()) for chosen in (own, ~own))
+        yield (statistic(others, best) - statistic(mine, best)).estimate(f"lr {rate:g}, {length} steps:", level)
+
+
+def _half(rates: int, never: int, undecided: int) -> Verdict:
+    if 2 * never >= rates:
+        return Verdict.HOLDS
+    return Verdict.UNDECIDED if 2 * (never + undecided) >= rates else Verdict.REFUTED
+
+
+def _rates(values: list[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values) or "none"

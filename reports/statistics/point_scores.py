@@ -1,0 +1,139 @@
+"""Mean scores of a search's points, the error of each mean, and bootstrap draws of all means.
+
+Where points were run several times, the error is the spread of the runs around their points' means, pooled over the
+points. Where they were run once, it is the standard error of a score, which the number of scored records and the
+noise of their counts determine; it does not cover that another training would end elsewhere. Where neither is known,
+nothing is decided: the errors are nan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+from numpy.random import Generator, Philox
+from numpy.typing import NDArray
+from scipy.special import fdtrc, ndtri, stdtrit
+
+from dpsweep.reports.statistics.run_rows import METHOD, OUTCOMES, scores, scoring_errors
+
+DRAWS = 1000
+
+FEWEST_FREEDOMS = 4
+"""Degrees of freedom from which on the runs' own spread is used."""
+
+NO_EFFECT = 0.001
+"""Level of the test whether the points differ at all."""
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointScores:
+    """Points with a score: their settings, mean scores [points] and numbers of runs [points].
+
+    `residuals` [runs of repeated points] are deviations from the points' means, scaled to the runs' variance, and
+    `repeats` the degrees of freedom of that variance; `scored_to` [points] is the standard error of a mean by scoring
+    alone.
+    """
+
+    settings: pd.DataFrame
+    means: Values
+    runs: NDArray[np.int64]
+    residuals: Values
+    scored_to: Values
+    repeats: int
+
+    @property
+    def freedoms(self) -> float:
+        """Degrees of freedom of the errors; infinite where they follow from the scoring."""
+        return self.repeats if self.repeats >= FEWEST_FREEDOMS else np.inf
+
+    @cached_property
+    def errors(self) -> Values:
+        """The standard error of each point's mean [points]; nan if nothing is known of it."""
+        if np.isinf(self.freedoms):
+            return self.scored_to
+        variance = float((self.residuals**2).sum()) / len(self.residuals)
+        return np.asarray(np.sqrt(variance / self.runs))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The settings, with the mean scores in a column `score`."""
+        return self.settings.assign(score=self.means)
+
+    @property
+    def known(self) -> bool:
+        """Whether every mean has an error."""
+        return len(self.means) > 0 and bool(np.isfinite(self.errors).all())
+
+    @property
+    def inflation(self) -> float:
+        """Student's quantile over the normal one: the factor for errors that are estimated themselves."""
+        return 1.0 if np.isinf(self.freedoms) else float(stdtrit(self.freedoms, 0.975) / ndtri(0.975))
+
+    @property
+    def vary(self) -> bool:
+        """Whether the points differ by more than their errors: an F test at level `NO_EFFECT`.
+
+        A search whose points do not differ cannot show that something makes no difference.
+        """
+        if not self.known or len(self.means) < 2:
+            return False
+        weights = 1 / np.maximum(self.errors, 1e-9) ** 2
+        mean = float((weights * self.means).sum() / weights.sum())
+        between = float((weights * (self.means - mean) ** 2).sum()) / (len(self.means) - 1)
+        return bool(fdtrc(len(self.means) - 1, min(self.freedoms, 1e6), between) < NO_EFFECT)
+
+    @cached_property
+    def draws(self) -> Values:
+        """Bootstrap draws of all means [draws, points], for known errors: resampled residuals, or normal errors.
+
+        Their stream follows from the points: a page that is made again says the same, and methods' draws are
+        independent.
+        """
+        shape, methods = (DRAWS, len(self.means)), " ".join(map(str, self.settings.get(METHOD, ()))).encode()
+        random = Generator(Philox(crc32(self.means.tobytes(), crc32(methods))))
+        if np.isinf(self.freedoms):
+            return np.asarray(self.means + self.errors * random.standard_normal(shape))
+        noise = np.empty(shape)
+        for runs in np.unique(self.runs):
+            own = self.runs == runs
+            noise[:, own] = random.choice(self.residuals, (DRAWS, int(own.sum()), int(runs))).mean(axis=2)
+        return np.asarray(self.means + self.inflation * noise)
+
+    def subset(self, chosen: NDArray[np.bool_]) -> PointScores:
+        """Some of the points; their errors stay those that all points gave."""
+        return replace(
+            self,
+            settings=self.settings[chosen],
+            means=self.means[chosen],
+            runs=self.runs[chosen],
+            scored_to=self.scored_to[chosen],
+        )
+
+
+def point_scores(rows: pd.DataFrame) -> PointScores:
+    """The points of a table; runs with equal settings, whatever their repetition, are one point.
+
+    Points without any score are left out.
+    """
+    found = scores(rows)
+    kept = rows.loc[found.notna(), [name for name in rows.columns if name not in OUTCOMES]].reset_index(drop=True)
+    values, errors = found.dropna().to_numpy(dtype=float), scoring_errors(rows)[found.notna().to_numpy()]
+    place = kept.groupby(list(kept.columns), sort=False, dropna=False).ngroup().to_numpy(dtype=np.int64)
+    runs = np.bincount(place)
+    means = np.bincount(place, weights=values) / np.maximum(runs, 1)
+    repeated = runs[place] > 1
+    scale = np.sqrt(runs[place][repeated] / (runs[place][repeated] - 1))
+    return PointScores(
+        settings=kept.loc[~pd.Series(place).duplicated()].reset_index(drop=True),
+        means=means,
+        runs=runs,
+        residuals=(values - means[place])[repeated] * scale,
+        scored_to=np.sqrt(np.bincount(place, weights=errors**2)) / np.maximum(runs, 1),
+        repeats=int((runs - 1).sum()),
+    )

@@ -1,0 +1,118 @@
+"""The exponent e of best learning rate ~ clip_norm^e, with its interval.
+
+Two readings. *Peaks*: the best learning rate of each clip norm is the vertex of a parabola in log lr through its best
+cell and that cell's neighbours; a clip norm counts if its best score beats the ends and the median of its row by three
+standard errors, so that a plateau, or a grid that ends before the optimum, says nothing. *Axis*: where too few clip
+norms have a peak but the grid is fine, the principal axis of its best cells in log-log coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsweep.reports.statistics.bootstrap import percentiles
+from dpsweep.reports.statistics.point_scores import Values
+from dpsweep.reports.statistics.score_grid import ScoreGrid
+from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, unknown
+
+FEWEST_PEAKS = 3
+CLEAR = 3.0
+"""Standard errors of a difference by which a best score must beat its row's plateau."""
+
+BEST, FEWEST_CELLS = 0.01, 8
+"""The share of cells whose axis is taken, and the smallest number of them that has one."""
+
+AT_EDGE = 0.25
+"""Share of the best cells at the smallest or largest learning rate beyond which the optimum may lie outside."""
+
+NAME = "e"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ridge:
+    """The exponent, and what it was read from, in words."""
+
+    exponent: IntervalEstimate
+    source: str
+
+
+def ridge(grid: ScoreGrid | None, level: float = CONFIDENCE) -> Ridge:
+    """The exponent of a grid; without an interval if the grid does not show it."""
+    if grid is None or not grid.points.vary:
+        return Ridge(exponent=unknown(NAME), source="no grid whose points differ by more than noise")
+    peaked = _peaked(grid)
+    if peaked.sum() >= FEWEST_PEAKS:
+        return Ridge(exponent=_of_peaks(grid, peaked, level), source=f"{peaked.sum()} clip norms with a clear best lr")
+    cells = math.ceil(BEST * grid.places.size)
+    if cells < FEWEST_CELLS:
+        return Ridge(exponent=unknown(NAME), source=f"{peaked.sum()} clip norms with a clear best lr: too few")
+    return Ridge(exponent=_of_axis(grid, cells, level), source=f"the axis of the best {cells} cells")
+
+
+def peaks(log_rates: Values, scores: Values) -> Values:
+    """The log learning rate of the best score of each row [..., rates], by the parabola through it and its neighbours.
+
+    A row whose best is at an end has its peak there.
+
+    >>> peaks(np.array([0.0, 1.0, 2.0, 3.0]), np.array([[0.0, 3.0, 4.0, 3.0]]))
+    array([2.])
+    """
+    last = scores.shape[-1] - 1
+    best = scores.argmax(axis=-1)
+    middle = np.clip(best, 1, last - 1)
+    left, top, right = (np.take_along_axis(scores, (middle + by)[..., None], -1)[..., 0] for by in (-1, 0, 1))
+    before, after = log_rates[middle] - log_rates[middle - 1], log_rates[middle + 1] - log_rates[middle]
+    falls, rises = (top - left) / before, (right - top) / after
+    bend = (rises - falls) / (before + after)
+    shift = np.where(bend < 0, -(falls + bend * before) / np.where(bend < 0, 2 * bend, 1.0), 0.0)
+    inside = log_rates[middle] + np.clip(shift, -before, after)
+    return np.asarray(np.where((best == 0) | (best == last), log_rates[best], inside))
+
+
+def _peaked(grid: ScoreGrid) -> NDArray[np.bool_]:
+    """The rows whose best score is inside the row and clearly above its ends and its median [settings]."""
+    means, rows = grid.means, np.arange(len(grid.settings))
+    best = means.argmax(axis=1)
+    plateau = np.maximum(np.maximum(means[:, 0], means[:, -1]), np.median(means, axis=1))
+    error = grid.points.inflation * math.sqrt(2) * grid.errors[rows, best]
+    inside = (best > 0) & (best < means.shape[1] - 1)
+    return np.asarray(inside & (means[rows, best] - plateau >= CLEAR * error))
+
+
+def _of_peaks(grid: ScoreGrid, peaked: NDArray[np.bool_], level: float) -> IntervalEstimate:
+    log_rates, x = np.log(grid.rates), np.log(grid.settings[peaked])
+    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    value = float(peaks(log_rates, grid.means[peaked]) @ weights)
+    return percentiles(NAME, value, peaks(log_rates, grid.draws[:, peaked]) @ weights, level)
+
+
+def _of_axis(grid: ScoreGrid, cells: int, level: float) -> IntervalEstimate:
+    """The slope of the axis; unknown if it may be vertical, or if the best cells are at the grid's edge."""
+    means = grid.means.reshape(1, -1)
+    angle, edge = _axis(grid, means, cells)
+    if edge[0] > AT_EDGE:
+        return unknown(NAME)
+    drawn, _ = _axis(grid, grid.draws.reshape(-1, means.size), cells)
+    turned = angle[0] + np.mod(drawn - angle[0] + math.pi / 2, math.pi) - math.pi / 2
+    one = percentiles(NAME, float(angle[0]), turned, level)
+    if not one.known or one.low <= -math.pi / 2 or one.high >= math.pi / 2:
+        return unknown(NAME, math.tan(angle[0]))
+    return IntervalEstimate(name=NAME, value=math.tan(one.value), low=math.tan(one.low), high=math.tan(one.high))
+
+
+def _axis(grid: ScoreGrid, scores: Values, cells: int) -> tuple[Values, Values]:
+    """The angle of the best cells' principal axis against log clip norm, and their share at the ends of log lr.
+
+    `scores` are flattened grids [..., settings * rates].
+    """
+    best = np.argpartition(scores, -cells, axis=-1)[..., -cells:]
+    row, column = np.divmod(best, len(grid.rates))
+    x, y = np.log(grid.settings)[row], np.log(grid.rates)[column]
+    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
+    angle = np.arctan2(2 * (x * y).sum(axis=-1), (x * x - y * y).sum(axis=-1)) / 2
+    edge = ((column == 0) | (column == len(grid.rates) - 1)).mean(axis=-1)
+    return np.asarray(angle), np.asarray(edge)

@@ -1,0 +1,80 @@
+"""Three-valued verdicts from intervals: a claim holds, is refuted, or the runs cannot decide it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+CONFIDENCE = 0.95
+"""Joint confidence of all intervals of one verdict."""
+
+
+class Verdict(StrEnum):
+    """What the runs say about a claim."""
+
+    HOLDS = "holds"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+    @classmethod
+    def exact(cls, condition: bool) -> Verdict:
+        """The verdict on a claim that is computed without chance."""
+        return cls.HOLDS if condition else cls.REFUTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalEstimate:
+    """A named quantity with its interval; `low` and `high` are infinite if the runs say nothing about it."""
+
+    name: str
+    value: float
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def known(self) -> bool:
+        """Whether the quantity has an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    def verdict(self, least: float = -math.inf, most: float = math.inf) -> Verdict:
+        """Whether the quantity is between `least` and `most`.
+
+        It holds if the whole interval is between them, and is refuted if no part of it is.
+
+        >>> one = IntervalEstimate(name="e", value=-1.0, low=-1.2, high=-0.8)
+        >>> one.verdict(-1.5, -0.5).value, one.verdict(least=0.0).value, one.verdict(most=-1.0).value
+        ('holds', 'refuted', 'undecided')
+        """
+        if not self.known:
+            return Verdict.UNDECIDED
+        if least <= self.low and self.high <= most:
+            return Verdict.HOLDS
+        return Verdict.REFUTED if self.high < least or self.low > most else Verdict.UNDECIDED
+
+
+def unknown(name: str, value: float = math.nan) -> IntervalEstimate:
+    """A quantity without an interval."""
+    return IntervalEstimate(name=name, value=value)
+
+
+def confidence(intervals: int) -> float:
+    """The confidence of each of several intervals that hold jointly with `CONFIDENCE`. *Source*: Bonferroni.
+
+    >>> confidence(1), round(confidence(5), 3)
+    (0.95, 0.99)
+    """
+    return 1 - (1 - CONFIDENCE) / max(1, intervals)
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on a claim of several parts; undecided if it has none.
+
+    >>> all_of([Verdict.HOLDS, Verdict.UNDECIDED]).value, all_of([Verdict.HOLDS, Verdict.REFUTED]).value
+    ('undecided', 'refuted')
+    """
+    parts = set(verdicts)
+    if Verdict.REFUTED in parts:
+        return Verdict.REFUTED
+    return Verdict.HOLDS if parts == {Verdict.HOLDS} else Verdict.UNDECIDED

@@ -1,0 +1,123 @@
+"""What a page says about the settings: from intervals, silent where they are wide, and only where scores are shown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpsweep.reports.content import sweep_table as table
+from dpsweep.reports.exhibits.collapse import collapse
+from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.exhibits.what_mattered import what_mattered
+from dpsweep.reports.pages.curator_page import write_report
+from dpsweep.reports.pages.release import write_release
+from tests.reports.conftest import CLIP, LR, REGULARIZER, Made
+
+SweepOf = Callable[..., Made]
+RATES, CLIPS = tuple(4.0**power for power in range(-4, 5)), (0.25, 1.0, 4.0)
+GRID = {"dpsgd": {LR: RATES, CLIP: CLIPS}}
+BOTH = GRID | {"dpnsgd": {LR: RATES, REGULARIZER: (0.01, 0.1, 1.0)}}
+POINTS = [*itertools.product(RATES, CLIPS), *((rate, 1.0) for rate in RATES for _ in range(3))]
+
+
+def along_product(place: int) -> float:
+    """Best where lr x clip_norm is 1; a normalized method where lr is."""
+    rate, clip = POINTS[place]
+    return 0.95 - 0.2 * math.log10(rate * clip) ** 2
+
+
+def along_rate(place: int) -> float:
+    return 0.95 - 0.2 * math.log10(POINTS[place][0]) ** 2
+
+
+def of(made: Made) -> table.Sweep:
+    return table.read(made.folder, made.ledger)
+
+
+def shown_of(made: Made) -> Exhibit:
+    exhibit = what_mattered(of(made).table)
+    assert exhibit is not None
+    return exhibit
+
+
+def test_a_ridge_is_told_by_its_power_and_interval(sweep_of: SweepOf) -> None:
+    shares, advice, ridge = shown_of(sweep_of(GRID, accuracy=along_product)).findings
+    assert shares.startswith("DP-SGD at noise multiplier 4: of the variance over the grid, lr explains ")
+    assert advice == (
+        "DP-SGD at noise multiplier 4: tune lr and clip_norm together; the best value of one depends on the other."
+    )
+    assert "the best lr goes like clip_norm to the power of -1.0" in ridge
+    assert "by 3 clip norms with a clear best lr" in ridge
+    low, high = map(float, ridge.partition("(95 %: ")[2].partition(")")[0].split(" to "))
+    assert low < -1 < high
+
+
+def test_a_setting_without_effect_is_told(sweep_of: SweepOf) -> None:
+    findings = shown_of(sweep_of(GRID, accuracy=along_rate)).findings
+    assert "clip_norm hardly matters here" in findings[1]
+    assert "to the power of" in findings[2]
+
+
+def test_shares_are_those_of_the_scores(sweep_of: SweepOf) -> None:
+    """Without noise the shares of a * log(lr) + b * log(clip_norm) are a^2 var(log lr) to b^2 var(log clip_norm)."""
+
+    def plane(place: int) -> float:
+        rate, clip = POINTS[place]
+        return 0.5 + 0.1 * math.log(rate) / math.log(4) / 4 + 0.2 * math.log(clip) / math.log(4)
+
+    (sheet,) = shown_of(sweep_of(GRID, accuracy=plane)).sheets
+    by_rate, by_setting, by_both = (float(str(row[2].key)) for row in sheet.rows)
+    squares = (0.1 / 4) ** 2 * 60 / 9, 0.2**2 * 2 / 3
+    assert by_rate == pytest.approx(squares[0] / sum(squares), abs=0.02)
+    assert by_setting == pytest.approx(squares[1] / sum(squares), abs=0.02)
+    assert by_rate + by_setting + by_both == pytest.approx(1)
+
+
+def test_nothing_is_said_where_scores_differ_by_no_more_than_noise(sweep_of: SweepOf) -> None:
+    assert what_mattered(of(sweep_of(GRID, accuracy=lambda place: 0.8 + 0.01 * (place % 3))).table) is None
+
+
+def test_an_incomplete_grid_is_no_grid(sweep_of: SweepOf) -> None:
+    assert what_mattered(of(sweep_of(GRID, accuracy=along_product, fates={4: "failed"})).table) is None
+
+
+def test_lines_of_all_clip_norms_and_of_a_normalized_method_are_on_one_axis(sweep_of: SweepOf) -> None:
+    exhibit = collapse(of(sweep_of(BOTH, accuracy=along_product)))
+    assert exhibit is not None
+    (sheet,), (drawing,) = exhibit.sheets, exhibit.drawings
+    assert drawing.name == "collapse-1"
+    assert list(dict.fromkeys(row[0].text for row in sheet.rows)) == [
+        *(f"clip_norm {clip:g}" for clip in CLIPS),
+        "DP-NSGD",
+    ]
+    for row in sheet.rows:
+        step, score = float(str(row[1].key)), float(str(row[2].key))
+        assert score == pytest.approx(0.95 - 0.2 * math.log10(step) ** 2), "all on the curve of the product"
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [{"dpadam": GRID["dpsgd"]}, {"dpnsgd": BOTH["dpnsgd"]}, {"dpsgd": {LR: (0.1, 0.2), CLIP: CLIPS}}],
+    ids=["steps are rescaled", "no clip norm", "two rates are no line"],
+)
+def test_where_there_is_nothing_to_compare_there_is_no_plot(sweep_of: SweepOf, axes: dict[str, Any]) -> None:
+    assert collapse(of(sweep_of(axes))) is None
+
+
+def test_the_exhibits_are_on_pages_that_show_all_scores(sweep_of: SweepOf) -> None:
+    made = sweep_of(BOTH, accuracy=along_product)
+    for write in (write_report, write_release):
+        path = write(made.folder, made.ledger)
+        assert {"what-mattered", "collapse"} <= set(json.loads((path.parent / "report.json").read_text())["exhibits"])
+
+
+def test_a_release_of_the_winner_alone_has_none_of_them(sweep_of: SweepOf, only_winner: dict[str, str]) -> None:
+    made = sweep_of(BOTH, accuracy=along_product, rule=only_winner)
+    path = write_release(made.folder, made.ledger)
+    assert set(json.loads((path.parent / "report.json").read_text())["exhibits"]) == {"privacy"}
+    assert not list(path.parent.glob("collapse*"))

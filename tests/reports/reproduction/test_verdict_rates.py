@@ -1,0 +1,53 @@
+"""Error rates of the criteria: on pure noise they seldom say `holds`, a planted effect they find.
+
+The tables are drawn from seeds: no test fails by chance.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsweep.reports.statistics.verdict import Verdict
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "verdict_rates.py"))
+CRITERIA = list(SCRIPT["criteria"]())
+MOST, LEAST = 0.05, 0.9
+
+
+def named(criterion: Any) -> str:
+    return f"{criterion.name}, {criterion.repeats}"
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=named)
+def test_a_criterion_tells_noise_from_an_effect(criterion: Any) -> None:
+    assert SCRIPT["on_noise"](criterion, 6)[Verdict.HOLDS] <= 1
+    assert SCRIPT["on_effect"](criterion, 3)[Verdict.HOLDS] >= 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("criterion", CRITERIA, ids=named)
+def test_a_criterion_seldom_holds_on_noise_and_finds_the_planted_effect(criterion: Any) -> None:
+    assert SCRIPT["on_noise"](criterion, 300)[Verdict.HOLDS] <= MOST * 300
+    assert SCRIPT["on_effect"](criterion, 100)[Verdict.HOLDS] >= LEAST * 100
+
+
+@pytest.mark.parametrize("criterion", [one for one in CRITERIA if one.repeats == 1], ids=named)
+def test_single_runs_with_unknown_errors_decide_nothing(criterion: Any) -> None:
+    for parts in (criterion.nothing, criterion.effect):
+        rows = SCRIPT["table"](parts, 1)
+        assert criterion.claim(rows).verdict is Verdict.UNDECIDED
+        assert criterion.claim(rows.assign(accuracy_low=None, accuracy_high=None)).verdict is Verdict.UNDECIDED
+
+
+def test_the_page_has_the_rates_of_every_criterion_within_their_bounds() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
+    rows = re.findall(r"^\| (.+) \| (\d+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|$", made, re.MULTILINE)
+    assert [(name, int(runs)) for name, runs, *_ in rows] == [(one.name, one.repeats) for one in CRITERIA]
+    assert all(float(noise) <= 100 * MOST and float(effect) >= 100 * LEAST for _, _, noise, _, effect in rows)

@@ -1,0 +1,142 @@
+"""Points' errors, intervals of statistics, and shares of variance: against definitions and made-up truths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.random import Generator, Philox
+
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.ridge import peaks, ridge
+from dpsweep.reports.statistics.run_rows import CLIP, LR
+from dpsweep.reports.statistics.score_grid import score_grid
+from dpsweep.reports.statistics.score_statistic import best, mean_best, median, statistic, worst
+from dpsweep.reports.statistics.variance_shares import variance_shares
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, unknown
+
+HOLDS, REFUTED, UNDECIDED = Verdict
+RATES, CLIPS = tuple(np.geomspace(0.01, 100, 9)), tuple(np.geomspace(0.1, 10, 5))
+
+
+def table(means: np.ndarray, repeats: int, std: float, seed: int, error: float = math.nan) -> pd.DataFrame:
+    """Runs of a grid [clip norms, rates] whose scores have these means."""
+    generator = Generator(Philox(seed))
+    rows = [
+        {"method": "dpsgd", CLIP: clip, LR: rate, "repeat": repeat, "accuracy": means[i, j] + std * generator.normal()}
+        for (i, clip), (j, rate), repeat in itertools.product(enumerate(CLIPS), enumerate(RATES), range(repeats))
+    ]
+    frame = pd.DataFrame(rows).assign(state=State.FINISHED)
+    half = 1.959964 * error
+    return frame.assign(accuracy_low=frame["accuracy"] - half, accuracy_high=frame["accuracy"] + half)
+
+
+FLAT = np.full((5, 9), 0.8)
+
+
+def test_errors_of_repeated_points_are_their_spread_and_those_of_single_ones_what_scoring_gives() -> None:
+    repeated = point_scores(table(FLAT, 6, 0.02, seed=1, error=0.3))
+    assert repeated.errors == pytest.approx(0.02 / math.sqrt(6), rel=0.2), "whatever the scoring"
+    assert repeated.draws.std(axis=0).mean() == pytest.approx(0.02 / math.sqrt(6), rel=0.2)
+    single = point_scores(table(FLAT, 1, 0.02, seed=1, error=0.03))
+    assert single.errors == pytest.approx(0.03, rel=1e-5)
+    assert not point_scores(table(FLAT, 1, 0.02, seed=1)).known
+
+
+def test_two_repeats_of_two_points_are_too_few_for_their_spread() -> None:
+    rows = table(FLAT, 2, 0.02, seed=1, error=0.3)
+    few = point_scores(rows[rows[LR] == RATES[0]].iloc[:4])
+    assert few.errors == pytest.approx(0.3 / math.sqrt(2), rel=1e-5)
+
+
+def test_equal_tables_have_equal_draws_and_methods_independent_ones() -> None:
+    rows = table(FLAT, 3, 0.02, seed=1)
+    one, again, other = (point_scores(frame) for frame in (rows, rows, rows.assign(method="dpadam")))
+    assert (one.draws == again.draws).all()
+    assert abs(np.corrcoef((one.draws - one.means).ravel(), (other.draws - other.means).ravel())[0, 1]) < 0.05
+
+
+def test_points_that_differ_by_noise_seldom_seem_to_vary() -> None:
+    assert sum(point_scores(table(FLAT, 3, 0.02, seed)).vary for seed in range(100)) <= 2
+    assert point_scores(table(FLAT + np.linspace(0, 0.1, 9), 3, 0.02, seed=1)).vary
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_intervals_of_a_maximum_cover_it(repeats: int) -> None:
+    """With one clear best point and with many equal ones, whose noisy maximum is too high."""
+    for means in (FLAT, FLAT + 0.05 * (np.arange(9) == 4)):
+        covered = 0
+        for seed in range(100):
+            points = point_scores(table(means, repeats, 0.01, seed, error=0.01 if repeats == 1 else math.nan))
+            one = statistic(points, best).estimate("best")
+            covered += one.low <= means.max() <= one.high
+        assert covered >= 90
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_shares_of_variance_are_unbiased_and_covered(repeats: int) -> None:
+    """Of a plane whose noise is as large as its interaction-free effects, and of its shares without noise."""
+    i, j = np.arange(5)[:, None] - 2, np.arange(9)[None, :] - 4
+    means = 0.8 + 0.003 * i + 0.004 * j
+    truth = np.array([0.004**2 * (j**2).mean(), 0.003**2 * (i**2).mean(), 0.0])
+    truth /= truth.sum()
+    values, covered = [], 0
+    for seed in range(100):
+        grid = score_grid(table(means, repeats, 0.006, seed, error=0.006 if repeats == 1 else math.nan), CLIP)
+        assert grid is not None
+        shares = variance_shares(grid)
+        assert shares is not None
+        one = shares.of("lr", 0)
+        values.append(shares.values)
+        covered += one.low <= truth[0] <= one.high
+    assert np.mean(values, axis=0) == pytest.approx(truth, abs=0.05)
+    assert covered >= 88
+
+
+def test_the_peak_is_the_vertex_of_a_parabola_on_uneven_rates() -> None:
+    rates = np.array([0.0, 0.7, 1.0, 2.0, 2.2])
+    for vertex in (0.8, 1.2, 1.9):
+        assert peaks(rates, -((rates - vertex) ** 2)[None, :]) == pytest.approx(vertex)
+    assert peaks(rates, rates[None, :]) == pytest.approx(2.2), "at the end"
+
+
+def test_intervals_of_the_exponent_cover_it() -> None:
+    i, j = np.log10(np.array(CLIPS))[:, None], np.log10(np.array(RATES))[None, :]
+    covered = 0
+    for seed in range(100):
+        one = ridge(score_grid(table(0.8 - 0.1 * (j + i) ** 2, 3, 0.01, seed), CLIP)).exponent
+        covered += one.low <= -1 <= one.high
+    assert covered >= 88
+
+
+def test_a_grid_that_ends_before_its_ridge_has_no_exponent() -> None:
+    i, j = np.log10(np.array(CLIPS))[:, None], np.log10(np.array(RATES))[None, :]
+    for shift in (-6, 6):
+        assert not ridge(score_grid(table(0.8 - 0.01 * (j + i + shift) ** 2, 3, 0.003, 1), CLIP)).exponent.known
+    plateau = np.where(j < 0, 0.6, 0.8) + 0 * i
+    assert not ridge(score_grid(table(plateau, 3, 0.003, 1), CLIP)).exponent.known
+
+
+def test_the_mean_of_the_best_is_that_over_all_draws() -> None:
+    values = np.array([0.3, 0.9, 0.5, 0.5, 0.1])
+    for draws in range(1, 6):
+        ways = [max(chosen) for chosen in itertools.combinations(values, draws)]
+        assert np.sort(values) @ mean_best(5, draws) == pytest.approx(np.mean(ways))
+    assert [float(np.sort(values) @ weights(5)) for weights in (best, worst, median)] == [0.9, 0.1, 0.5]
+    assert median(1) == best(1) == worst(1) == 1
+
+
+def test_verdicts_are_three_valued() -> None:
+    one = IntervalEstimate(name="gap", value=1.0, low=0.5, high=1.5)
+    assert (one.verdict(0.5, 1.5), one.verdict(least=1.0), one.verdict(most=0.4)) == (HOLDS, UNDECIDED, REFUTED)
+    assert unknown("gap", 1.0).verdict(least=-100.0) is UNDECIDED
+    assert all_of([]) is UNDECIDED
+    assert [all_of(pair) for pair in ((HOLDS, HOLDS), (HOLDS, UNDECIDED), (REFUTED, UNDECIDED))] == [
+        HOLDS,
+        UNDECIDED,
+        REFUTED,
+    ]
