@@ -7,6 +7,7 @@ from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.looks import at_lengths, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import STEPS
@@ -16,7 +17,8 @@ METHODS = ("dpadam", "adadp", "dpadamwosm")
 
 def make(sweep: Sweep) -> Reproduction:
     """Two curves per method."""
-    table = point_scores(sweep.table).table
+    looks = look_rows(sweep)
+    table = point_scores(looks).table
     grouped = table.groupby(["method", STEPS])["score"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
     return Reproduction(
@@ -44,10 +46,10 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(alongside(sweep.table, "dpadam", "dpadamwosm"),),
+        findings=(alongside(at_lengths(looks), "dpadam", "dpadamwosm"),),
         sheets=(costs(sweep),),
         notes=(
-            "Each number of steps is a separate run, and an iteration of ADADP is two of its steps. The paper makes no "
+            "An iteration of ADADP is two of its steps. The paper makes no "
             "claim on ADADP for this data set, so there is no verdict on it.",
             ACCOUNT,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.looks import look_rows
 from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
@@ -13,7 +14,8 @@ from dpsweep.reports.statistics.run_rows import STEPS
 
 def make(sweep: Sweep) -> Reproduction:
     """One curve per coefficient."""
-    table = point_scores(sweep.table).table
+    looks = look_rows(sweep)
+    table = point_scores(looks).table
     best = table.groupby([MOMENTUM, STEPS])["score"].max()
     return Reproduction(
         title="How much momentum",
@@ -39,9 +41,9 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(momentum(sweep.table), quick_start(sweep.table)),
+        findings=(momentum(looks), quick_start(looks)),
         sheets=(costs(sweep),),
-        notes=("Each number of steps is a separate run.", ACCOUNT),
+        notes=(ACCOUNT,),
     )
 
 
