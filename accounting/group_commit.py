@@ -9,9 +9,9 @@ writes within one call is the call's own; calls for different items are in no or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from threading import Thread
+from typing import Generic, TypeVar
 
 THREADS = 16
 """Calls that wait at once; more only compete for the interpreter."""
@@ -34,8 +34,37 @@ def together(call: Callable[[Item], Returned], items: Iterable[Item]) -> list[Re
     calls = list(items)
     if len(calls) <= FEW:
         return [call(item) for item in calls]
-    pool = ThreadPoolExecutor(THREADS)
+    work = _Work(call, calls)
+    threads = [Thread(target=work.run) for _ in range(min(THREADS, len(calls)))]
     try:
-        return list(pool.map(call, calls))
-    finally:
-        pool.shutdown(cancel_futures=True)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as interruption:  # noqa: BLE001 - raised below, when no call runs any more
+        work.errors[-1] = interruption
+        for thread in filter(Thread.is_alive, threads):
+            thread.join()
+    if work.errors:
+        raise work.errors[min(work.errors)]
+    return [work.returned[place] for place in range(len(calls))]
+
+
+class _Work(Generic[Item, Returned]):
+    """Calls that several threads make, each the next one; none begins after an error."""
+
+    def __init__(self, call: Callable[[Item], Returned], items: Iterable[Item]) -> None:
+        self._call = call
+        self._items: Iterator[tuple[int, Item]] = enumerate(items)
+        self.returned: dict[int, Returned] = {}
+        self.errors: dict[int, BaseException] = {}
+
+    def run(self) -> None:
+        """Makes calls until none is left; `next` on the shared iterator is atomic, so no call is made twice."""
+        for place, item in self._items:
+            try:
+                self.returned[place] = self._call(item)
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                self.errors[place] = error
+            if self.errors:
+                return

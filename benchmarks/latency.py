@@ -4,7 +4,8 @@
 
 Further interpreters, with other versions, are measured side by side. Commands run in the order of `GROUPS`: a sweep
 makes what later commands read. Printed are medians; the aims are about the median of this interpreter's ratios within a
-round. 35 jobs that do nothing are in launchers.py.
+round. 35 jobs that do nothing are in launchers.py. Our modules are compiled beforehand, as an installation does: where
+PYTHONDONTWRITEBYTECODE is set, every command would compile them anew, .3 of `import torch`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ from measuring.clock import children_seconds
 from measuring.script import start
 
 TORCH, TAB, FOLDER = "import torch", "a TAB", "FOLDER"
+COMPILE = """
+import compileall, pathlib, dpsweep
+for room in pathlib.Path(dpsweep.__file__).parent.iterdir():
+    if room.is_dir():
+        compileall.compile_dir(room.resolve(), quiet=2)
+"""
+"""Compiles the modules of this program; in a checkout the rooms are links."""
+
 IMPORT_TORCH = 2.55
 """Seconds of `import torch` on the machine whose seconds the aims were set in."""
 
@@ -112,7 +121,7 @@ def seconds(python: str, size: Size) -> Iterator[tuple[str, float]]:
 
 
 def _seconds(python: str, name: str, words: tuple[str, ...], home: Path) -> float:
-    environment = os.environ | {
+    environment = _writing_bytecode() | {
         "DPSWEEP_LEDGER": str(home / "ledger.sqlite"),
         "DPSWEEP_KEY": str(home / "fingerprint.key"),
         "XDG_CACHE_HOME": str(home / "cache"),
@@ -128,8 +137,15 @@ def _seconds(python: str, name: str, words: tuple[str, ...], home: Path) -> floa
     return children_seconds() - before
 
 
+def _writing_bytecode() -> dict[str, str]:
+    """The environment, in which modules are compiled once and not by every command."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def main(size: Size) -> list[Aim]:
     pythons = [*size.others, sys.executable]
+    for python in pythons:
+        subprocess.run([python, "-c", COMPILE], env=_writing_bytecode(), check=True, capture_output=True)
     rounds = [[dict(seconds(python, size)) for python in pythons] for _ in range(size.rounds)]
     print(f"{'medians of ' + str(size.rounds):30}" + "".join(f"{'s':>9}{'x torch':>9}" for _ in pythons))
     aims = []

@@ -3,8 +3,8 @@
 python docs/examples.py
 
 A page marks an example by `<!-- example: dpsweep plan ARGUMENTS -->`. Plans are made by the program itself, in a folder
-of its own and with an account of its own, so that no ledger of the user's changes them. A plan's estimated time is
-that of the machine that ran this script; a test compares everything else.
+of its own, a copy of docs/examples/your_data, and with an account of its own, so that no ledger of the user's changes
+them. A plan's estimated time is that of the machine that ran this script; a test compares everything else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "first_data.md")
 BEGIN, END = "<!-- example: dpsweep ", "<!-- end of example -->"
 EXAMPLE = re.compile(
     rf"{BEGIN}(?P<arguments>[^\n]*) -->\n```console\n(?P<command>\$ [^\n]*)\n(?P<output>.*?)```\n{END}", re.S
@@ -35,6 +36,7 @@ def examples(page: str) -> Iterator[tuple[str, str]]:
 def output(arguments: str) -> str:
     """What `dpsweep ARGUMENTS` prints on a machine that has no ledger yet."""
     with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "docs" / "examples" / "your_data", folder, dirs_exist_ok=True)
         own = {f"XDG_{kind}_HOME": f"{folder}/{kind.lower()}" for kind in ("STATE", "CONFIG", "DATA")}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DPSWEEP_")}
         done = subprocess.run(

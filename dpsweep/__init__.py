@@ -1,7 +1,7 @@
 """Hyperparameter sweeps over private training, priced as a whole.
 
-`plan`, `sweep` and `results` are the verbs of the command line as functions (docs/notebook.md), `heatmap` draws results
-from elsewhere, and `attempt` lets a script of the user's train a trial. `dpsweep.accounting` is a library of its own:
+`plan`, `rehearse`, `sweep` and `results` are the verbs of the command line as functions (docs/notebook.md), `heatmap`
+draws results from elsewhere, and `attempt` lets a script of the user's train a trial. `dpsweep.accounting` is a library of its own:
 events, accountants, selection rules, the ledger. `dpsweep.models` makes a torch model trainable with privacy. The folders
 here are links to those beside it, so that a checkout and an installed package are imported by the same names.
 """
@@ -17,6 +17,7 @@ _HOME_OF = {
     "SweepResults": "dpsweep.sweeper.api.sweep_results",
     "heatmap": "dpsweep.reports.figures.table_heatmap",
     "plan": "dpsweep.sweeper.api.commands",
+    "rehearse": "dpsweep.sweeper.api.commands",
     "results": "dpsweep.sweeper.api.commands",
     "sweep": "dpsweep.sweeper.api.commands",
 }

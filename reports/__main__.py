@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.rehearsal import ledger_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,13 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
     from dpsweep.reports.pages.page_memory import current_report
 
     try:
-        ledger = Ledger(Ledger.locate())
         for folder in options.output:
-            print(current_report(folder, ledger))
+            print(current_report(folder, ledger_of(folder)))
         if options.beside is not None:
             from dpsweep.reports.pages.comparison import write_beside
 
-            print(write_beside(options.output, ledger, options.beside))
+            print(write_beside(options.output, Ledger(Ledger.locate()), options.beside))
     except DpsweepError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

@@ -11,12 +11,12 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -25,11 +25,14 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
+from tests.composing import compose_quickly, composed
 from tests.databases import Place, Server, in_file, programs, served
 from tests.forked_programs import Run
 from tests.waiting import HANGS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
+
+compose_quickly()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,10 +65,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return places[request.param]()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
     """Spares the garbage collector what lives as long as the process: imports and thousands of collected tests."""
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -86,7 +95,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def environment(tmp_path: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key not in ("DPSWEEP_DATA", "HYDRA_FULL_ERROR")}
     own = {"DPSWEEP_LEDGER": str(tmp_path / "ledger.sqlite"), "DPSWEEP_KEY": str(tmp_path / "fingerprint.key")}
-    return kept | own | {"COLUMNS": "200"}
+    return kept | own | {"COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}  # none among a test's own files
 
 
 @pytest.fixture
@@ -148,15 +157,9 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             request = read_request(prepared(arguments), loader)
-            config: DictConfig = loader.load_configuration("config", list(request.fixed), run_mode=_run_mode())
+            config = composed(loader, request.fixed)
             grid = Grid(request, config, loader)
             offered = grid.offered_rules() if "tuning=auto" in arguments else {}
             return compose_plan(grid.points(), plan_settings(config, request.keys, offered))
 
     return compose
-
-
-def _run_mode() -> object:
-    from hydra.types import RunMode
-
-    return RunMode.MULTIRUN

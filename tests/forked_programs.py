@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -56,15 +57,40 @@ class Run:
         environment: Mapping[str, str],
         fault: Fault | None = None,
         module: str = CLI,
+        first: Callable[[], None] | None = None,
     ) -> None:
+        """Starts it; `first`, a function of a module, is called before the program."""
         start_server()
         pipes = [SERVER.Pipe(duplex=False) for _ in range(2)]
         ends = [end for _, end in pipes]
         self._reads = [read for read, _ in pipes]
-        self._process = SERVER.Process(target=_run, args=(tuple(words), folder, dict(environment), fault, module, ends))
+        rest = (dict(environment), fault, module, first, ends)
+        self._process = SERVER.Process(target=_run, args=(tuple(words), folder, *rest))
         self._process.start()
         for end in ends:
             end.close()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        """The process's number."""
+        self._over = False
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leaves no process behind, also where the test failed while it ran."""
+        if not self._over:
+            self.kill()
+            self.wait()
+
+    def poll(self) -> int | None:
+        """The exit code, minus the signal where one ended it; None as long as it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends it a signal, unless it has ended."""
+        if not self._over and self.poll() is None:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kills the process, unless it has ended."""
@@ -85,6 +111,7 @@ class Run:
         hung = self._process.is_alive()
         self.kill()
         self._process.join()
+        self._over = True
         code = self._process.exitcode
         self._process.close()
         _drain(said, [], time.monotonic())
@@ -135,6 +162,7 @@ def _run(
     environment: Mapping[str, str],
     fault: Fault | None,
     module: str,
+    first: Callable[[], None] | None,
     ends: Sequence[Connection],
 ) -> None:
     """What `python -m MODULE WORDS...` does in this folder."""
@@ -150,6 +178,8 @@ def _run(
     sys.path.insert(0, str(folder))
     if days := environment.get(CLOCK):
         swing_clock(float(days))
+    if first is not None:
+        first()
     if fault is not None:
         arm(fault)
     sys.modules.pop(module, None)

@@ -1,5 +1,10 @@
-"""What the server of `tests/forked_programs.py` imports before it forks: all that a sweep imports on its way."""
+"""What the server of `tests/forked_programs.py` has before it forks: all that a sweep imports and reads on its way.
 
+Beside the imports these are the files of conf/, parsed once. Nothing is priced or trained, and no thread starts. The
+garbage collector leaves all of it alone, so that forks share its memory.
+"""
+
+import gc
 import importlib
 import pkgutil
 
@@ -27,3 +32,12 @@ OURS = (module.name for module in pkgutil.walk_packages(dpsweep.__path__, "dpswe
 for name in (*OTHERS, *OURS):
     if not name.endswith((".__main__", ".hydra_plugins")) and ".hydra_plugins." not in name:
         importlib.import_module(name)
+
+from dpsweep.sweeper.keys.documented_keys import documented_keys  # noqa: E402
+from tests.composing import compose_default, compose_quickly  # noqa: E402
+
+documented_keys()
+compose_quickly()
+compose_default()
+gc.collect()
+gc.freeze()

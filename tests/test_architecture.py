@@ -24,6 +24,8 @@ ROOMS = (
     "accounting/errors",
     "accounting/group_commit",
     "accounting/numbers",
+    "accounting/references",
+    "accounting/root_finding",
     "accounting/rounded_noise_price",
     "accounting/json_files",
     "accounting/names",
@@ -39,6 +41,7 @@ ROOMS = (
     "accounting/ledger",
     "accounting/selection",
     "accounting/records",
+    "accounting/rehearsal",
     "accounting/pricing",
     "trainers/models/checks",
     "trainers/noise",
@@ -69,6 +72,7 @@ ROOMS = (
     "reports/reproduction/tables",
     "reports/statement",
     "reports/pages",
+    "reports/disclosure",
     "reports/__main__",
     "sweeper/keys",
     "sweeper/processes",
@@ -79,8 +83,10 @@ ROOMS = (
     "sweeper/timing",
     "sweeper/planning",
     "sweeper/coordinator",
+    "sweeper/loggers",
     "sweeper/request",
     "sweeper/preflight",
+    "sweeper/progress",
     "sweeper/commands",
     "sweeper/api",
     "reports/reproduction",
@@ -112,9 +118,12 @@ DOORS = {
     "efficientnet_lite_pytorch": {"trainers/features/efficientnet_lite0.py"},
     "seaborn": {"reports/figures/coloured_cells.py"},
     "pyarrow": {"trainers/data/own/arrow_columns.py", "trainers/data/own/arrow_files.py"},
+    "tensorboard": {"sweeper/loggers/tensorboard_files.py"},
+    "mlflow": {"sweeper/loggers/mlflow_runs.py"},
+    "wandb": {"sweeper/loggers/wandb_runs.py"},
     "PIL": {"trainers/data/own/pictures.py"},
     "pooch": {"trainers/data/files/download.py"},
-    "sqlalchemy": {"accounting/chain/storage.py", "accounting/chain/databases.py"},
+    "sqlalchemy": {"accounting/chain/postgres_server.py"},
 }
 HYDRAS_DOOR = {
     "sweeper/api/hydra_session.py": "composes a request without a command line",
@@ -136,7 +145,7 @@ HYDRAS_DOOR = {
     "sweeper/plugin/hydra_plugins/hydra_fork_launcher.py": "is a plugin of Hydra's",
     "sweeper/request/configuration.py": "reads a configuration as plain values",
     "sweeper/request/sweep_request.py": "makes a typed request of a configuration",
-    "sweeper/trial/spec.py": "imports a class of the user's by its name",
+    "sweeper/trial/user_class.py": "imports a class of the user's by its name",
 }
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""
 
@@ -296,6 +305,7 @@ for path in sorted(Path("conf/trainer").glob("*.yaml")):
     [
         ("--help", "", "numpy scipy hydra sqlalchemy"),
         ("-sc query=bash", "dpsweep pl", "numpy scipy hydra sqlalchemy"),
+        ("-sc query=bash", "dpsweep release --for t", "numpy scipy hydra sqlalchemy"),
         ("-sc query=bash", "dpsweep plan trainer=d", "numpy scipy sqlalchemy"),
     ],
 )

@@ -118,7 +118,17 @@ def test_the_readme_names_the_pages_of_each_kind_as_the_index_does() -> None:
 
 
 def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
-    for group in ("grid", "features", "adapter", "augmentation", "score", "accountant", "search", "experiment"):
+    for group in (
+        "grid",
+        "features",
+        "adapter",
+        "augmentation",
+        "score",
+        "accountant",
+        "search",
+        "experiment",
+        "logger",
+    ):
         row = next(line for line in SETTINGS.splitlines() if line.startswith(f"| `{group}="))
         named = set(re.findall(r"`([\w]+)`", row.partition("| `")[2].partition("|")[2]))
         assert named == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}

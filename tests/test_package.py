@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 OURS = ("accounting", "conf", "reports", "sweeper", "trainers")
 NET = """
 from torch import nn
@@ -56,14 +60,73 @@ def test_links_lead_to_the_folders_beside_them() -> None:
     assert all((ROOT / "dpsweep" / name).resolve() == ROOT / name for name in OURS)
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source and the wheel, as they would be published."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, capture_output=True
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the wheel; what the wheel depends on is taken from this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    (wheel,) = built.glob("*.whl")
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", wheel], check=True, capture_output=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python
+
+
 @pytest.mark.long
-def test_a_wheel_holds_one_package_and_hydras_plugins(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="needs pip install hatchling editables")
-    line = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
-    subprocess.run([sys.executable, "-m", *line], check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_a_wheel_holds_one_package_and_hydras_plugins(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"dpsweep", "hydra_plugins"}
     for name in ("accounting/ledger/ledger.py", "conf/config.yaml", "reports/templates/report.html.j2"):
         assert f"dpsweep/{name}" in names
+
+
+@pytest.mark.long
+def test_the_index_would_take_both_and_show_the_readme_with_absolute_links(built: Path) -> None:
+    files = sorted(built.iterdir())
+    assert [path.name.removesuffix(".whl").removesuffix(".tar.gz") for path in files] == [
+        f"dpsweep-{VERSION}-py3-none-any",
+        f"dpsweep-{VERSION}",
+    ]
+    line = [sys.executable, "-m", "twine", "check", "--strict", *files]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(files[0]) as wheel:
+        shown = wheel.read(f"dpsweep-{VERSION}.dist-info/METADATA").decode()
+    targets = re.findall(r"\]\(([^)]+)\)", shown)
+    assert len(targets) > 20
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    assert "![accuracy" in shown
+
+
+@pytest.mark.long
+def test_an_installed_wheel_is_used_from_another_folder(installed: Path, folder: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite")}
+
+    def run(*line: str) -> str:
+        done = subprocess.run([str(installed), *line], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    home = installed.parent.parent
+    assert str(home) in run("-c", "import dpsweep.accounting; print(dpsweep.accounting.__file__)")
+    plugin = "from hydra.core.plugins import Plugins; import hydra_plugins.honest_sweeper as found; Plugins.instance()"
+    assert str(home) in run("-c", f"{plugin}; print(found.__file__)")
+    price = run("-c", f"import dpsweep; print(dpsweep.plan({[*PLAN]!r}).epsilon)")
+    assert float(price) > 0
+    assert "usage: dpsweep" in run("-m", "dpsweep", "--help")
+    assert "Plan " in run("-m", "dpsweep", "plan", *PLAN)
+    assert (home / "bin" / "dpsweep").is_file()

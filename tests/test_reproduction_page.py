@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 from pathlib import Path
 
 from dpsweep.reports.reproduction.finding import Trained, find, known
@@ -31,3 +33,18 @@ def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> No
 
     assert set(re.findall(r"(?:FIGURE|experiment)=([a-d]_\w+)", PAGE)) <= set(known())
     assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}
+
+
+def test_the_gallery_keeps_what_was_not_made_again(tmp_path: Path) -> None:
+    script = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "gallery.py"))
+    assert script["insert"](PAGE, script["gallery"]({}, PAGE)) == PAGE
+    findings = {
+        "title": "T",
+        "source": "S",
+        "findings": [{"claim": "C", "numbers": "N", "verdict": "undecided", "scope": ""}],
+    }
+    (tmp_path / "findings.json").write_text(json.dumps(findings))
+    made = script["insert"](PAGE, script["gallery"]({"b_fig9": tmp_path}, PAGE))
+    assert "| C | N | **undecided** |" in made
+    assert len(script["sections"](made)) == len(known())
+    assert "MA composes up to" not in script["sections"](made)["b_fig9"]

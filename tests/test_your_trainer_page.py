@@ -51,7 +51,7 @@ def test_the_page_names_what_an_attempt_has() -> None:
 @pytest.mark.parametrize(
     "name", [*list(SCRIPTS)[:1], *(pytest.param(name, marks=pytest.mark.long) for name in list(SCRIPTS)[1:])]
 )
-def test_every_script_of_the_folder_trains(name: str, fresh_program: Program, tmp_path: Path) -> None:
+def test_every_script_of_the_folder_trains(name: str, program: Program, tmp_path: Path) -> None:
     if find_spec(SCRIPTS[name]) is None:
         pytest.skip(f"needs {SCRIPTS[name]}")
     shutil.copy(DOCS / "your_trainer" / f"{name}.py", tmp_path / "train.py")
@@ -63,7 +63,7 @@ def test_every_script_of_the_folder_trains(name: str, fresh_program: Program, tm
         "steps=12",
         "sampler.batch_size=300",
     )
-    done = fresh_program(*words, "privacy.noise_multiplier=0.5", "score.noise_std=2", "budget.epsilon=1000", *LIGHT)
+    done = program(*words, "privacy.noise_multiplier=0.5", "score.noise_std=2", "budget.epsilon=1000", *LIGHT)
     assert done.returncode == 0, done.stderr
     ((result, path),) = [(json.loads(path.read_text()), path) for path in folder_of(done).glob("trials/*/result.json")]
     assert result["status"] == "finished"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 HANGS = 600.0
 """Seconds after which a test says that what it waits for hangs."""
@@ -20,7 +20,18 @@ def wait(condition: Callable[[], bool], what: str = "what was waited for") -> No
         time.sleep(0.01)
 
 
-def strike_when(condition: Callable[[], bool], process: subprocess.Popen[str], number: signal.Signals) -> None:
+class Struck(Protocol):
+    """A process that runs: of `subprocess`, or forked (tests/forked_programs.py)."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: signal.Signals, /) -> None: ...
+
+
+def strike_when(condition: Callable[[], bool], process: Struck, number: signal.Signals) -> None:
     """Sends a signal to a process in a state in which the condition holds.
 
     The process is stopped before the condition is looked at again, so that the state is the one that the signal finds.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpsweep.accounting.events.build import DpEvent, compose, flatten, repeat, select
+from dpsweep.accounting.events.compositions import Leaves
+from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 
 EpsilonAt = Callable[[DpEvent, float], float]
@@ -35,6 +37,8 @@ def approximate_dp_epsilon(
         return _theorem(leaf) is not None and not profiled
 
     leaves = flatten(event)
+    if _has_no_theorem(leaves):
+        return None
     separate = [(leaf, count) for leaf, count in leaves if is_separate(leaf)]
     if not separate:
         return None
@@ -111,6 +115,15 @@ def _with_stop(epsilon_of: Callable[[float], float], delta: float, tail: float) 
 def _log_add(exponent: float, value: float) -> float:
     """ln(exp(exponent) + value), for value >= 0."""
     return exponent + math.log1p(value * math.exp(-exponent))
+
+
+def _has_no_theorem(leaves: Leaves) -> bool:
+    """Whether none of the leaves has a theorem of this module; a plan with a schedule has thousands of leaves."""
+    known = _WITHOUT.of(leaves)
+    return _WITHOUT.keep(leaves, all(_theorem(leaf) is None for leaf, _ in leaves)) if known is None else known
+
+
+_WITHOUT: Recent[bool] = Recent(most=64)
 
 
 def _theorem(leaf: DpEvent) -> Theorem | None:

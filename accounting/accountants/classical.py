@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
 from dpsweep.accounting.errors import UnsupportedEvent
@@ -22,6 +23,7 @@ from dpsweep.accounting.events.types import word
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled
+from dpsweep.accounting.references import BALLE_2018, KAIROUZ_2015, Work
 
 KINDS_OF_STEP = 50
 """The largest number of distinct noise multipliers in a composition; more are rounded down to this number."""
@@ -37,6 +39,8 @@ class Classical:
     *Guarantee*: an upper bound at every delta. The composition's share of delta is chosen from `shares` independently
     of the data, so the smallest result is also a bound.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (BALLE_2018, KAIROUZ_2015)
 
     shares: tuple[float, ...] = SHARES
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,6 +63,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     invert,
 )
 from dpsweep.accounting.profiles.selection_envelope import best_of
+from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
 
 FAR = 5000.0
 """The delta of a profile at this epsilon counts as its probability of an infinite loss."""
@@ -104,6 +105,8 @@ class Pld:
     *Guarantee*: an upper bound, including floating-point errors, at every delta >= 1e-30; smaller ones are refused.
     `interval` is the widest grid step of the privacy loss (nats); leaves with a small sample rate get a finer step.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (KOSKELA_2020, DOROSHENKO_2022)
 
     interval: float = 1e-4
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
 from dpsweep.accounting.accountants.rdp import Rdp
@@ -17,6 +18,7 @@ from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.events.types import word
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.references import GOPI_2021, Work
 
 SMALLEST_DELTA = 1e-10
 """Below this delta, the library is limited by its own floating-point precision."""
@@ -34,6 +36,8 @@ class Prv:
 
     *Guarantee*: an upper bound, above the true epsilon by at most twice the `relative_error` (and `delta / 1000`).
     """
+
+    works: ClassVar[tuple[Work, ...]] = (GOPI_2021,)
 
     relative_error: float = 0.005
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from dpsweep.accounting.events.types import (
     word,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.references import BALLE_2020, MIRONOV_2017, MIRONOV_2019, Work
 
 RATIO = 1.015
 """The ratio of consecutive values of order - 1: the best order on the grid loses less than a relative 3e-5."""
@@ -70,6 +71,8 @@ class Conversion(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Rdp:
     """Renyi accountant over fixed orders. *Guarantee*: an upper bound at every delta, including 1e-20."""
+
+    works: ClassVar[tuple[Work, ...]] = (MIRONOV_2017, MIRONOV_2019, BALLE_2020)
 
     conversion: Conversion = Conversion.BBGHS
     orders: tuple[float, ...] = ORDERS

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 
@@ -44,3 +45,13 @@ class Entry:
     who: str
     at: str
     digest: str
+
+    def read_by(self, reader: Callable[[Entry], Any]) -> Any:
+        """What `reader` makes of this entry, made once: an entry never changes."""
+        if reader not in self._readings:
+            self._readings[reader] = reader(self)
+        return self._readings[reader]
+
+    @cached_property
+    def _readings(self) -> dict[Callable[[Entry], Any], Any]:
+        return {}

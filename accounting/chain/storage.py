@@ -17,44 +17,35 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
-from dpsweep.accounting.chain.databases import database_at, introduce, lock_holder
+from dpsweep.accounting.chain.databases import Database, DatabaseSession, Value
 from dpsweep.accounting.chain.hash_chain import Lines, Row
+from dpsweep.accounting.chain.sqlite_file import SqliteFile
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 SCHEMA = 2
-_metadata = sa.MetaData()
-_schema = sa.Table("schema", _metadata, sa.Column("version", sa.Integer, primary_key=True))
-_entries = sa.Table(
-    "entries",
-    _metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("account", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("plan", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("balance", sa.Text, nullable=False),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("previous", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Index("entries_by_plan", "account", "plan", "seq"),
-    sa.Index("entries_by_account", "account", "seq"),
-    sa.Index("entries_by_kind", "kind", "seq"),
+TEXTS = ("account", "kind", "plan", "body", "balance", "who", "at", "previous", "digest")
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL PRIMARY KEY)",
+    "CREATE TABLE IF NOT EXISTS entries "
+    f"(seq INTEGER NOT NULL PRIMARY KEY, {', '.join(f'{name} TEXT NOT NULL' for name in TEXTS)})",
+    "CREATE INDEX IF NOT EXISTS entries_by_plan ON entries (account, plan, seq)",
+    "CREATE INDEX IF NOT EXISTS entries_by_account ON entries (account, seq)",
+    "CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (kind, seq)",
 )
+_COLUMNS = ("seq", *TEXTS)
+_INSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM entries"
 
 
 class Chain:
     """The hash chain stored in a file (a path) or a database (a `postgresql+psycopg://` address)."""
 
     def __init__(self, place: str | Path) -> None:
-        self._database = database_at(place)
-        self._engine = self._database.engine()
+        self._database = _database_at(place)
 
     @property
     def file(self) -> Path | None:
@@ -70,30 +61,31 @@ class Chain:
         """Creates the file and the tables if they do not exist."""
         with self._said():
             self._database.make_room()
-            with self._engine.connect() as connection:
-                if not self._made(connection):
-                    self._database.begin_making(connection)
-                    _metadata.create_all(connection)
-                    if connection.execute(sa.select(_schema.c.version)).scalar() is None:
+            with self._database.connected() as session:
+                if not session.has_table("schema"):
+                    session.begin_making()
+                    for statement in TABLES:
+                        session.run(statement)
+                    if _version(session) is None:
                         for statement in self._database.refusals:
-                            connection.exec_driver_sql(statement)
-                        connection.execute(_schema.insert().values(version=SCHEMA))
-                    connection.commit()
-                self._check_version(connection)
+                            session.run(statement)
+                        session.run("INSERT INTO schema (version) VALUES (:version)", version=SCHEMA)
+                    session.commit()
+                self._check_version(session)
 
     def writing(self) -> AbstractContextManager[Lines | None]:
         """An exclusive write transaction, None if the store does not exist.
 
         It commits at the end of the `with` block; an exception rolls it back.
         """
-        return self._transaction(self._database.begin_writing, sa.Connection.commit)
+        return self._transaction(lambda session: session.begin_writing(), lambda session: session.commit())
 
     @contextmanager
     def reading(self) -> Iterator[Lines | None]:
         """One consistent view of the lines, None if the store does not exist; it need not be writable."""
         with (
             self._database.reading(),
-            self._transaction(self._database.begin_reading, sa.Connection.rollback) as lines,
+            self._transaction(lambda session: session.begin_reading(), lambda session: session.rollback()) as lines,
         ):
             yield lines
 
@@ -101,58 +93,45 @@ class Chain:
     def hold(self, name: str, what: str) -> Iterator[None]:
         """Holds the lock of this name; if another process does, raises `BadInput` with the process that runs `what`.
 
-        For databases on a server only: the lock belongs to a connection, and a file has none. It ends with this process
-        and with its connection; a proxy that shares connections between transactions does not keep it.
+        For databases on a server only; raises ValueError for a file.
         """
-        if self.file is not None:
-            raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-        with self._said():
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        try:
+        with ExitStack() as stack:
             with self._said():
-                introduce(connection)
-                if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar():
-                    raise BadInput(f"{what} is being run by {lock_holder(connection, key)}; nothing was started.")
+                holder = stack.enter_context(self._database.locked(key))
+            if holder is not None:
+                raise BadInput(f"{what} is being run by {holder}; nothing was started.")
             yield
-        finally:
-            connection.close()
 
     @contextmanager
     def _transaction(
-        self, begin: Callable[[sa.Connection], None], end: Callable[[sa.Connection], None]
+        self, begin: Callable[[DatabaseSession], None], end: Callable[[DatabaseSession], None]
     ) -> Iterator[Lines | None]:
         if not self._database.is_there():
             yield None
             return
-        with self._said(), self._engine.connect() as connection:
-            if not self._made(connection):
+        with self._said(), self._database.connected() as session:
+            if not session.has_table("schema"):
                 yield None
                 return
-            begin(connection)
-            self._check_version(connection)
-            yield Lines(_Stored(connection), self.name)
-            end(connection)
+            begin(session)
+            self._check_version(session)
+            yield Lines(_Stored(session), self.name)
+            end(session)
 
     @contextmanager
     def _said(self) -> Iterator[None]:
         """Turns errors of the database and the file system into `LedgerDamaged` with one sentence."""
+        unusable, unreadable = self._database.errors
         try:
             yield
-        except sa.exc.OperationalError as cause:
+        except unusable as cause:
             raise LedgerDamaged(f"The ledger {self.name} cannot be written or read: {_reason(cause)}.") from cause
-        except sa.exc.DBAPIError as cause:
+        except unreadable as cause:
             raise LedgerDamaged(f"The ledger {self.name} is no readable ledger: {_reason(cause)}.") from cause
 
-    def _made(self, connection: sa.Connection) -> bool:
-        """Whether the tables exist; called before the transaction that uses them begins."""
-        made = sa.inspect(connection).has_table(_schema.name)
-        connection.rollback()
-        return made
-
-    def _check_version(self, connection: sa.Connection) -> None:
-        version = connection.execute(sa.select(_schema.c.version)).scalar()
-        if version != SCHEMA:
+    def _check_version(self, session: DatabaseSession) -> None:
+        if (version := _version(session)) != SCHEMA:
             raise LedgerDamaged(
                 f"Expected ledger schema={version} to be {SCHEMA}: {self.name} was written by another version."
             )
@@ -161,32 +140,47 @@ class Chain:
 class _Stored:
     """The table's rows within one transaction."""
 
-    def __init__(self, connection: sa.Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: DatabaseSession) -> None:
+        self._session = session
 
     def insert(self, row: Mapping[str, Any]) -> None:
-        self._connection.execute(_entries.insert(), row)
+        self._session.run(_INSERT, **row)
 
-    def where(self, **values: str | int) -> Iterator[Row]:
-        return self._rows(_having(values).order_by(_entries.c.seq))
+    def where(self, **values: Value) -> Iterator[Row]:
+        return iter(self._session.run(f"{_SELECT}{_having(values)} ORDER BY seq", **values))
 
     def after(self, seq: int | None, most: int) -> Sequence[Row]:
-        beyond = sa.true() if seq is None else _entries.c.seq > seq
-        return list(self._rows(sa.select(_entries).where(beyond).order_by(_entries.c.seq).limit(most)))
+        beyond = {} if seq is None else {"seq": seq}
+        where = "" if seq is None else " WHERE seq > :seq"
+        return self._session.run(f"{_SELECT}{where} ORDER BY seq LIMIT :most", **beyond, most=most)
 
-    def last(self, **values: str | int) -> Row | None:
-        return next(self._rows(_having(values).order_by(_entries.c.seq.desc()).limit(1)), None)
+    def last(self, **values: Value) -> Row | None:
+        rows = self._session.run(f"{_SELECT}{_having(values)} ORDER BY seq DESC LIMIT 1", **values)
+        return rows[0] if rows else None
 
     def accounts(self) -> tuple[str, ...]:
-        return tuple(self._connection.execute(sa.select(_entries.c.account).distinct().order_by("account")).scalars())
-
-    def _rows(self, query: sa.Select[Any]) -> Iterator[Row]:
-        return iter(self._connection.execute(query).mappings().all())
+        rows = self._session.run("SELECT DISTINCT account FROM entries ORDER BY account")
+        return tuple(row["account"] for row in rows)
 
 
-def _having(values: dict[str, str | int]) -> sa.Select[Any]:
-    return sa.select(_entries).where(*(_entries.c[column] == value for column, value in values.items()))
+def _database_at(place: str | Path) -> Database:
+    """The database in a file, or at an address; raises `BadInput` for an address of another kind."""
+    if "://" not in str(place):
+        return SqliteFile(place)
+    from dpsweep.accounting.chain.postgres_server import PostgresServer
+
+    return PostgresServer(str(place))
 
 
-def _reason(cause: sa.exc.DBAPIError) -> str:
-    return str(cause.orig).strip().splitlines()[0].rstrip(".")
+def _version(session: DatabaseSession) -> Any:
+    rows = session.run("SELECT version FROM schema")
+    return rows[0]["version"] if rows else None
+
+
+def _having(values: Mapping[str, Value]) -> str:
+    """The condition that these columns have these values."""
+    return " WHERE " + " AND ".join(f"{column} = :{column}" for column in values) if values else ""
+
+
+def _reason(cause: Exception) -> str:
+    return str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from dpsweep.accounting import numbers
@@ -84,11 +85,9 @@ def _parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
 
 def by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, int]]:
     """The events, each object once with its number, in the order of their first places."""
-    objects: dict[int, DpEvent] = {}
-    counts: dict[int, int] = {}
-    for event in events:
-        objects[id(event)] = event
-        counts[id(event)] = counts.get(id(event), 0) + 1
+    every = list(events)
+    places = list(map(id, every))
+    objects, counts = dict(zip(places, every, strict=True)), Counter(places)
     return [(event, counts[place]) for place, event in objects.items()]
 
 

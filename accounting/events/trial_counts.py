@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.root_finding import brent
 
 FAR_TRIES = 2_000_000
 """The largest number of probabilities that are summed one by one."""
@@ -188,7 +189,6 @@ def _gamma(eta: float, mean: float) -> float:
         raise ValueError(f"Expected mean={mean} >= 1 and finite.")
     if mean == 1:
         return 1.0
-    from scipy.optimize import brentq  # .1 s
 
     def excess(log_gamma: float) -> float:
         return math.log(NegativeBinomial(eta=eta, gamma=math.exp(log_gamma)).mean) - math.log(mean)
@@ -198,7 +198,7 @@ def _gamma(eta: float, mean: float) -> float:
         lowest *= 2
         if lowest < -600:
             raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
-    return math.exp(brentq(excess, lowest, -1e-12, xtol=1e-14, rtol=1e-14)) if excess(-1e-12) < 0 else 1.0
+    return math.exp(brent(excess, lowest, -1e-12, xtol=1e-14, rtol=1e-14)) if excess(-1e-12) < 0 else 1.0
 
 
 def _invert(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:

@@ -248,7 +248,12 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Body]] = {
 
 
 def read_body(entry: Entry) -> Body:
-    """The body of an entry; raises `LedgerDamaged` if a value is missing or invalid."""
+    """The body of an entry, read once; raises `LedgerDamaged` if a value is missing or invalid."""
+    body: Body = entry.read_by(_read)
+    return body
+
+
+def _read(entry: Entry) -> Body:
     with as_written(f"entry {entry.seq} of the ledger", LedgerDamaged):
         if entry.kind not in _READERS:
             return UnknownBody(kind=entry.kind, form=entry.body)

@@ -48,12 +48,12 @@ class Ledger:
     """An append-only, hash-chained account book: one file, or a PostgreSQL database shared by several machines.
 
     `Ledger.locate()` gives the user's ledger. It lies outside every sweep folder, so that deleting a folder does not
-    lower the reserved amounts.
+    lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's ledger.
     """
 
-    def __init__(self, place: str | Path) -> None:
+    def __init__(self, place: str | Path, home: Path | None = None) -> None:
         self._chain = ComparedChain(place)
-        self.path = self._chain.file
+        self.path, self.home = self._chain.file, home
 
     @staticmethod
     def locate() -> str:

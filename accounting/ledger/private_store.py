@@ -74,9 +74,10 @@ class PrivateStore:
         """The store of a plan that is charged to an account of this ledger.
 
         It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
-        names another folder, which all machines of a sweep must share. Each ledger has separate stores.
+        names another folder, which all machines of a sweep must share. Each ledger has separate stores, and rehearsals
+        have a folder of their own.
         """
-        folder, name = os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
+        folder, name = ledger.home or os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
         if folder:
             home = Path(folder).expanduser().absolute() / name
         else:

@@ -28,7 +28,7 @@ def put_aside(chain: Chain) -> tuple[str, ...]:
             raise LedgerDamaged(
                 f"{damage} Its tables are not put aside from here: let the database's owner rename them."
             ) from damage
-        if damage.__cause__ is not None and not _damaged(getattr(damage.__cause__, "orig", None)):
+        if damage.__cause__ is not None and not _damaged(damage.__cause__):
             raise
         other = _rename(chain.file)
         return (f"{damage} It was put aside as {other}.",)

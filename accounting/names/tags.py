@@ -152,6 +152,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "embedded_images": "dpsweep.trainers.data.sets.embedded.EmbeddedImages",
         "enron": "dpsweep.trainers.data.sets.enron.Enron",
         "enron_mail": "dpsweep.trainers.data.sets.enron_mail.EnronMail",
+        "generated": "dpsweep.trainers.data.sets.generated.Generated",
         "gisette": "dpsweep.trainers.data.sets.gisette.Gisette",
         "hugging_face": "dpsweep.trainers.data.own.hugging_face.HuggingFace",
         "idx_images": "dpsweep.trainers.data.files.idx.IdxImages",
@@ -174,6 +175,11 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "word_piece": "dpsweep.trainers.data.text.wordpiece.WordPiece",
     },
     "source": {},
+    "logger": {
+        "mlflow_logger": "dpsweep.sweeper.loggers.mlflow_runs.MlFlow",
+        "tensorboard_logger": "dpsweep.sweeper.loggers.tensorboard_files.TensorBoard",
+        "wandb_logger": "dpsweep.sweeper.loggers.wandb_runs.Wandb",
+    },
 }
 """The tags of each family, with the path of each class. A part of a configuration has the name of its family."""
 

@@ -10,7 +10,7 @@ from dpsweep.accounting.events.build import PlanEvent, flatten, select, worst
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import RandomStoppingDpEvent
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, exact
 from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
@@ -113,7 +113,7 @@ def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) ->
     room = RemainingBudget.of(priced, statement)
     takes = room.takes(priced.terms(priced.rule).event(trial.paid for trial in trials))
     raise_it = _raise_it(room, takes, priced.plan.account)
-    if DELTA in takes and room.left[DELTA] < takes[DELTA]:
+    if DELTA in takes and room.left[DELTA] < exact(takes[DELTA]):
         return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
     if not room.open(takes):
         return f"Nothing more fits. {raise_it}"

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.root_finding import brent
 
 LARGEST_NOISE = 1e6
 SMALLEST_NOISE = 1e-2
@@ -140,7 +141,6 @@ def _excess(cost: float, epsilon: float) -> float:
 
 def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
     """The noise at which the price meets epsilon; the log-log curve is nearly straight, so few evaluations suffice."""
-    from scipy.optimize import brentq  # .1 s
 
     def excess(log_noise: float) -> float:
         return _excess(price(math.exp(log_noise)), epsilon)
@@ -148,7 +148,7 @@ def _crossing(price: Callable[[float], float], epsilon: float, low: float, high:
     log_low, log_high = math.log(low), math.log(high)
     if excess(log_low) <= 0 or excess(log_high) >= 0:
         return high
-    return math.exp(brentq(excess, log_low, log_high, xtol=1e-5, rtol=1e-5))
+    return math.exp(brent(excess, log_low, log_high, xtol=1e-5, rtol=1e-5))
 
 
 def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:

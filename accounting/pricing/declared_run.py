@@ -40,6 +40,10 @@ class DeclaredRun(Protocol):
         """The training event at this noise, after the run's number of steps or after this one."""
         ...
 
+    def rough_training(self, noise_multiplier: float) -> DpEvent:
+        """An event of few kinds of step that costs no less than `training`, and little more."""
+        ...
+
     def after(self, steps: int) -> DeclaredRun:
         """The same run with this number of steps, declared anew; raises `BadInput` if it cannot have that many."""
         ...
@@ -63,9 +67,13 @@ def noises_at(runs: Sequence[DeclaredRun], noise: float) -> list[float]:
 
 
 def training_events(
-    runs: Sequence[DeclaredRun], noises: Sequence[float], steps: Sequence[int | None] | None = None
+    runs: Sequence[DeclaredRun],
+    noises: Sequence[float],
+    steps: Sequence[int | None] | None = None,
+    *,
+    rough: bool = False,
 ) -> list[PlanEvent]:
-    """The runs' training events, without scores, after these numbers of steps if they are given.
+    """The runs' training events, without scores, after these numbers of steps if they are given; or `rough` ones.
 
     A final run has the noise of its run. Runs of equal kind, noise and steps share one event.
     """
@@ -74,7 +82,7 @@ def training_events(
     def event(run: DeclaredRun, noise: float, count: int | None) -> PlanEvent:
         key = (run.kind, noise, count)
         if key not in events_by_run:
-            events_by_run[key] = run.training(noise, count)
+            events_by_run[key] = run.rough_training(noise) if rough else run.training(noise, count)
         final = None if run.final is None else event(run.final, noise, count)
         return PlanEvent(training=events_by_run[key], final=final)
 

@@ -30,13 +30,14 @@ class RuleOutlook:
 class Outlook:
     """A plan compared with the account that it would be charged to.
 
-    `admitted` says that the account admits the plan, `rest` is a phrase with the rest of each amount that it takes;
-    both keep their defaults if the plan or the account has data declared public.
-    `other_subsample` is the requirement of the other kind of subsample, if there is a choice; `envelope` is the cost of
-    the same search by the envelope bound, if its charge is by another theorem.
+    `admitted` says that the account admits the plan, `times` how many such plans, one after another, and `rest` is
+    a phrase with the rest of each amount that it takes; all keep their defaults if the plan or the account has data
+    declared public. `other_subsample` is the requirement of the other kind of subsample, if there is a choice;
+    `envelope` is the cost of the same search by the envelope bound, if its charge is by another theorem.
     """
 
     admitted: bool = False
+    times: int = 0
     rest: str = ""
     other_subsample: Alternative | None
     envelope: float | None = None
@@ -66,6 +67,7 @@ def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: boo
     takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     return Outlook(
         admitted=room.balance.admits(takes),
+        times=room.times(takes),
         rest="" if statement is None else _rest(room, takes),
         other_subsample=other,
         envelope=envelope_price(priced),

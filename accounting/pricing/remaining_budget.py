@@ -11,8 +11,9 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Balance, Statement
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract
-from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, exact, subtract
+from dpsweep.accounting.notation import delta_down, epsilon_down
+from dpsweep.accounting.pricing.calibration import LARGEST_COUNT, calibrate_noise, largest_count
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 
@@ -52,6 +53,20 @@ class RemainingBudget:
             self.panel.epsilon(event, self.delta, self.balance.budget.adjacency) if self.by_claim(event) else math.inf
         )
         return self._takes(epsilon, event)
+
+    def times(self, takes: Mapping[str, float]) -> int:
+        """How often a charge that takes these amounts would be admitted, one after another."""
+        left = self.left
+        parts = [(left.get(name, Decimal(0)), exact(more)) for name, more in takes.items() if more > 0]
+        return min((int(rest // more) for rest, more in parts if rest.is_finite()), default=LARGEST_COUNT)
+
+    def after(self, takes: Mapping[str, float]) -> str:
+        """A phrase with the rest of each amount after a charge that takes these."""
+        rests = {name: subtract(self.left[name], exact(more)) for name, more in takes.items()}
+        return " and ".join(
+            f"{name} {(delta_down if name == DELTA else epsilon_down)(max(Decimal(0), rest))}"
+            for name, rest in rests.items()
+        )
 
     def by_claim(self, event: PlanEvent) -> bool:
         """Whether the policy counts the claim for this event, and not the event itself."""

@@ -51,12 +51,22 @@ class SearchTerms:
         """The claim for a whole search over these trials."""
         return self.panel.epsilon(self.event(trials), self.delta, self.adjacency)
 
-    def noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
-        """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`."""
-        start = self.rough_noise(trials_at, epsilon)
-        if self._has_many_kinds(self.event(trials_at(start))):
+    def noise(
+        self,
+        trials_at: Callable[[float], Iterable[PlanEvent]],
+        epsilon: float,
+        rough_at: Callable[[float], Iterable[PlanEvent]] | None = None,
+    ) -> float:
+        """The least noise at which a search over `trials_at(noise)` costs at most `epsilon`.
+
+        `rough_at` are trials that cost little more and have fewer kinds of step: the search for the noise begins with
+        them, and ends with the price of `trials_at`.
+        """
+        rough_at = rough_at or trials_at
+        start = self.rough_noise(rough_at, epsilon)
+        if self._has_many_kinds(self.event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
-                start, quicker = self._quicker.quick_noise(trials_at, epsilon, start)
+                start, quicker = self._quicker.quick_noise(rough_at, epsilon, start)
                 if self.epsilon(trials_at(start)) == quicker:
                     return start  # the same accountant claims, and the noise is already the least by its bound
         return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)

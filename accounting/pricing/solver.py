@@ -76,7 +76,11 @@ def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | N
     if target is None:
         noises = given_noises(runs)
     else:
-        noise = terms.noise(lambda noise: training_events(runs, noises_at(runs, noise)), target)
+        noise = terms.noise(
+            lambda noise: training_events(runs, noises_at(runs, noise)),
+            target,
+            lambda noise: training_events(runs, noises_at(runs, noise), rough=True),
+        )
         noises = noises_at(runs, noise)
     return _trials(runs, noises, terms, target)
 

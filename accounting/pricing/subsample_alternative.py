@@ -53,5 +53,5 @@ def alternative(priced: PricedPlan) -> Alternative | None:
 def _noise(terms: SearchTerms, priced: PricedPlan) -> float:
     runs = [priced.run_of(trial) for trial in priced.plan.trials]
     return terms.rough_noise(
-        lambda noise: [PlanEvent(training=run.training(noise)) for run in runs], priced.plan.target_epsilon or 0.0
+        lambda noise: [PlanEvent(training=run.rough_training(noise)) for run in runs], priced.plan.target_epsilon or 0.0
     )

@@ -19,6 +19,7 @@ from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import choices_of
@@ -38,8 +39,9 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
 
     It checks the plan's hash, that its event is the rule's event over its trials, that the ledger charged this event,
     that every receipt and result belongs to its trial, that every attempt with a result was started and charged, that
-    no result changed after its attempt ended, that each run matches its declaration, and that the release has the
-    winner in the ledger. If a secret draw or a sampler determines the runs, there must be no other run.
+    no result changed after its attempt ended, that each run matches its declaration, that the release has the winner in
+    the ledger, and that the curator's opening opens its commitment. If a secret draw or a sampler determines the runs,
+    there must be no other run.
     """
     with as_written(f"the sweep in {root}"):
         return _verify_folder(root, ledger)
@@ -62,6 +64,7 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     summary = _VERIFY[execution_of(plan)](plan, folder, statement)
     verify_results(plan, root, ledger)
     _verify_release(plan, folder, statement)
+    _verify_commitment(folder, ledger)
     return f"{root}: plan {plan.id} is what was charged; {summary}"
 
 
@@ -170,6 +173,13 @@ def _verify_release(plan: Plan, folder: SweepFolder, statement: Statement) -> No
         return
     if winner.digest(folder.release) not in statement.attempts(plan.id).released.values():
         raise ContractBroken(f"The winner in {folder.release} is not the one that was released by the ledger.")
+
+
+def _verify_commitment(folder: SweepFolder, ledger: Ledger) -> None:
+    """Opens the commitment of a release, if there is one and the curator's folder has its opening."""
+    commitment, opening = read_commitment(folder.release), Opening.read(folder.curator)
+    if commitment is not None and opening is not None:
+        opening.verify(commitment, ledger)
 
 
 def _verify_runs(plan: Plan, folder: SweepFolder, statement: Statement) -> str:

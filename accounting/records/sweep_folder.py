@@ -90,6 +90,16 @@ class SweepFolder:
         return self.root / "study.log"
 
     @property
+    def curator(self) -> Path:
+        """The curator's pages, and the opening of the release's commitment."""
+        return self.root / "curator"
+
+    @property
+    def logged(self) -> Path:
+        """The runs that each logger was given."""
+        return self.root / "logged.json"
+
+    @property
     def release(self) -> Path:
         """The release, which may be passed on; written by a separate command."""
         return self.root / "release"

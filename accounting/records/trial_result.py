@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from dpsweep.accounting.validation import as_written, text
 SCHEMA = 1
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"
+KEPT = 4096
+"""Results that a process keeps as it read them, by the content of their files."""
+
 SCRIPT_FILES = "files.zip"
 """The files that a script of the user's has handed over, its model among them."""
 
@@ -118,20 +122,29 @@ class TrialResult:
         """The result in a trial's folder, None if there is none; a damaged file is refused."""
         path = folder / RESULT_FILE
         try:
-            form = json.loads(path.read_text())
+            return _parsed(path.read_bytes(), path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError) as cause:
-            raise BadInput(
-                f"Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as "
-                "killed."
-            ) from cause
-        with as_written(f"result={path}"):
-            if form.pop("schema", None) != SCHEMA:
-                raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
-            known = {entry.name for entry in fields(cls)}
-            values = {name: value for name, value in form.items() if name in known}
-            return cls(**{"salt": ""} | values | {"status": Status(form["status"])})
+        except OSError as cause:
+            raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
+
+
+_UNREADABLE = "Expected result={path} to be a readable result file: {cause}. Without it the attempt counts as killed."
+
+
+@lru_cache(maxsize=KEPT)
+def _parsed(content: bytes, path: Path) -> TrialResult:
+    """The result in a file with this content: a sweep asks for it ten times, from the run's end to the page."""
+    try:
+        form = json.loads(content)
+    except (ValueError, RecursionError) as cause:
+        raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
+    with as_written(f"result={path}"):
+        if form.pop("schema", None) != SCHEMA:
+            raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
+        known = {entry.name for entry in fields(TrialResult)}
+        values = {name: value for name, value in form.items() if name in known}
+        return TrialResult(**{"salt": ""} | values | {"status": Status(form["status"])})
 
 
 def _check_score(score: Mapping[str, Any]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.references import MIRONOV_2017, Work
 from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, require_points
 
 
@@ -20,6 +22,8 @@ class Composition:
     noise, sampling, steps and the number of runs are fixed beforehand.
     *Source*: adaptive composition of Renyi DP (Mironov 2017, Proposition 1) and of privacy-loss distributions.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (MIRONOV_2017,)
 
     @property
     def name(self) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.references import MCSHERRY_2009, Work
 from dpsweep.accounting.selection.composition import Composition
 
 
@@ -34,6 +36,8 @@ class DisjointParts(Composition):
     one run of the worst point for those of the final run. The winner is post-processing of what the search releases.
     *Source*: adaptive parallel composition (McSherry 2009, Theorem 4).
     """
+
+    works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2009,)
 
     share: float = 0.2
     carry: float = 0.75

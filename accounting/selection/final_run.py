@@ -9,6 +9,7 @@ from random import Random
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.references import Work, works_of
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
 from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule
 from dpsweep.accounting.selection.noisy_max import NoisyMax
@@ -38,6 +39,11 @@ class Final:
     def name(self) -> str:
         """The rule's name in commands and reports."""
         return f"{self.rule.name} + final run"
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """The works that the search leans on."""
+        return works_of(self.rule)
 
     @property
     def discloses(self) -> frozenset[Disclosure]:

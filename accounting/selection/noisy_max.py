@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.references import DURFEE_2019, MCSHERRY_2007, Work
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
@@ -30,6 +32,8 @@ class NoisyMax:
     scores are public, composition costs the same and may release everything, so these plans do not run.
     *Source*: McSherry and Talwar 2007 (the exponential mechanism); Durfee and Rogers 2019, Lemma 4.2.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2007, DURFEE_2019)
 
     noise_scale: float
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.references import LIU_2019, PAPERNOT_2022, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 
@@ -23,6 +25,8 @@ class PrivateSelection(HiddenSearchRule):
     *Source*: docs/accounting.md, "The envelope bound"; second opinion by Papernot and Steinke 2022 (Hyperparameter
     Tuning with Renyi Differential Privacy), Theorem 2.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (LIU_2019, PAPERNOT_2022)
 
     eta: float = 1.0
     mean: float | None = None
@@ -65,6 +69,8 @@ class PoissonSelection(HiddenSearchRule):
     early; min(K, limit) is what is priced.
     *Source*: docs/accounting.md, "The envelope bound"; second opinion by Papernot and Steinke 2022, Theorem 6.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (PAPERNOT_2022,)
 
     mean: float | None = None
     limit: int | None = None

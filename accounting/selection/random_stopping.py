@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.references import LIU_2019, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 _ROUNDING = 1e-12
@@ -23,6 +25,8 @@ class RandomStopping(HiddenSearchRule):
     over the number of points if it is None.
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.4.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
 
     gamma: float | None = None
     delta: float

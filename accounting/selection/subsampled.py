@@ -10,6 +10,7 @@ from dpsweep.accounting import numbers
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_of
 from dpsweep.accounting.selection.disjoint_parts import Use
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.interface import Execution, require_points
@@ -55,6 +56,11 @@ class Subsampled(Final):
                 f"Expected the rule on the part, {self.rule.name}, to hide its losers and show its winner's score: "
                 "what shows all costs less on a part of its own (tuning=disjoint)."
             )
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """The works on sampling the part, and those of the search."""
+        return (KOSKELA_2023, BALLE_2018, *works_of(self.rule))
 
     @property
     def name(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
+from dpsweep.accounting.references import LIU_2019, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 
 NEGLIGIBLE = 1e-20
@@ -23,6 +25,8 @@ class Threshold(HiddenSearchRule):
     tries are made; if it is None, the limit is so high that the stop costs nothing beside `delta`, the plan's.
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.1.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
 
     gamma: float | None = None
     limit: int | None = None

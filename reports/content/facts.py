@@ -51,10 +51,21 @@ def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
     facts = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
     if sweep.plan.event.final is not None:
         facts |= dict(_by_part(bill))
-    alone = alone_epsilon(sweep)
-    if alone is not None:
+    alone = None if is_one_run(sweep, bill) else alone_epsilon(sweep)
+    if alone is not None and alone < bill.epsilon:
         facts["alone_epsilon"] = Fact(value=alone, text=epsilon_up(alone), source=ALONE)
     return facts
+
+
+def is_one_run(sweep: Sweep, bill: Bill) -> bool:
+    """Whether what was charged is one run and nothing else, so that the price of the search is that of the run."""
+    runs, whole = sweep.plan.trials + sweep.plan.finals, sweep.plan.event.parts
+    return (
+        len(runs) == 1
+        and not bill.repeats
+        and whole.keys() == (own := runs[0].event.parts).keys()
+        and all(events.same(whole[part], own[part]) for part in whole)
+    )
 
 
 def alone_epsilon(sweep: Sweep) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 
 import yaml
 
@@ -49,6 +50,11 @@ def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
         began=min((result.started for result in results), default=""),
         ended=max((result.ended for result in results), default=""),
     )
+
+
+def program_version() -> str:
+    """The version of dpsweep that writes a page."""
+    return metadata.version("dpsweep")
 
 
 def verified(sweep: Sweep, ledger: Ledger) -> str:

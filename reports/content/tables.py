@@ -110,7 +110,7 @@ def panel_sheet(panel: MapPanel) -> Sheet:
     rows = [
         (
             Item(text=panel.down.ticks[row]),
-            *(_cell(panel.cells.get((row, column))) for column in range(len(panel.across.values))),
+            *(cell_item(panel.cells.get((row, column))) for column in range(len(panel.across.values))),
         )
         for row in reversed(range(len(panel.down.values)))
     ]
@@ -141,7 +141,8 @@ def _value(value: object) -> Item:
     return Item(text="" if value is None else number(value), key=key)
 
 
-def _cell(cell: Cell | None) -> Item:
+def cell_item(cell: Cell | None) -> Item:
+    """A cell of a map in words: its score with its interval, or its state."""
     if cell is None:
         return Item(text="not in the grid")
     if cell.state is not State.FINISHED or cell.accuracy is None:

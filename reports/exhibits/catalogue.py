@@ -12,7 +12,7 @@ from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.budget_by_method import spending
 from dpsweep.reports.exhibits.collapse import collapse
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
-from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, log_losses, training_losses
+from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, training_losses
 from dpsweep.reports.exhibits.other_rules import rivals
 from dpsweep.reports.exhibits.privacy_curve import privacy
 from dpsweep.reports.exhibits.search_difficulty import ease
@@ -30,10 +30,6 @@ def _collapse(sweep: Sweep, bill: Bill) -> Exhibit | None:
 
 def _how_often_best(sweep: Sweep, bill: Bill) -> Exhibit | None:
     return None if sweep.runs.drawn else how_often_best(sweep)
-
-
-def _log_losses(sweep: Sweep, bill: Bill) -> Exhibit | None:
-    return None if sweep.runs.drawn else log_losses(sweep)
 
 
 def _ease(sweep: Sweep, bill: Bill) -> Exhibit | None:
@@ -56,7 +52,6 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_what_mattered),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_collapse),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_how_often_best),
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=_log_losses),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_ease),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),

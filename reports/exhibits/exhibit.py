@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.charges import Bill
@@ -17,7 +17,7 @@ from dpsweep.reports.figures.charts import Drawing
 class Exhibit:
     """A section: `key` names it in `report.json` and in the page's addresses, `source` is the source of its numbers.
 
-    `note` explains how to read it; `findings` are sentences with numbers.
+    `note` explains how to read it; `findings` are sentences with numbers. `needs` is set from the declaration.
     """
 
     key: str
@@ -28,6 +28,7 @@ class Exhibit:
     bar: tuple[Segment, ...] = ()
     drawings: tuple[Drawing, ...] = ()
     sheets: tuple[Sheet, ...] = ()
+    needs: Needs = Needs.CURATOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,5 +45,5 @@ class DeclaredExhibit:
 
 def shown(declared: Iterable[DeclaredExhibit], sweep: Sweep, bill: Bill, reader: Reader) -> tuple[Exhibit, ...]:
     """The exhibits that this reader may see, in their order; the others are not made."""
-    exhibits = (exhibit.make(sweep, bill) for exhibit in declared if reader.may_see(exhibit.needs))
-    return tuple(exhibit for exhibit in exhibits if exhibit is not None)
+    made = ((one.make(sweep, bill), one.needs) for one in declared if reader.may_see(one.needs))
+    return tuple(replace(exhibit, needs=needs) for exhibit, needs in made if exhibit is not None)

@@ -1,4 +1,8 @@
-"""Maps in addition to the score map: losses on a logarithmic scale, and how often each point is the best."""
+"""Maps in addition to the score map: training losses, the bounding of gradients, how often each point is the best.
+
+The scores themselves have one map. A second one of their logarithms would show the same numbers with the opposite
+order of colours; differences among good scores are seen on the first, since its scale leaves far outliers out.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +31,29 @@ SMALLEST = 1e-9
 TRAINING_LOSS, MEAN_FACTOR, SHORTENED = "training_loss", "mean_factor", "shortened"
 
 
-def log_losses(sweep: Sweep) -> Exhibit | None:
-    """The scores' distances from a perfect score, on a log scale; None if too few runs finished."""
-    cap = float(sweep.plan.trials[0].config.get("loss", {}).get("cap", 1.0))
-    name = "squared error" if cap != 1 or "squared" in sweep.quality else "1 - score"
-    losses = sweep.table["accuracy"].map(lambda score: None if score is None else cap * (1 - score))
-    return _loss_maps(sweep, losses, key="losses", title="Losses", measure=f"log10 of {name}", records="scored records")
-
-
 def training_losses(sweep: Sweep) -> Exhibit | None:
-    """The last observed training loss of every run on data declared public; None without observations."""
-    return _loss_maps(
-        sweep,
-        _last_seen(sweep, TRAINING_LOSS),
+    """Maps of the finished runs' last observed training losses, on data declared public; None with few of them."""
+    losses = _last_seen(sweep, TRAINING_LOSS)
+    logs = losses.where(sweep.table["state"] == State.FINISHED).map(
+        lambda loss: None if loss is None or pd.isna(loss) else math.log10(max(loss, SMALLEST))
+    )
+    logs = logs.astype(object).where(logs.notna(), None)
+    known = logs.dropna().astype(float)
+    if len(known) < LEAST:
+        return None
+    limit = float(known.quantile(WHITE, interpolation="lower"))
+    panels, measure = arrange(_with(sweep.table, logs), sweep.axes), "log10 of training loss"
+    drawing = charts.maps(
+        "training-losses", f"{measure} over the grid.", measure, [_map(panel, limit) for panel in panels], light="low"
+    )
+    return Exhibit(
         key="training-losses",
         title="Training losses",
-        measure="log10 of training loss",
-        records="training records, which were declared public",
+        note="On training records, which were declared public; the lower, the lighter. A log scale shows differences "
+        f"between losses that are all small or all large. White: the lowest {WHITE:.0%} of the points, at least one.",
+        source=RESULTS,
+        drawings=(drawing,),
+        sheets=tuple(_sheet(panel, "{:.3f}") for panel in panels),
     )
 
 
@@ -125,28 +135,6 @@ def how_often_best(sweep: Sweep) -> Exhibit | None:
             ),
         ),
         sheets=tuple(_sheet(panel, "{:.0%}") for panel in panels),
-    )
-
-
-def _loss_maps(sweep: Sweep, losses: pd.Series, *, key: str, title: str, measure: str, records: str) -> Exhibit | None:
-    """Maps of the finished runs' losses; None if too few runs have one."""
-    logs = losses.where(sweep.table["state"] == State.FINISHED).map(
-        lambda loss: None if loss is None or pd.isna(loss) else math.log10(max(loss, SMALLEST))
-    )
-    logs = logs.astype(object).where(logs.notna(), None)
-    known = logs.dropna().astype(float)
-    if len(known) < LEAST:
-        return None
-    limit = float(known.quantile(WHITE, interpolation="lower"))
-    panels = arrange(_with(sweep.table, logs), sweep.axes)
-    return Exhibit(
-        key=key,
-        title=title,
-        note=f"On {records}. A log scale shows differences between scores that are all good or all bad. White: the "
-        f"lowest {WHITE:.0%} of the points, at least one.",
-        source=RESULTS,
-        drawings=(charts.maps(key, f"{measure} over the grid.", measure, [_map(panel, limit) for panel in panels]),),
-        sheets=tuple(_sheet(panel, "{:.3f}") for panel in panels),
     )
 
 

@@ -59,7 +59,7 @@ def what_mattered(table: pd.DataFrame) -> Exhibit | None:
         "from the number of scored records and the noise of their counts: then they do not cover that another run of "
         "the same point may end elsewhere. Shares depend on the ranges of the grid.",
         source=RESULTS,
-        findings=tuple(sentence for effect in effects for sentence in _sentences(effect)),
+        findings=tuple(" ".join(_sentences(effect)) for effect in effects),
         sheets=(_sheet(effects),),
     )
 
@@ -108,8 +108,8 @@ def _sentences(effect: SettingEffect) -> Iterator[str]:
     if effect.ridge is not None and effect.ridge.exponent.known:
         one = effect.ridge.exponent
         yield (
-            f"{effect.title}: the best lr goes like clip_norm to the power of {one.value:.2f} (95 %: {one.low:.2f} to "
-            f"{one.high:.2f}), by {effect.ridge.source}. At -1 only their product counts; at 0 each can be tuned alone."
+            f"The best lr goes like clip_norm to the power of {one.value:.2f} (95 %: {one.low:.2f} to {one.high:.2f}), "
+            f"by {effect.ridge.source}. At -1 only their product counts; at 0 each can be tuned alone."
         )
 
 
@@ -117,11 +117,11 @@ def _advice(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:
     setting = effect.shares.of(effect.setting, BY_SETTING, BY_BOTH)
     rate = effect.shares.of("lr", BY_RATE, BY_BOTH)
     if setting.verdict(most=HARDLY) is Verdict.HOLDS:
-        yield f"{effect.title}: {effect.setting} hardly matters here, alone or with lr: {_percent(setting)}; lr does."
+        yield f"So {effect.setting} hardly matters here, alone or with lr: {_percent(setting)}; lr does."
     if rate.verdict(most=HARDLY) is Verdict.HOLDS:
-        yield f"{effect.title}: lr hardly matters here, alone or with {effect.setting}: {_percent(rate)}."
+        yield f"So lr hardly matters here, alone or with {effect.setting}: {_percent(rate)}; {effect.setting} does."
     if by_both.verdict(least=TOGETHER) is Verdict.HOLDS:
-        yield f"{effect.title}: tune lr and {effect.setting} together; the best value of one depends on the other."
+        yield f"So tune lr and {effect.setting} together: the best value of one depends on the other."
 
 
 def _percent(one: IntervalEstimate) -> str:

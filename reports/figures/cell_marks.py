@@ -26,9 +26,9 @@ HATCHES: Mapping[State, str] = {
 }
 
 _LINES: Mapping[Mark, tuple[float, float, Any]] = {
-    Mark.BEST: (3.2, 1.7, "solid"),
-    Mark.BEST_OF_METHOD: (2.6, 1.2, (0, (2.2, 1.4))),
-    Mark.AS_GOOD: (1.8, 0.6, "solid"),
+    Mark.BEST: (2.4, 1.3, "solid"),
+    Mark.BEST_OF_METHOD: (2.0, 0.9, (0, (2.2, 1.4))),
+    Mark.AS_GOOD: (1.4, 0.5, "solid"),
 }
 """Widths of the light and the dark line of a frame, and its dashes."""
 
@@ -43,10 +43,10 @@ def blank(axes: Axes, x: float, y: float, width: float, height: float, state: St
             "linewidth": 0,
         }
     else:
-        style = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.6, "linestyle": (0, (2, 2))}
+        style = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.5, "linestyle": (0, (2, 2))}
     axes.add_patch(Rectangle((x, y), width, height, zorder=2, **style))
     if state in HATCHES:
-        axes.add_patch(Rectangle((x, y), width, height, zorder=2, facecolor="none", edgecolor=PAPER, linewidth=0.8))
+        axes.add_patch(Rectangle((x, y), width, height, zorder=2, facecolor="none", edgecolor=PAPER, linewidth=0.6))
 
 
 def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mark) -> None:
@@ -70,12 +70,12 @@ def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mar
 
 def below(axes: Axes, x: float, y: float, ink: str) -> None:
     """Draws a triangle that points down: the score is below the colour scale."""
-    axes.add_line(Line2D([x], [y], marker="v", markersize=3, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
+    axes.add_line(Line2D([x], [y], marker="v", markersize=2.4, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
 
 
 def star(axes: Axes, x: float, y: float, ink: str) -> None:
     """Draws the star of the best cell, in addition to its frame."""
-    axes.add_line(Line2D([x], [y], marker="*", markersize=5, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
+    axes.add_line(Line2D([x], [y], marker="*", markersize=4, color=ink, markeredgewidth=0, zorder=5, clip_on=False))
 
 
 def write(axes: Axes, x: float, y: float, text: str, size: float, ink: str) -> Text:

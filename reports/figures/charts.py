@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures.vector_file import pdf_of
 
 PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6
@@ -32,18 +34,20 @@ LINES, LEGEND_LINE = 2, 0.17
 MOST_MARKERS = 200
 """Markers on a line at most: more of them overlap."""
 
+_COLOURS = {"high": "viridis", "low": "viridis_r"}
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A drawn picture: its alternative text, PNG bytes, and SVG text."""
+    """A drawn picture: its alternative text, PNG bytes, SVG text, and a function that makes its PDF."""
 
     name: str
     alt: str
     png: bytes
     svg: str
+    pdf: Callable[[], bytes] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +100,12 @@ class Map:
     white: frozenset[tuple[int, int]] = frozenset()
 
 
-def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
-    """The maps side by side, at most `IN_A_ROW` in a row, on one colour scale; missing values are grey."""
+def maps(name: str, alt: str, measure: str, panels: Sequence[Map], light: Literal["high", "low"] = "high") -> Drawing:
+    """The maps side by side, at most `IN_A_ROW` in a row, on one colour scale; missing values are grey.
+
+    `light` says which values have light colours: high ones, or low ones where these are better.
+    """
+    colours = _COLOURS[light]
     finite = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
     norm = Normalize(min(finite, default=0.0), max(finite, default=1.0))
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
@@ -107,17 +115,17 @@ def maps(name: str, alt: str, measure: str, panels: Sequence[Map]) -> Drawing:
         FigureCanvasAgg(figure)
         places = [figure.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
         for axes, panel in zip(places, panels, strict=True):
-            _draw_map(axes, panel, norm)
-        bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=places, shrink=0.8, pad=0.02)
+            _draw_map(axes, panel, norm, colours)
+        bar = figure.colorbar(ScalarMappable(norm, colours), ax=places, shrink=0.8, pad=0.02)
         bar.set_label(measure, fontsize=8, color=marks.INK)
         bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
         bar.outline.set_edgecolor(marks.MUTED)
         return finish(figure, name, alt)
 
 
-def _draw_map(axes: Axes, panel: Map, norm: Normalize) -> None:
+def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
     axes.set_facecolor(marks.BLANK)
-    axes.imshow(panel.values, cmap="viridis", norm=norm, origin="lower", aspect="auto", interpolation="none")
+    axes.imshow(panel.values, cmap=colours, norm=norm, origin="lower", aspect="auto", interpolation="none")
     for row, column in panel.white:
         axes.add_patch(
             Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", edgecolor=marks.INK, linewidth=0.4)
@@ -156,8 +164,9 @@ def finish(figure: Figure, name: str, alt: str) -> Drawing:
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
-    figure.clear()
-    return Drawing(name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue())
+    return Drawing(
+        name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue(), pdf=cache(partial(pdf_of, figure, _STYLE))
+    )
 
 
 def _draw(axes: Axes, chart: Chart) -> None:

@@ -12,16 +12,20 @@ from dpsweep.reports.content.formatting import shortened
 from dpsweep.reports.content.panels import MapPanel, Mark
 from dpsweep.reports.content.sweep_table import State
 
-CELL = (0.60, 0.42)
-LARGEST_PLOT = (7.4, 7.4)
-SMALLEST_ANNOTATED = (0.44, 0.30)
-CELL_FONT, SMALL_FONT, TICK_FONT = 8.0, 5.8, 7.5
-MARGIN = 0.12
-GAP = 0.32
+CELL = (0.41, 0.30)
+LARGEST_PLOT = (5.4, 5.4)
+SMALLEST_ANNOTATED = (0.33, 0.23)
+CELL_FONT, SMALL_FONT, TICK_FONT, LABEL_FONT, TITLE_FONT = 6.5, 5.0, 6.5, 7.0, 8.0
+"""A map of seven columns is as wide as a column of a two-column paper, with texts of 5 points or more."""
+
+MARGIN = 0.08
+GAP = 0.26
 LONGEST_TICK = 18
-WIDEST_FIGURE = 15.6
-SCALE = (1.9, 0.13)
-KEY_LINE = 0.26
+WIDEST_FIGURE = 11.6
+SCALE = (1.5, 0.10)
+KEY_LINE = 0.20
+KEY_SAMPLE = (0.18, 0.13)
+TITLE_LINE, FACET_LINE, LABEL_LINE = 0.15, 0.125, 0.16
 _EM = 0.66 / 72
 """A letter's width per point of font size, in inches: an upper estimate of the average letter."""
 
@@ -81,13 +85,13 @@ class _Slot:
 
     @property
     def top(self) -> float:
-        return 0.14 + 0.18 * len(self.title_lines) + 0.15 * len(self.facet_lines)
+        return 0.11 + TITLE_LINE * len(self.title_lines) + FACET_LINE * len(self.facet_lines)
 
     @property
     def width(self) -> float:
-        texts = [text_width(line, 9.5, bold=1.1) for line in self.title_lines]
+        texts = [text_width(line, TITLE_FONT, bold=1.1) for line in self.title_lines]
         texts += [text_width(line, TICK_FONT) for line in self.facet_lines]
-        texts += [(self.plot[0] + text_width(shortened(self.panel.across.label, LONGEST_TICK), 8)) / 2]
+        texts += [(self.plot[0] + text_width(shortened(self.panel.across.label, LONGEST_TICK), LABEL_FONT)) / 2]
         return self.left + max(self.plot[0], *texts)
 
 
@@ -103,9 +107,9 @@ def lay_out(panels: Sequence[MapPanel]) -> Layout:
     key = _key(panels)
     has_scale = any(cell.state is State.FINISHED for panel in panels for cell in panel.cells.values())
     widest = max(sum(slot.width for slot in row) + GAP * (len(row) - 1) for row in rows)
-    width = _grid(max(widest + 2 * MARGIN, 3.6))
+    width = _grid(max(widest + 2 * MARGIN, 2.9))
     key_rows = _key_rows(key, width - 2 * MARGIN)
-    footer = MARGIN + KEY_LINE * len(key_rows) + (0.42 if has_scale else 0) + 0.08
+    footer = MARGIN + KEY_LINE * len(key_rows) + (0.34 if has_scale else 0) + 0.06
     heights = [_row_height(row) for row in rows]
     height = _grid(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
     places: list[Place] = []
@@ -113,7 +117,7 @@ def lay_out(panels: Sequence[MapPanel]) -> Layout:
     for row, row_height in zip(rows, heights, strict=True):
         places.extend(_place_row(row, top))
         top -= row_height + GAP / 2
-    scale_y = footer - 0.08 - SCALE[1]
+    scale_y = footer - 0.06 - SCALE[1]
     return Layout(
         width=width,
         height=height,
@@ -132,7 +136,7 @@ def _slot(panel: MapPanel) -> _Slot:
     down_label = shortened(panel.down.label, LONGEST_TICK)
     cell = (
         min(CELL[0], LARGEST_PLOT[0] / columns),
-        min(max(CELL[1], text_width(down_label, 8) / rows), LARGEST_PLOT[1] / rows),
+        min(max(CELL[1], text_width(down_label, LABEL_FONT) / rows), LARGEST_PLOT[1] / rows),
     )
     across = tuple(shortened(tick, LONGEST_TICK) for tick in panel.across.ticks)
     down = tuple(shortened(tick, LONGEST_TICK) for tick in panel.down.ticks)
@@ -142,8 +146,8 @@ def _slot(panel: MapPanel) -> _Slot:
     return _Slot(
         panel=panel,
         cell=cell,
-        left=max(text_width(tick, TICK_FONT) for tick in down) + (0.08 + 0.2 if panel.down.key else 0.0),
-        bottom=(longest if turned else 0.13) + 0.06 + (0.18 if panel.across.key else 0.0),
+        left=max(text_width(tick, TICK_FONT) for tick in down) + (0.06 + LABEL_LINE if panel.down.key else 0.0),
+        bottom=(longest if turned else 0.11) + 0.06 + (LABEL_LINE if panel.across.key else 0.0),
         turned=turned,
         across_ticks=across,
         down_ticks=down,
@@ -189,7 +193,7 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
                 across_label=shortened(slot.panel.across.label, LONGEST_TICK),
                 down_label=shortened(slot.panel.down.label, LONGEST_TICK),
                 label_x=x,
-                label_y=y - height - slot.bottom + 0.07,
+                label_y=y - height - slot.bottom + 0.06,
                 title_lines=slot.title_lines,
                 facet_lines=slot.facet_lines,
             )
@@ -200,7 +204,7 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
 
 def _shown(steps: int, spacing: float) -> tuple[int, ...]:
     """The indices of labelled ticks: all, or every n-th if the labels would touch."""
-    return tuple(range(0, steps, math.ceil(0.14 / spacing)))
+    return tuple(range(0, steps, math.ceil(0.12 / spacing)))
 
 
 def meaning(entry: State | Mark) -> str:
@@ -228,7 +232,7 @@ def _key_rows(key: Sequence[State | Mark], width: float) -> list[list[float]]:
     rows: list[list[float]] = []
     x = math.inf
     for entry in key:
-        needed = 0.29 + text_width(meaning(entry), TICK_FONT) + 0.1
+        needed = KEY_SAMPLE[0] + 0.06 + text_width(meaning(entry), TICK_FONT) + 0.1
         if x + needed > width + MARGIN:
             rows.append([])
             x = MARGIN

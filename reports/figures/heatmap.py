@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -27,13 +28,27 @@ from dpsweep.reports.content.panels import Cell, MapPanel, Mark, clipped, scale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures.coloured_cells import colour_cells
-from dpsweep.reports.figures.figure_layout import CELL_FONT, SMALL_FONT, TICK_FONT, Layout, Place, lay_out, meaning
+from dpsweep.reports.figures.figure_layout import (
+    CELL_FONT,
+    FACET_LINE,
+    KEY_SAMPLE,
+    LABEL_FONT,
+    SMALL_FONT,
+    TICK_FONT,
+    TITLE_FONT,
+    TITLE_LINE,
+    Layout,
+    Place,
+    lay_out,
+    meaning,
+)
+from dpsweep.reports.figures.vector_file import pdf_of
 
-PNG_DPI = 200
+PNG_DPI = 300
 COLOURS = "viridis"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "hatch.linewidth": 0.6,
+    "hatch.linewidth": 0.45,
     "font.family": ["DejaVu Sans"],
     "path.simplify": True,
     "axes.unicode_minus": True,
@@ -42,7 +57,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, and SVG text."""
+    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, SVG text, and a function that makes its PDF."""
 
     name: str
     alt: str
@@ -51,6 +66,12 @@ class Picture:
     height: int
     png: bytes
     svg: str
+    pdf: Callable[[], bytes] = field(compare=False, repr=False)
+
+    @property
+    def css_size(self) -> tuple[float, float]:
+        """Width and height in CSS pixels, 96 to an inch."""
+        return self.width * 96 / PNG_DPI, self.height * 96 / PNG_DPI
 
 
 def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
@@ -92,7 +113,6 @@ def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float],
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         canvas.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
         width, height = (round(inches * PNG_DPI) for inches in canvas.get_size_inches())
-        canvas.clear()
     return Picture(
         name=name,
         alt=_alt(panels),
@@ -101,6 +121,7 @@ def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float],
         height=height,
         png=png.getvalue(),
         svg=svg.getvalue(),
+        pdf=cache(partial(pdf_of, canvas, STYLE)),
     )
 
 
@@ -128,7 +149,7 @@ def _draw_panel(
     for (row, column), cell in panel.cells.items():
         if cell.state is State.FINISHED and cell.accuracy is not None:
             values[rows - 1 - row, column] = 100 * cell.accuracy
-    line_width = 0.8 if place.annotated else 0
+    line_width = 0.6 if place.annotated else 0
     colour_cells(axes, values, colours, norm, line_width=line_width, line_colour=marks.PAPER)
     _draw_ticks(axes, place, rows)
     for (row, column), cell in sorted(panel.cells.items(), key=lambda item: item[1].mark):
@@ -152,27 +173,29 @@ def _draw_ticks(axes: Axes, place: Place, rows: int) -> None:
         va="center",
         **style,
     )
-    axes.tick_params(length=0, pad=3)
+    axes.tick_params(length=0, pad=2.2)
 
 
 def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
     style: dict[str, Any] = {"parse_math": False, "va": "baseline"}
-    y = place.y + place.height + 0.09
+    y = place.y + place.height + 0.07
     for line in reversed(place.facet_lines):
         sheet.text(place.x, y, line, fontsize=TICK_FONT, color=marks.MUTED, **style)
-        y += 0.15
+        y += FACET_LINE
     for line in reversed(place.title_lines):
-        sheet.text(place.x, y + 0.02, line, fontsize=9.5, color=marks.INK, fontweight="bold", **style)
-        y += 0.18
+        sheet.text(place.x, y + 0.015, line, fontsize=TITLE_FONT, color=marks.INK, fontweight="bold", **style)
+        y += TITLE_LINE
     middle = place.x + place.width / 2
     if panel.across.key is not None:
-        sheet.text(middle, place.label_y, place.across_label, fontsize=8, color=marks.INK, ha="center", **style)
+        sheet.text(
+            middle, place.label_y, place.across_label, fontsize=LABEL_FONT, color=marks.INK, ha="center", **style
+        )
     if panel.down.key is not None:
         sheet.text(
             place.label_x,
             place.y + place.height / 2,
             place.down_label,
-            fontsize=8,
+            fontsize=LABEL_FONT,
             color=marks.INK,
             rotation=90,
             ha="left",
@@ -217,9 +240,9 @@ def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, 
     low, high = float(norm.vmin or 0), float(norm.vmax or 0)
     for place, align in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
         text = percent((low + place * (high - low)) / 100)
-        sheet.text(x + place * width, y - 0.05, text, fontsize=TICK_FONT, color=marks.INK, ha=align, va="top")
+        sheet.text(x + place * width, y - 0.04, text, fontsize=TICK_FONT, color=marks.INK, ha=align, va="top")
     sheet.text(
-        x + width + 0.12,
+        x + width + 0.1,
         y + height / 2,
         measure,
         fontsize=TICK_FONT,
@@ -230,18 +253,19 @@ def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, 
 
 
 def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:
-    """Draws a sample of 0.22 x 0.16 inches and its legend text."""
+    """Draws a sample and its legend text."""
+    width, height = KEY_SAMPLE
     if isinstance(entry, Mark):
-        sheet.add_patch(Rectangle((x, y), 0.22, 0.16, facecolor=marks.BLANK, edgecolor="none"))
+        sheet.add_patch(Rectangle((x, y), width, height, facecolor=marks.BLANK, edgecolor="none"))
         if entry is Mark.BELOW:
-            marks.below(sheet, x + 0.11, y + 0.08, marks.ON_BLANK)
+            marks.below(sheet, x + width / 2, y + height / 2, marks.ON_BLANK)
         else:
-            marks.frame(sheet, x, y, 0.22, 0.16, entry)
+            marks.frame(sheet, x, y, width, height, entry)
         if entry is Mark.BEST:
-            marks.star(sheet, x + 0.11, y + 0.08, marks.ON_BLANK)
+            marks.star(sheet, x + width / 2, y + height / 2, marks.ON_BLANK)
     else:
-        marks.blank(sheet, x, y, 0.22, 0.16, entry)
-    sheet.text(x + 0.29, y + 0.08, meaning(entry), fontsize=TICK_FONT, color=marks.INK, va="center")
+        marks.blank(sheet, x, y, width, height, entry)
+    sheet.text(x + width + 0.06, y + height / 2, meaning(entry), fontsize=TICK_FONT, color=marks.INK, va="center")
 
 
 def _alt(panels: Sequence[MapPanel]) -> str:

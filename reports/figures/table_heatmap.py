@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from io import BytesIO
 
 import matplotlib as mpl
 import pandas as pd
@@ -13,14 +15,29 @@ from dpsweep.reports.content.panels import MapPanel, arrange, clipped, scale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures.heatmap import STYLE, figure
 
+SCREEN_DPI = 150
+"""Pixels per inch in a notebook: figures have the size that they have in a paper."""
+
 METHOD, SCORE, NOISE = "method", "accuracy", "noise_multiplier"
+IN_NOTEBOOKS = "_repr_png_"
+"""IPython's name of the method that shows a value as a picture; it has one for figures only after pyplot was used."""
 
 
 def drawn(panels: Sequence[MapPanel], measure: str) -> Figure:
     """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
     panels = clipped(panels)
     with mpl.rc_context(STYLE):
-        return figure(panels, scale(panels), f"{measure}, %")
+        map_of_scores = figure(panels, scale(panels), f"{measure}, %")
+    setattr(map_of_scores, IN_NOTEBOOKS, partial(_png, map_of_scores))
+    return map_of_scores
+
+
+def _png(map_of_scores: Figure) -> bytes:
+    """The figure as a PNG file."""
+    content = BytesIO()
+    with mpl.rc_context(STYLE):
+        map_of_scores.savefig(content, format="png", dpi=SCREEN_DPI, bbox_inches="tight")
+    return content.getvalue()
 
 
 def heatmap(table: pd.DataFrame, axes: Sequence[str], *, score: str = SCORE) -> Figure:

@@ -34,11 +34,16 @@ from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.budget_by_method import with_shares
 from dpsweep.reports.exhibits.exhibit import Exhibit, shown
+from dpsweep.reports.figures.cell_texts import PanelTexts, cell_texts
+from dpsweep.reports.figures.charts import Drawing
 from dpsweep.reports.figures.heatmap import Picture, pictures
+from dpsweep.reports.figures.page_grid import shares
 from dpsweep.reports.figures.svg import fragment
+from dpsweep.reports.pages.banner import Banner, banner_of
 from dpsweep.reports.pages.page_memory import FILE, FOLDER
 from dpsweep.reports.pages.templates import fill, store
 from dpsweep.reports.statement.declared_public import NOBODY, statement_of
+from dpsweep.reports.statement.methods_text import MethodsText, methods_text
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 
@@ -48,10 +53,17 @@ COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "atte
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture of the page, with its numbers in tables below."""
+    """A picture of the page, with a text for each cell, and with its numbers in tables below.
 
+    `width` is its own width in CSS pixels, `share` its share of a wide page's column.
+    """
+
+    name: str
     title: str
+    width: int
+    share: float
     svg: Markup
+    texts: tuple[PanelTexts, ...]
     sheets: tuple[Sheet, ...]
 
 
@@ -61,7 +73,8 @@ class Page:
 
     `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
     search has no winner, `secret` that runs are tries of a secret draw; `runs` is the noun for the runs. `advice` says
-    what the epsilon bought elsewhere, where it was measured.
+    what the epsilon bought elsewhere, where it was measured. `banner` says what the price covers, None for the
+    audience's own line. `methods` is a paragraph for a paper, None if nothing is claimed.
     """
 
     audience: Audience
@@ -88,6 +101,13 @@ class Page:
     advice: str = ""
     findings: tuple[Exhibit, ...] = ()
     terms: tuple[Exhibit, ...] = ()
+    banner: Banner | None = None
+    methods: MethodsText | None = None
+
+    @property
+    def on_top(self) -> Banner:
+        """The banner that the page shows; data declared public need the sentence that nobody is protected."""
+        return self.banner if self.banner and not self.nobody else Banner(line=self.nobody or self.audience.banner)
 
     @property
     def exhibits(self) -> tuple[Exhibit, ...]:
@@ -114,13 +134,19 @@ class Page:
 
 def figures(images: Sequence[Picture]) -> tuple[Figure, ...]:
     """The page's figures, from the pictures that `heatmap.pictures` drew."""
+    shown = images[1:]
+    sizes = [picture.css_size for picture in shown]
     return tuple(
         Figure(
+            name=picture.name,
             title=picture.panels[0].label,
+            width=round(size[0]),
+            share=share,
             svg=fragment(picture),
+            texts=cell_texts(picture.panels),
             sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
         )
-        for picture in images[1:]
+        for picture, size, share in zip(shown, sizes, shares(sizes), strict=True)
     )
 
 
@@ -141,6 +167,10 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     bill = read_bill(sweep)
     facts = numbers.read_facts(sweep, bill)
     reader = Reader(audience=Audience.CURATOR, disclosed=sweep.rule.discloses)
+    context = Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience)
+    statement = statement_of(context)
+    findings = shown(catalogue.FINDINGS, sweep, bill, reader)
+    terms = shown(catalogue.TERMS, sweep, bill, reader)
     return Page(
         audience=reader.audience,
         title=sweep.plan.account,
@@ -149,7 +179,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         measure=sweep.measure,
         nobody=nobody(sweep),
         facts=facts,
-        statement=statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience)),
+        statement=statement,
         cautions=cautions_of(sweep.plan, bill),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
         pictures=() if sweep.runs.drawn else draw(sweep),
@@ -164,8 +194,10 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
         advice=_advice(sweep),
-        findings=shown(catalogue.FINDINGS, sweep, bill, reader),
-        terms=shown(catalogue.TERMS, sweep, bill, reader),
+        findings=findings,
+        terms=terms,
+        banner=banner_of(sweep, (*findings, *terms), contradicted=bool(violations(statement))),
+        methods=methods_text(context) if sweep.runs.over and not violations(statement) else None,
     )
 
 
@@ -192,12 +224,21 @@ def draw(sweep: Sweep) -> tuple[Picture, ...]:
 
 
 def write(page: Page, folder: Path) -> Path:
-    """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path."""
+    """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path.
+
+    A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     drawings = [drawing for exhibit in page.exhibits for drawing in exhibit.drawings]
-    for name, png, svg in ((one.name, one.png, one.svg) for group in (page.pictures, drawings) for one in group):
-        store(folder / f"{name}.png", png)
-        store(folder / f"{name}.svg", svg.encode())
+    images: list[Picture | Drawing] = [*page.pictures, *drawings]
+    for one in images:
+        store(folder / f"{one.name}.png", one.png)
+        store(folder / f"{one.name}.svg", one.svg.encode())
+        if page.audience is Audience.PUBLIC:
+            store(folder / f"{one.name}.pdf", one.pdf())
+    if page.methods is not None:
+        store(folder / "methods.tex", f"{page.methods.text}\n".encode())
+        store(folder / "methods.bib", page.methods.bibtex.encode())
     if page.records is not None:
         store(folder / "trials.csv", page.records.to_csv(index=False).encode())
     write_json(folder / "report.json", to_json(page))
@@ -230,6 +271,7 @@ def to_json(page: Page) -> dict[str, Any]:
             ],
             **({"outcome": page.outcome} if page.outcome else {}),
             **({"cautions": list(page.cautions)} if page.cautions else {}),
+            **({"methods": page.methods.text, "bibtex": page.methods.bibtex} if page.methods else {}),
             "exhibits": {
                 exhibit.key: {
                     "source": exhibit.source,

@@ -7,16 +7,15 @@ discloses.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
-from markupsafe import Markup
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names.stored_classes import home_of
+from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.released_winner import CONFIG_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
@@ -26,23 +25,26 @@ from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.user_script import scripts_of
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
-from dpsweep.reports.pages.curator_page import Page
-from dpsweep.reports.pages.release import compose, write_release
-from dpsweep.reports.pages.templates import fill
+from dpsweep.reports.pages.model_card import render_card
+from dpsweep.reports.pages.release import claim_of, compose, write_release
+from dpsweep.reports.pages.released_package import ReleaseFormat
 
 FOLDER = "export"
 CARD = "README.md"
 
 
-def write_export(folder: Path, ledger: Ledger) -> Path:
+def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] = ()) -> Path:
     """Writes the release of a sweep folder again and `export/` from it, and returns the model card's path.
+
+    The release has the documents in `formats`.
 
     Raises `BadInput` and changes nothing if nothing may be released or the rule names no winner.
     """
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
-    release = write_release(folder, ledger).parent
+    release = write_release(folder, ledger, formats).parent
     sweep = table.read(folder, ledger)
     page = compose(sweep)
+    claim = claim_of(sweep, page, read_commitment(release) or "")
     if scripts_of(sweep.plan):
         raise BadInput(
             f"Expected a model of dpsweep's to export: a script trained this one, and its files are in {release}."
@@ -63,7 +65,7 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
         if config.get("adapter"):
             modules[snippet.ADAPTER] = snippet.ADAPTER_MODULE
         code_files = {name: model_code.code_of(module) for name, module in modules.items()}
-        card = render_card(page, code, own=own, form=form, features=features, base=base)
+        card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
@@ -74,22 +76,3 @@ def write_export(folder: Path, ledger: Ledger) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / CARD
-
-
-def render_card(
-    page: Page,
-    code: str,
-    *,
-    own: bool,
-    form: Mapping[str, Any] | None,
-    features: FrozenFeatures | None = None,
-    base: BaseModel | None = None,
-) -> str:
-    """The card in Markdown, for a released page and the code from a raw row to a label.
-
-    `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared;
-    `features` are the frozen features that the model reads, `base` the pretrained model that it starts from, if any.
-    """
-    winner = page.best[0]
-    texts = {"code": Markup(code), "own": own, "form": form, "features": features, "base": base}
-    return fill("card.md.j2", page=page, winner=winner, **texts)

@@ -3,7 +3,8 @@
 Invariants: a number is released only if the sweep's price covers it. So a release has no times, no numbers of steps
 run, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest except the winner's; if the rule
 hides losers, it has nothing that depends on them or on their number. The winner's salted digest is in the ledger
-before the release is published, and a charge has one winner. Points are named by their position in the plan.
+before the release is published, and a charge has one winner. Points are named by their position in the plan. Of the
+charges it has a salted commitment, whose opening stays with the curator.
 Rules for changing this file: add to the lists below by name, never by removing from the curator's page; an exhibit
 declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets a test that tries to leak the rest.
 """
@@ -11,8 +12,9 @@ declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pandas as pd
@@ -21,8 +23,10 @@ import yaml
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.commitment import Opening
 from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
 from dpsweep.accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link, within
 from dpsweep.reports.content import facts as numbers
@@ -42,7 +46,16 @@ from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages import preprocessing
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
+from dpsweep.reports.pages.released_package import (
+    ReleasedPackage,
+    ReleaseFormat,
+    write_formats,
+    write_opening,
+    write_statement,
+)
 from dpsweep.reports.statement.declared_public import statement_of
+from dpsweep.reports.statement.methods_text import MethodsText, methods_text
+from dpsweep.reports.statement.released_claim import ReleasedClaim, read_claim
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 
@@ -68,22 +81,30 @@ COLUMNS = ("state", "accuracy", "interval", "gap")
 RECORDS = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high", "gap")
 
 
-def write_release(folder: Path, ledger: Ledger) -> Path:
-    """Writes `release/` of a sweep folder again and returns its page.
+def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] = (), day: date | None = None) -> Path:
+    """Writes `release/` of a sweep folder again, with the documents in `formats`, and returns its page.
+
+    `day` is the day of the release, today if it is None.
 
     Raises `BadInput` and changes nothing if the records contradict the claim (reproducible noise, a run that differs
     from its declaration or was never charged); if no run finished, unless the price covers that outcome too; and if a
     secret draw is not finished, since fewer tries are a different search.
     """
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
+    curator = refuse_link(SweepFolder(root=folder).curator)
     with as_written(f"the sweep in {folder}"):
         sweep = table.read(folder, ledger)
         page = compose(sweep)
         verify_results(sweep.plan, folder, ledger)
+        opening = Opening.of(ledger, sweep.plan.account, sweep.plan_id)
+        claim = claim_of(sweep, page, opening.commitment, day)
         shutil.rmtree(partial, ignore_errors=True)
         pages.write(page, partial)
         _write_winner(sweep, partial)
+        write_statement(claim, partial)
     _record_winner(sweep, partial, ledger)
+    write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
+    write_opening(opening, curator)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target / FILE
@@ -127,7 +148,8 @@ def compose(sweep: Sweep) -> Page:
     """The page of a release; raises `BadInput` with the reason if nothing may be released."""
     bill, reader = read_bill(sweep), reader_of(sweep)
     facts = numbers.read_facts(sweep, bill)
-    statement = _statement(sweep, bill, facts)
+    context = _context(sweep, bill, facts)
+    statement = statement_of(context)
     for line in violations(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
@@ -152,17 +174,37 @@ def compose(sweep: Sweep) -> Page:
         outcome=sections.outcome(sweep),
         findings=shown(catalogue.FINDINGS, disclosed, bill, reader),
         terms=shown(catalogue.TERMS, disclosed, bill, reader),
+        methods=methods_text(context),
     )
     return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
+def claim_of(sweep: Sweep, page: Page, commitment: str, day: date | None = None) -> ReleasedClaim:
+    """What the documents that go with a release may say: the claim of its page, on that day or today."""
+    bill = read_bill(sweep)
+    return read_claim(
+        sweep,
+        bill,
+        headline=page.headline,
+        lines=page.statement,
+        commitment=commitment,
+        day=day or datetime.now(UTC).date(),
+    )
+
+
 def contradictions(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
     """The lines of the public statement that the records contradict, such as noise that a seed makes reproducible."""
-    return violations(_statement(sweep, bill, numbers.read_facts(sweep, bill)))
+    return violations(statement_of(_context(sweep, bill, numbers.read_facts(sweep, bill))))
 
 
-def _statement(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> tuple[Line, ...]:
-    return statement_of(Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC))
+def methods_of(sweep: Sweep, bill: Bill) -> MethodsText | None:
+    """The paragraph for a paper; None where nothing is claimed, and where nothing may be released yet."""
+    claimed = sweep.runs.over and not contradictions(sweep, bill)
+    return methods_text(_context(sweep, bill, numbers.read_facts(sweep, bill))) if claimed else None
+
+
+def _context(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> Context:
+    return Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC)
 
 
 def reader_of(sweep: Sweep) -> Reader:

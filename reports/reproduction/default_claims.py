@@ -11,7 +11,7 @@ from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
 from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.reproduction.tuning_claims import APART, CLOSE, able
 from dpsweep.reports.statistics.point_scores import PointScores, point_scores
-from dpsweep.reports.statistics.run_rows import CLIP, LR, METHOD, STEPS
+from dpsweep.reports.statistics.run_rows import CLIP, LR, METHOD, STEPS, by
 from dpsweep.reports.statistics.score_statistic import best, median, statistic, worst
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, confidence
 
@@ -19,12 +19,11 @@ from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of
 def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
     """Adam's defaults are near the best of all candidates."""
     candidates = point_scores(table)
-    at_lr = (candidates.settings[LR].astype(float) == default[LR]).to_numpy()
-    at_all = (candidates.settings[list(default)].astype(float) == pd.Series(default)).all(axis=1).to_numpy()
+    at_lr, at_all = candidates.where(**{LR: default[LR]}), candidates.where(**default)
     top, level = statistic(candidates, best), confidence(2)
     losses = (
-        (top - statistic(candidates.subset(at_all), best)).estimate("the defaults below the best by", level),
-        (top - statistic(candidates.subset(at_lr), worst)).estimate(
+        (top - statistic(candidates, best, at_all)).estimate("the defaults below the best by", level),
+        (top - statistic(candidates, worst, at_lr)).estimate(
             "the worst candidate at the default lr below the best by", level
         ),
     )
@@ -44,9 +43,10 @@ def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
     lengths = sorted({int(length) for length in pooled.settings[STEPS]})
     level = confidence(2 * len(lengths))
     losses = [
-        (statistic(_at(pooled, one, length), kind) - statistic(_at(pooled, other, length), kind)).estimate(
-            f"{length} steps, {name}:", level
-        )
+        (
+            statistic(pooled, kind, pooled.where(method=one, steps=length))
+            - statistic(pooled, kind, pooled.where(method=other, steps=length))
+        ).estimate(f"{length} steps, {name}:", level)
         for length in lengths
         for name, kind in (("best", best), ("median", median))
     ]
@@ -87,24 +87,19 @@ def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
     """How often each (lr, clip norm) has the best mean score for a number of steps; the first among equals counts."""
     pooled = point_scores(table)
     counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
-    for length in sorted(set(pooled.settings[STEPS])):
-        own = pooled.subset((pooled.settings[STEPS] == length).to_numpy())
-        top = own.settings.iloc[int(own.means.argmax())]
+    for _, own in by(pooled.table, STEPS):
+        top = own.iloc[int(own["score"].to_numpy().argmax())]
         counts[float(top[LR]), float(top[CLIP])] += 1
     return counts
 
 
-def _at(pooled: PointScores, method: str, length: int) -> PointScores:
-    return pooled.subset(((pooled.settings[METHOD] == method) & (pooled.settings[STEPS] == length)).to_numpy())
-
-
 def _behind(pooled: PointScores, rate: float, lengths: list[int], level: float) -> Iterator[IntervalEstimate]:
     """How much the best score of a learning rate is below that of the others, at each length."""
-    own = pooled.settings[LR].astype(float) == rate
+    own = pooled.where(**{LR: rate})
     for length in lengths:
-        here = pooled.settings[STEPS] == length
-        mine, others = (pooled.subset((here & chosen).to_numpy()) for chosen in (own, ~own))
-        yield (statistic(others, best) - statistic(mine, best)).estimate(f"lr {rate:g}, {length} steps:", level)
+        here = pooled.where(steps=length)
+        mine, others = (statistic(pooled, best, here & chosen) for chosen in (own, ~own))
+        yield (others - mine).estimate(f"lr {rate:g}, {length} steps:", level)
 
 
 def _half(rates: int, never: int, undecided: int) -> Verdict:

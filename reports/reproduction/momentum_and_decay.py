@@ -61,10 +61,10 @@ def picture(rows: pd.DataFrame, quality: str) -> Drawing:
 def best(rows: pd.DataFrame, method: str) -> Scores:
     """The method's best score at each noise multiplier, ascending; errors are pooled over all runs."""
     pooled = point_scores(rows)
-    own, noises = pooled.settings[METHOD] == method, pooled.settings[NOISE].astype(float)
+    noises = sorted(set(pooled.settings[NOISE][pooled.where(method=method)]))
     return {
-        float(noise): statistic(pooled.subset((own & (noises == noise)).to_numpy()), highest)
-        for noise in sorted(set(noises[own]))
+        float(noise): statistic(pooled, highest, pooled.where(method=method, noise_multiplier=noise))
+        for noise in noises
     }
 
 

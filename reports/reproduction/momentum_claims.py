@@ -7,10 +7,10 @@ import pandas as pd
 from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
 from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.reproduction.tuning_claims import APART
-from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.point_scores import PointScores, point_scores
 from dpsweep.reports.statistics.run_rows import STEPS
 from dpsweep.reports.statistics.score_statistic import ScoreStatistic, best, statistic
-from dpsweep.reports.statistics.verdict import IntervalEstimate, all_of, confidence
+from dpsweep.reports.statistics.verdict import all_of, confidence
 
 MOMENTUM = "trainer.momentum"
 MODERATE, LARGE = (0.6, 0.7), 0.9
@@ -18,14 +18,13 @@ MODERATE, LARGE = (0.6, 0.7), 0.9
 
 def momentum(table: pd.DataFrame) -> Finding:
     """A moderate momentum coefficient has the best final score; a large one only starts well."""
-    length = max(table[STEPS])
-    tops = _best_by_coefficient(table, length)
+    pooled, length = point_scores(table), max(table[STEPS])
+    tops = _best_by_coefficient(pooled, length)
     moderate = [value for value in MODERATE if value in tops]
     others = [value for value in tops if value not in MODERATE]
     level = confidence(len(others))
-    leads = {
-        value: _best_of(table, length, moderate, f"moderate above {value:g}:", tops[value], level) for value in others
-    }
+    top = _best_of(pooled, length, *moderate)
+    leads = {value: (top - tops[value]).estimate(f"moderate above {value:g}:", level) for value in others}
     return Finding(
         claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
         criterion="after the most steps, the better of 0.6 and 0.7 is above every other coefficient, and at least "
@@ -43,7 +42,7 @@ def momentum(table: pd.DataFrame) -> Finding:
 def quick_start(table: pd.DataFrame) -> Finding:
     """A large momentum coefficient is better after few steps."""
     length = min(table[STEPS])
-    tops = _best_by_coefficient(table, length)
+    tops = _best_by_coefficient(point_scores(table), length)
     others = [value for value in tops if value != LARGE]
     level = confidence(len(others))
     leads = [
@@ -58,19 +57,12 @@ def quick_start(table: pd.DataFrame) -> Finding:
     )
 
 
-def _best_by_coefficient(table: pd.DataFrame, length: int) -> dict[float, ScoreStatistic]:
-    """The best score of each momentum coefficient after so many steps; errors are pooled over the whole table."""
-    pooled = point_scores(table)
-    here, own = pooled.settings[STEPS] == length, pooled.settings[MOMENTUM].astype(float)
-    return {
-        float(value): statistic(pooled.subset((here & (own == value)).to_numpy()), best)
-        for value in sorted(set(own[here]))
-    }
+def _best_by_coefficient(pooled: PointScores, length: int) -> dict[float, ScoreStatistic]:
+    """The best score of each momentum coefficient after so many steps; errors are pooled over all lengths."""
+    values = sorted(set(pooled.settings[MOMENTUM][pooled.where(steps=length)]))
+    return {float(value): _best_of(pooled, length, value) for value in values}
 
 
-def _best_of(
-    table: pd.DataFrame, length: int, values: list[float], name: str, other: ScoreStatistic, level: float
-) -> IntervalEstimate:
-    pooled = point_scores(table)
-    chosen = (pooled.settings[STEPS] == length) & pooled.settings[MOMENTUM].astype(float).isin(values)
-    return (statistic(pooled.subset(chosen.to_numpy()), best) - other).estimate(name, level)
+def _best_of(pooled: PointScores, length: int, *values: float) -> ScoreStatistic:
+    """The best score with one of these coefficients after so many steps."""
+    return statistic(pooled, best, pooled.where(**{"steps": length, MOMENTUM: values}))

@@ -14,7 +14,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 def heatmaps(sweep: Sweep) -> Drawing:
     """One map per method and noise multiplier, as on the sweep's page."""
     whole = draw(sweep)[0]
-    return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg)
+    return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg, pdf=whole.pdf)
 
 
 def make(sweep: Sweep, *, normalized: str, clipped: str, source: str, note: str) -> Reproduction:

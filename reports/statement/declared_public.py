@@ -6,6 +6,7 @@ from dpsweep.reports.content.facts import Fact
 from dpsweep.reports.content.formatting import count, listed, number
 from dpsweep.reports.content.sweep_table import Conduct
 from dpsweep.reports.statement.by_script import script_line
+from dpsweep.reports.statement.rehearsal import rehearsal_line
 from dpsweep.reports.statement.statement import write_statement
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import charged
@@ -15,10 +16,11 @@ NOBODY = "This search protects nobody: its data were declared public."
 
 def statement_of(context: Context) -> tuple[Line, ...]:
     """The lines of the privacy statement; data declared public have a statement of their own."""
+    first = tuple(rehearsal_line(context))
     if not context.sweep.plan.public:
-        return write_statement(context)
-    script = tuple(script_line(context))
-    return (_claim(context), charged(context), *script, _conduct(context), _scores(), _randomness(context), _trust())
+        return (*first, *write_statement(context))
+    first = (*first, _claim(context), charged(context), *script_line(context))
+    return (*first, _conduct(context), _scores(), _randomness(context), _trust())
 
 
 def _claim(context: Context) -> Line:

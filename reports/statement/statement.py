@@ -57,7 +57,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         *_size(context),
         _unit(context),
         charged(context),
-        *_searched_elsewhere(context),
+        *searched_elsewhere(context),
         *final_run(context),
         *script_line(context),
         as_reported(context, sampling(context), REPORTED),
@@ -73,7 +73,7 @@ def write_statement(context: Context) -> tuple[Line, ...]:
     )
 
 
-def _searched_elsewhere(context: Context) -> Iterator[Line]:
+def searched_elsewhere(context: Context) -> Iterator[Line]:
     """The line on a search that read public data, which no record of this data set can prove."""
     rule = context.sweep.rule
     if isinstance(rule, Public):

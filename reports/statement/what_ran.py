@@ -55,21 +55,7 @@ def charged(context: Context) -> Line:
 
 def sampling(context: Context) -> Line:
     """The line on sampling and noise: each step as declared, and as the runs report it."""
-    facts, conducts = context.facts, Counter(context.sweep.all_runs["conduct"])
-    shared, batches = context.sweep.plan.shared, _batches(context)
-    if batches:
-        declared = (
-            f"Each step takes {batches} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
-            f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
-        )
-    elif "minimised_noise" in facts:
-        declared = (
-            f"Each run minimises a strongly convex loss over all training {context.sweep.plan.unit}s and adds Gaussian "
-            f"noise once to the minimiser; the noise's standard deviation is {facts['minimised_noise'].text} times the "
-            f"largest distance that one {context.sweep.plan.unit} can move the minimiser."
-        )
-    else:
-        declared = "The runs are described by their events in the plan."
+    conducts, shared = Counter(context.sweep.all_runs["conduct"]), context.sweep.plan.shared
     reports = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
     level, verdict = EvidenceLevel.CHECKED, "The runs match their charge."
     if conducts[Conduct.OTHERWISE]:
@@ -80,10 +66,27 @@ def sampling(context: Context) -> Line:
         level, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
     return Line(
         topic="Sampling and noise",
-        text=f"{declared} {verdict}",
+        text=f"{declared(context)} {verdict}",
         level=level,
         evidence=(*((SHARED,) if shared else ()), *context.curator(*reports)),
     )
+
+
+def declared(context: Context) -> str:
+    """What the runs were declared to do: batches, noise and steps."""
+    facts, unit, batches = context.facts, context.sweep.plan.unit, _batches(context)
+    if batches:
+        return (
+            f"Each step takes {batches} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
+            f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
+        )
+    if "minimised_noise" in facts:
+        return (
+            f"Each run minimises a strongly convex loss over all training {unit}s and adds Gaussian noise once to the "
+            f"minimiser; the noise's standard deviation is {facts['minimised_noise'].text} times the largest distance "
+            f"that one {unit} can move the minimiser."
+        )
+    return "The runs are described by their events in the plan."
 
 
 def _batches(context: Context) -> str:

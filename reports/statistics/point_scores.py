@@ -8,7 +8,7 @@ nothing is decided: the errors are nan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from zlib import crc32
 
@@ -29,6 +29,7 @@ NO_EFFECT = 0.001
 """Level of the test whether the points differ at all."""
 
 Values = NDArray[np.float64]
+Chosen = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,6 +71,12 @@ class PointScores:
         """Whether every mean has an error."""
         return len(self.means) > 0 and bool(np.isfinite(self.errors).all())
 
+    def where(self, **settings: object) -> Chosen:
+        """Which points have these values, or one of these values, of the settings with these names."""
+        values = {name: one if isinstance(one, tuple) else (one,) for name, one in settings.items()}
+        parts = [self.settings[name].isin(one).to_numpy() for name, one in values.items()]
+        return np.asarray(np.logical_and.reduce([np.full(len(self.means), True), *parts]))
+
     @property
     def inflation(self) -> float:
         """Student's quantile over the normal one: the factor for errors that are estimated themselves."""
@@ -104,16 +111,6 @@ class PointScores:
             own = self.runs == runs
             noise[:, own] = random.choice(self.residuals, (DRAWS, int(own.sum()), int(runs))).mean(axis=2)
         return np.asarray(self.means + self.inflation * noise)
-
-    def subset(self, chosen: NDArray[np.bool_]) -> PointScores:
-        """Some of the points; their errors stay those that all points gave."""
-        return replace(
-            self,
-            settings=self.settings[chosen],
-            means=self.means[chosen],
-            runs=self.runs[chosen],
-            scored_to=self.scored_to[chosen],
-        )
 
 
 def point_scores(rows: pd.DataFrame) -> PointScores:

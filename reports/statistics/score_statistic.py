@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from dpsweep.reports.statistics.bootstrap import percentiles
-from dpsweep.reports.statistics.point_scores import PointScores, Values
+from dpsweep.reports.statistics.point_scores import Chosen, PointScores, Values
 from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, unknown
 
 Weights = Callable[[int], Values]
@@ -31,7 +31,7 @@ class ScoreStatistic:
     draws: Values | None
 
     def __sub__(self, other: ScoreStatistic) -> ScoreStatistic:
-        """The difference; draws of points that both statistics use are the same draws."""
+        """The difference; draws of points of one `PointScores` that both statistics use are the same draws."""
         both = None if self.draws is None or other.draws is None else self.draws - other.draws
         return ScoreStatistic(value=self.value - other.value, draws=both)
 
@@ -40,17 +40,18 @@ class ScoreStatistic:
         return unknown(name, self.value) if self.draws is None else percentiles(name, self.value, self.draws, level)
 
 
-def statistic(points: PointScores, weights: Weights) -> ScoreStatistic:
-    """The weighted mean of the points' scores in ascending order."""
-    count = len(points.means)
-    if not count:
+def statistic(points: PointScores, weights: Weights, chosen: Chosen | None = None) -> ScoreStatistic:
+    """The weighted mean of the points' scores, or of the chosen points' scores, in ascending order."""
+    places = np.arange(len(points.means)) if chosen is None else np.flatnonzero(chosen)
+    if not len(places):
         return ScoreStatistic(value=np.nan, draws=None)
-    weighted = weights(count)
+    means, weighted = points.means[places], weights(len(places))
     if not points.known:
-        return ScoreStatistic(value=float(np.sort(points.means) @ weighted), draws=None)
-    order = np.argsort(points.draws, axis=1)
-    read = np.take_along_axis(2 * points.means - points.draws, order, axis=1) @ weighted
-    spread = np.take_along_axis(points.draws, order, axis=1) @ weighted
+        return ScoreStatistic(value=float(np.sort(means) @ weighted), draws=None)
+    draws = points.draws[:, places]
+    order = np.argsort(draws, axis=1)
+    read = np.take_along_axis(2 * means - draws, order, axis=1) @ weighted
+    spread = np.take_along_axis(draws, order, axis=1) @ weighted
     value = float(read.mean())
     return ScoreStatistic(value=value, draws=spread - spread.mean() + value)
 

@@ -1,4 +1,4 @@
-"""`dpsweep.plan`, `dpsweep.sweep` and `dpsweep.results`: the verbs of the command line as functions."""
+"""`dpsweep.plan`, `sweep`, `rehearse` and `results`: the verbs of the command line as functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from dpsweep.accounting.errors import ExitCode
-from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.rehearsal import ledger_of
 from dpsweep.reports.content import sweep_table
 from dpsweep.sweeper.api.hydra_session import requested
 from dpsweep.sweeper.api.sweep_results import SweepResults
@@ -65,7 +65,19 @@ def sweep(overrides: Sequence[str] = ()) -> SweepResults:
     `BudgetRefused` where the account has less left, both before anything is charged; `KeyboardInterrupt` where the user
     stopped the sweep: what had started stays charged, and the same call goes on.
     """
-    with requested(Verb.SWEEP, overrides) as request:
+    return _run(Verb.SWEEP, overrides)
+
+
+def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
+    """Does all that `sweep` does on generated records and a scratch budget: nothing real is read, charged or released.
+
+    Shapes and sizes come from the configuration alone. The results say `rehearsal`.
+    """
+    return _run(Verb.REHEARSE, overrides)
+
+
+def _run(verb: Verb, overrides: Sequence[str]) -> SweepResults:
+    with requested(verb, overrides) as request:
         coordinator = SweepCoordinator(request)
         priced = compose_plan(request.points, request.plan)
         if coordinator.charge_and_run(priced) is ExitCode.STOPPED:
@@ -79,4 +91,4 @@ def results(folder: Path | str) -> SweepResults:
 
     Raises `BadInput` if the folder holds no plan, or one that the ledger (`DPSWEEP_LEDGER`) has not charged.
     """
-    return SweepResults(sweep_table.read(Path(folder), Ledger(Ledger.locate())))
+    return SweepResults(sweep_table.read(Path(folder), ledger_of(Path(folder))))

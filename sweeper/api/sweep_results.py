@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.rehearsal import is_rehearsal, ledger_of, subject_of
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.charges import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dpsweep.reports.statement.methods_text import MethodsText
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,23 @@ class SweepResults:
         """The sweep's folder."""
         return self._sweep.folder
 
+    def __repr__(self) -> str:
+        """The account, or the one that a rehearsal stands for, and the folder."""
+        plan = self._sweep.plan
+        what = f"REHEARSAL of {subject_of(plan)} on generated records" if self.rehearsal else f"sweep on {plan.account}"
+        return f"<{type(self).__name__}: {what}, in {self.folder}>"
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether this is a rehearsal on generated records: then no number is about the data set that it stands for."""
+        return is_rehearsal(self._sweep.plan)
+
     @property
     def epsilon(self) -> float:
         """Upper bound on epsilon for all that was charged for this sweep, repeats included, at `delta`.
 
         Infinite where the records contradict the claim, by reproducible noise (`seed=`) or a run that differs from its
-        charge, and for data declared public.
+        charge, for data declared public, and for a rehearsal, which says nothing about real records.
         """
         from dpsweep.reports.pages.release import contradictions
 
@@ -86,19 +99,43 @@ class SweepResults:
         from dpsweep.reports.content.panels import arrange
         from dpsweep.reports.figures.table_heatmap import drawn
 
-        return drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        figure = drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        if self.rehearsal:
+            figure.text(
+                0.5, 1.0, f"REHEARSAL of {subject_of(self._sweep.plan)} on generated records", ha="center", va="bottom"
+            )
+        return figure
 
-    def release(self) -> Path:
-        """Writes `release/`, which shows only what the rule discloses, and returns the path of its page."""
+    @property
+    def methods(self) -> MethodsText:
+        """A paragraph for a paper's methods section: `.text` in LaTeX, and `.bibtex` with the works that it cites.
+
+        It describes the search and its price and says no more than a release. Raises `BadInput` where nothing is
+        claimed: for data declared public, records that contradict the claim, and a search that is not over.
+        """
+        from dpsweep.reports.pages.release import methods_of
+
+        written = methods_of(self._sweep, self._bill)
+        if written is None:
+            raise BadInput(f"Expected the sweep in {self.folder} to be a finished, private one: it claims nothing.")
+        return written
+
+    def release(self, formats: Sequence[str] = ()) -> Path:
+        """Writes `release/`, which shows only what the rule discloses, and returns the path of its page.
+
+        `formats` are those of `dpsweep release --for`: "registry", "tre", "hf", "cyclonedx". Raises `BadInput` for
+        another one, and writes nothing then.
+        """
+        from dpsweep.reports.disclosure.formats import formats_of
         from dpsweep.reports.pages.release import write_release
 
-        return write_release(self.folder, Ledger(Ledger.locate()))
+        return write_release(self.folder, ledger_of(self.folder), formats_of(formats))
 
     def report(self) -> Path:
         """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""
         from dpsweep.reports.pages.page_memory import current_report
 
-        return current_report(self.folder, Ledger(Ledger.locate()))
+        return current_report(self.folder, ledger_of(self.folder))
 
     @cached_property
     def _bill(self) -> Bill:

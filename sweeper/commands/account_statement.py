@@ -7,7 +7,7 @@ different claim, which needs a different theorem.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,7 @@ from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.account import Statement, limit_of
 from dpsweep.accounting.ledger.bodies import charged, spending
 from dpsweep.accounting.ledger.charge_bodies import Charged
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, exact, policy_to_json
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
@@ -39,16 +39,27 @@ PANEL = Panel(claimants=(Pld(), Rdp()))
 
 @dataclass(frozen=True, kw_only=True)
 class FurtherRuns:
-    """The number of further runs or searches like those of the last charge that still fit, and that charge's plan."""
+    """The number of further runs or searches like those of the last charge that still fit, and that charge's plan.
+
+    Runs are those of one more sweep. `sweeps` counts further charges like the last one, of `each` runs: fewer runs in
+    all, since a sweep of many runs costs less than several of a few.
+    """
 
     number: int
     what: str
     plan: str
+    sweeps: int
+    each: int
 
     def __str__(self) -> str:
         how_many = "any number of" if self.number >= LARGEST_COUNT else str(self.number or "no")
         ending = "" if self.number == 1 else "es" if self.what == SEARCH else "s"
-        return f"{how_many} more {self.what}{ending} like plan {self.plan}'s"
+        like = f"{how_many} more {self.what}{ending} like plan {self.plan}'s"
+        if self.what == SEARCH or not self.number or self.number >= LARGEST_COUNT:
+            return like
+        runs = f"{self.each} run{'s' if self.each != 1 else ''}"
+        sweeps = f"{self.sweeps} more sweep{'s' if self.sweeps != 1 else ''} of {runs} each" if self.sweeps else ""
+        return f"{like} in one sweep" + (f", or {sweeps}" if sweeps else f", and no sweep of {runs}")
 
 
 def still_fits(statement: Statement) -> FurtherRuns | None:
@@ -63,12 +74,14 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
     if not charges:
         return None
     last, body = charges[-1], charged(charges[-1])
+    times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).times(body.takes)
     if _is_search(last) or body.finals:
-        return FurtherRuns(number=_charges_like(last, statement), what=SEARCH, plan=last.plan)
+        return FurtherRuns(number=times, what=SEARCH, plan=last.plan, sweeps=times, each=1)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
         event, runs = body.plan_event or PlanEvent(training=events.nothing()), body.attempts
-        return FurtherRuns(number=_most(room, lambda more: _part(event, more, runs)), what="run", plan=last.plan)
+        number = _most(room, lambda more: _part(event, more, runs))
+        return FurtherRuns(number=number, what="run", plan=last.plan, sweeps=times, each=runs)
     except DpsweepError:
         return None
 
@@ -101,7 +114,7 @@ def to_json(statement: Statement) -> dict[str, Any]:
             "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
             "left": {name: float(left) for name, (_, left, _) in amounts.items()},
             "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
-            "fits": None if fits is None else {"number": fits.number, "what": fits.what, "plan": fits.plan},
+            "fits": None if fits is None else asdict(fits),
             "charges": [_charge(entry) for entry in statement.charges],
         }
     )
@@ -204,10 +217,3 @@ def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
             for name, part in event.parts.items()
         }
     )
-
-
-def _charges_like(entry: Entry, statement: Statement) -> int:
-    """How many times an identical charge would still be admitted."""
-    left = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).left
-    counts = [left.get(name, Decimal(0)) // exact(more) for name, more in spending(entry).takes.items() if more > 0]
-    return min(LARGEST_COUNT, *map(int, counts)) if counts else LARGEST_COUNT

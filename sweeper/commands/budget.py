@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
+from dpsweep.accounting.rehearsal import is_rehearsal_in, ledger_of
 from dpsweep.accounting.validation import as_written
 from dpsweep.sweeper.commands.restore import restore_ledger
 from dpsweep.sweeper.planning.limits import amount, require_no_typo
@@ -108,7 +109,14 @@ def charge(arguments: Sequence[str]) -> None:
 
 def verify(arguments: Sequence[str]) -> None:
     """`dpsweep budget verify [FOLDER...]` checks the ledger's chain, and sweep folders against it."""
-    ledger, folders = Ledger(Ledger.locate()), list(map(Path, arguments))
+    folders = list(map(Path, arguments))
+    if rehearsals := [folder for folder in folders if is_rehearsal_in(folder)]:
+        for folder in rehearsals:
+            print(f"A REHEARSAL on generated records: {verify_folder(folder, ledger_of(folder))}")
+        folders = [folder for folder in folders if folder not in rehearsals]
+        if not folders:
+            return
+    ledger = Ledger(Ledger.locate())
     ends = [end for folder in folders for end in remembered_ends(folder)]
     entries = ledger.verify(ends)
     for folder in folders:

@@ -60,7 +60,8 @@ def _complete(arguments: list[str]) -> None:
         print(*(known for known in VERBS if known.startswith(name)))
         return
     if name in OF_FOLDERS:
-        print(*_sweep_folders(overrides.rpartition(" ")[2]))
+        words = overrides.split(" ")
+        print(*((_forms(words) if name == "release" else ()) or _sweep_folders(words[-1])))
         return
     if name == "budget":
         from dpsweep.sweeper.commands import budget
@@ -71,6 +72,13 @@ def _complete(arguments: list[str]) -> None:
         overrides = after if within in budget.VERBS else overrides
     os.environ["COMP_LINE"] = f"{program} {overrides}"
     sweep(arguments)
+
+
+def _forms(words: Sequence[str]) -> tuple[str, ...]:
+    """The forms of a release, or the option that asks for them, where the last word may be one."""
+    from dpsweep.reports.disclosure.format_names import completions
+
+    return completions(words)
 
 
 def _sweep_folders(beginning: str) -> list[str]:
@@ -95,6 +103,11 @@ def sweep(arguments: list[str]) -> None:
     from dpsweep.sweeper.commands.hydra_app import main as hydra_main
 
     hydra_main(arguments)
+
+
+def rehearse(arguments: list[str]) -> None:
+    """`dpsweep rehearse OVERRIDES`."""
+    sweep([*arguments, "hydra.sweeper.verb=rehearse"])
 
 
 def plan(arguments: list[str]) -> None:
@@ -136,29 +149,35 @@ def verify(arguments: list[str]) -> None:
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.pages.page_memory import current_report
 
     for folder in _folders(arguments):
-        print(current_report(folder, Ledger(Ledger.locate())))
+        print(current_report(folder, ledger_of(folder)))
 
 
 def release(arguments: list[str]) -> None:
-    """`dpsweep release FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    """`dpsweep release FOLDER... [--for FORM]`."""
+    from dpsweep.reports.disclosure.format_names import split
+
+    words, names = split(arguments)
+    folders = _folders(words)
+    from dpsweep.accounting.rehearsal import ledger_of
+    from dpsweep.reports.disclosure.formats import formats_of
     from dpsweep.reports.pages.release import write_release
 
-    for folder in _folders(arguments):
-        print(write_release(folder, Ledger(Ledger.locate())))
+    for folder in folders:
+        print(write_release(folder, ledger_of(folder), formats_of(names)))
 
 
 def export(arguments: list[str]) -> None:
-    """`dpsweep export FOLDER...`."""
-    from dpsweep.accounting.ledger.ledger import Ledger
+    """`dpsweep export FOLDER...`; the release keeps the documents that it has."""
+    from dpsweep.accounting.rehearsal import ledger_of
+    from dpsweep.reports.disclosure.formats import written_in
     from dpsweep.reports.pages.model_export import write_export
 
     for folder in _folders(arguments):
-        print(write_export(folder, Ledger(Ledger.locate())))
+        print(write_export(folder, ledger_of(folder), written_in(folder / "release")))
 
 
 ABOUT_JOBS = (
@@ -170,7 +189,10 @@ ABOUT_JOBS = (
 HELP = "--help"
 ASKING = (HELP, "-h")
 
-KEYS_HINT = "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one. Commas between values make an axis."
+KEYS_HINT = (
+    "`dpsweep help` lists all keys, and `dpsweep help KEY` explains one; `dpsweep help hydra` is about Hydra's. "
+    "Commas between values make an axis."
+)
 
 OF_FOLDERS = ("resume", "verify", "report", "release", "export")
 """The verbs whose arguments are sweep folders."""
@@ -195,6 +217,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
         usage="[KEY=VALUE[,VALUE...] ...] [--again]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
+    ),
+    "rehearse": Subcommand(
+        run=rehearse,
+        line="run the same sweep on generated records and a scratch budget: nothing real is read or spent",
+        usage="[KEY=VALUE[,VALUE...] ...]",
+        example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1",
     ),
     "resume": Subcommand(
         run=resume,
@@ -231,9 +259,9 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "release": Subcommand(
         run=release,
-        line="write a sweep folder's release/: only what the rule lets out",
-        usage="FOLDER ...",
-        example="dpsweep release sweeps/digits/PLAN",
+        line="write a sweep folder's release/: only what the rule lets out; --for FORM adds documents",
+        usage="FOLDER ... [--for registry|tre|hf|cyclonedx[,...]]",
+        example="dpsweep release sweeps/digits/PLAN --for registry,hf",
     ),
     "export": Subcommand(
         run=export,

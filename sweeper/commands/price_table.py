@@ -21,6 +21,7 @@ from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
+from dpsweep.sweeper.timing.duration import duration
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
 
@@ -165,13 +166,6 @@ def shown(discloses: frozenset[Disclosure]) -> str:
     return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
 
 
-def duration(seconds: float) -> str:
-    """A time as text, in seconds, minutes or hours by its length."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
     """The price of the search, the accountants' bounds, and the lower bound by an attack."""
     plan, quote = priced.plan, priced.quote
@@ -256,14 +250,17 @@ def _budget(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -
     if statement is None:
         budget = priced.plan.budget
         opens = f"epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}"
-        return f"the account opens with {opens}: {_fits(outlook.admitted)}"
+        return f"the account opens with {opens}: {_fits(outlook)}"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; {outlook.rest}"
-    return f"{outlook.rest}: {_fits(outlook.admitted)}"
+    return f"{outlook.rest}: {_fits(outlook)}"
 
 
-def _fits(fits: bool) -> str:
-    return "it fits" if fits else "IT DOES NOT FIT"
+def _fits(outlook: Outlook) -> str:
+    """Whether this sweep fits, and how many such sweeps would, which is not how many runs one sweep may have."""
+    if not outlook.admitted:
+        return "IT DOES NOT FIT"
+    return f"it fits ({'once' if outlook.times <= 1 else f'{outlook.times} such sweeps would'})"
 
 
 def _fit(required: RequiredNoise | None) -> tuple[str, str]:

@@ -24,11 +24,11 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.rehearsal import new_ledger
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
-from dpsweep.sweeper.commands.progress_display import Display
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
@@ -46,11 +46,15 @@ from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from dpsweep.sweeper.job.handed_over import nothing_left
 from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.loggers.copies import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.preflight.data_identity import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.sweeper.preflight.data_identity import absent, changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
 from dpsweep.sweeper.processes.garbage_collection import usually_collected
+from dpsweep.sweeper.progress.progress_display import Display
+from dpsweep.sweeper.progress.progress_words import CountedTrials, HiddenTries, budget_in_words
+from dpsweep.sweeper.progress.step_progress import StepProgress
 from dpsweep.sweeper.request.stored_search import stored_plan, stored_search
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.timing.step_times import Speeds
@@ -73,11 +77,12 @@ class SweepCoordinator:
     """Executes one request."""
 
     request: SweepRequest
+    ledger: Ledger | None = None
 
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
-        verbs = {Verb.SWEEP: self.sweep, Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
-        code = verbs[self.request.verb]()
+        verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
+        code = verbs.get(self.request.verb, self.sweep)()
         if code is not ExitCode.DONE:
             sys.exit(code)
 
@@ -104,7 +109,7 @@ class SweepCoordinator:
                 print(f"time: {self._time(priced, costs())}")
         for message in (
             former_plan(plan, folder, request.jobs.words),
-            foresee(plan, request.data, self._ledger),
+            absent(plan, request.data) or foresee(plan, request.data, self._ledger),
         ):
             if message:
                 print(message)
@@ -142,7 +147,7 @@ class SweepCoordinator:
         Only a plan that was charged is continued, so that a file that somebody wrote charges nothing.
         """
         settings, plan = self.request.plan, stored_plan(self.request.jobs.folder)
-        statement = self._statement(plan)
+        statement = self._at(plan)._statement(plan)
         if statement is None or not statement.attempts(plan.id).charges:
             raise BadInput(
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
@@ -153,8 +158,16 @@ class SweepCoordinator:
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
+        return self._at(priced.plan)._charge_and_run(priced)
+
+    def _at(self, plan: Plan) -> SweepCoordinator:
+        """The coordinator on the ledger that this plan is charged to."""
+        return replace(self, ledger=new_ledger(plan, self.request.jobs.of_plan(plan.id).folder))
+
+    def _charge_and_run(self, priced: PricedPlan) -> ExitCode:
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
+        check_loggers(self.request.loggers, priced.rule)
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
@@ -206,6 +219,7 @@ class SweepCoordinator:
             speeds=self._speeds,
             storage=request.study,
             page=request.page,
+            loggers=request.loggers,
         )
 
     def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, threads: int, seconds: float | None) -> bool:
@@ -229,11 +243,14 @@ class SweepCoordinator:
         )
         complaints: list[str] = []
         done = len(work.runs) - len(work.due)
-        statement = self._ledger.statement(plan.account)
+        budget = budget_in_words(self._ledger.statement(plan.account))
+        hides = execution_of(plan) is Execution.DRAWN_TRIES
+        words = HiddenTries(budget=budget, planned=seconds) if hides else CountedTrials(budget=budget)
+        runs = StepProgress(folder=folder, total=work.total, done=done)
         with (
             usually_collected(),
             graceful(folder.stop),
-            Display((), work.total, done, folder, statement, seconds) as display,
+            Display(runs, words, seconds) as display,
         ):
             due = work.due or work.more(at_once)
             while due:
@@ -286,7 +303,7 @@ class SweepCoordinator:
         if execution is Execution.EVERY_POINT and not folder.draw.exists():
             draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
             write_json(folder.draw, draw.to_json(), mode=0o600)
-        if self.request.verb is Verb.SWEEP or not folder.command.exists():
+        if self.request.verb is not Verb.RESUME or not folder.command.exists():
             self.request.jobs.of_plan(priced.plan.id).store(folder.command)
 
     def _folder(self, plan: Plan) -> SweepFolder:
@@ -327,4 +344,4 @@ class SweepCoordinator:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        return Ledger(Ledger.locate())
+        return self.ledger or Ledger(Ledger.locate())

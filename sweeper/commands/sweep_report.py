@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.rehearsal import is_rehearsal
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.empty_parts import warnings_of
 from dpsweep.sweeper.coordinator.runner import results
 from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.loggers.copies import Loggers, log_results
 from dpsweep.sweeper.timing.step_times import Speeds
 
 
@@ -29,10 +32,12 @@ def report(
     speeds: Speeds,
     storage: str | None,
     page: bool,
+    loggers: Loggers,
 ) -> ExitCode:
     """Writes the results and prints what is missing; `storage` is the address of the study.
 
-    The last printed line is the path of the page, or of the folder if no page was asked for.
+    The last printed lines say what may be passed on, then the path of the curator's page, or of the folder if no page
+    was asked for.
     """
     outcomes = results(work.runs, folder)
     try:
@@ -43,15 +48,28 @@ def report(
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     result = _page(folder, ledger) if page else folder.root
-    for warning in warnings_of(outcomes, plan.account):
+    for warning in (*log_results(loggers, folder, ledger), *warnings_of(outcomes, plan.account)):
         print(warning, file=sys.stderr)
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials)
         print(f"{troubled} of {work.total} {losses}", file=sys.stderr)
     if open_runs(states, work):
         print(f"The sweep is left with {rest(states, work)}; the same command goes on with them.", file=sys.stderr)
-    print(result)
+    else:
+        print(f"to pass on: {to_pass_on(plan, folder)}")
+    print(f"for you alone, the {'page' if page else 'folder'}:\n{result}")
     return ExitCode.DONE_WITH_FAILURES if troubled or open_runs(states, work) else ExitCode.DONE
+
+
+def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
+    """The command that writes what may leave the curator's folder, or why there is none."""
+    if is_rehearsal(plan):
+        return "nothing; this was a REHEARSAL, and `dpsweep sweep` with the same words is the sweep itself"
+    if any(trial.config["seed"] is not None for trial in plan.trials) and not plan.public:
+        return "nothing, since whoever knows the seed can subtract the noise"
+    root = folder.root
+    place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
+    return shlex.join(["dpsweep", "release", str(place)])
 
 
 def _page(folder: SweepFolder, ledger: Ledger) -> Path:

@@ -18,15 +18,17 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import epsilon_up, typed
 from dpsweep.accounting.pricing.alternatives import advice
 from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.records.final_run import recover_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.rehearsal import WITHOUT_SPENDING, is_rehearsal
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 
@@ -63,7 +65,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     recover_final(plan, folder.final, attempts.started)
     _refuse_strangers(plan, folder, attempts)
     if retry is not Retry.ALL:
-        _refuse_paid_results(plan, folder, attempts)
+        _refuse_paid_results(priced, folder, attempts)
     if not attempts.charges:
         names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
         spares = plan.spares + (plan.proposed.trials if plan.proposed else 0) + bool(plan.finals)
@@ -82,6 +84,8 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     unpaid = [trial for trial in again if trial not in paid]
     if beyond := unpaid[_free(plan, attempts) :]:
         event, quote = priced.repetition(beyond)
+        if message := _beforehand(priced, ledger, event, quote, len(beyond)):
+            print(message, flush=True)
         charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again
 
@@ -123,6 +127,19 @@ def raised_since(priced: PricedPlan, statement: Statement) -> str:
     )
 
 
+def _beforehand(priced: PricedPlan, ledger: Ledger, event: PlanEvent, quote: Quote, runs: int) -> str:
+    """What repeated runs are about to be charged and leave; empty if they do not fit, or the data are public."""
+    plan, statement = priced.plan, ledger.statement(priced.plan.account, priced.plan.id)
+    if plan.public:
+        return ""
+    room = RemainingBudget.of(priced, statement)
+    takes = room.balance.policy.takes(quote.guarantee, event)
+    if not room.balance.admits(takes):
+        return ""
+    again, price = f"{runs} run{'s are' if runs != 1 else ' is'} repeated", epsilon_up(quote.epsilon)
+    return f"{again}: this charges epsilon {price} more, and leaves {room.after(takes)} on {plan.account}."
+
+
 def _free(plan: Plan, attempts: Attempts) -> int:
     """The spare attempts that no future proposal and no future final run needs."""
     finals = sum(attempts.started[final.id] > 0 for final in plan.finals)
@@ -142,16 +159,18 @@ def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> No
             )
 
 
-def _refuse_paid_results(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
+def _refuse_paid_results(priced: PricedPlan, folder: SweepFolder, attempts: Attempts) -> None:
     """Raises `BadInput` if the folder has a finished, paid result and the ledger has a newer attempt at its trial."""
-    for trial in folder.runs(plan):
+    for trial in folder.runs(priced.plan):
         result, started = TrialResult.read(folder.trial(trial.id)), attempts.started[trial.id]
         if result is not None and result.attempt < started and result.status is Status.FINISHED:
+            plan, (_, quote) = priced.plan, priced.repetition(folder.runs(priced.plan))
             raise BadInput(
                 f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
                 f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "
                 "Nothing was overwritten. `dpsweep report` shows this folder as it is; to go on with the newest "
-                "attempts give another hydra.sweep.dir, and to repeat all of them here --again."
+                "attempts give another hydra.sweep.dir; --again repeats all of them here and charges epsilon "
+                f"{epsilon_up(quote.epsilon)} more."
             )
 
 
@@ -184,7 +203,9 @@ def charge(
         )
     except BudgetRefused:
         statement = ledger.statement(plan.account, plan.id)
-        raise BudgetRefused(f"{statement.refusal(quote.guarantee)} {advice(priced, trials, statement)}") from None
+        hint = "" if is_rehearsal(plan) else f" {WITHOUT_SPENDING}"
+        refusal = statement.refusal(quote.guarantee)
+        raise BudgetRefused(f"{refusal} {advice(priced, trials, statement)}{hint}") from None
 
 
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:

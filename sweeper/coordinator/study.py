@@ -101,13 +101,16 @@ def _frozen(
     import optuna
 
     failed = result.status is Status.FAILED or result.value is None
-    trial = optuna.trial.create_trial(
+    return optuna.trial.FrozenTrial(  # `create_trial` compares each distribution with a copy of itself
+        number=-1,
+        trial_id=-1,
         state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
         value=None if failed else result.value,
+        datetime_start=datetime.fromisoformat(result.started).astimezone().replace(tzinfo=None),
+        datetime_complete=datetime.fromisoformat(result.ended).astimezone().replace(tzinfo=None),
         params=dict(params),
         distributions={key: space[key] for key in params},
         user_attrs={"trial": result.trial, "attempt": result.attempt, "status": result.status.value},
+        system_attrs={},
+        intermediate_values={},
     )
-    trial.datetime_start = datetime.fromisoformat(result.started).astimezone().replace(tzinfo=None)
-    trial.datetime_complete = datetime.fromisoformat(result.ended).astimezone().replace(tzinfo=None)
-    return trial

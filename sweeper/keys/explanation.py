@@ -21,11 +21,25 @@ _LONGEST = 100
 """Characters of a meaning in a list; the whole of it stands where the key is explained."""
 
 
+HYDRA = "hydra"
+
+_HYDRA = """hydra: keys of Hydra itself. They say where and how jobs run, and are no part of a plan or its price.
+
+  hydra.sweep.dir=FOLDER      the sweep's folder, in place of sweeps/DATASET/PLAN
+  hydra/launcher=NAME         what runs the jobs: joblib, submitit_slurm, ... (docs/scaling.md)
+  hydra.launcher.KEY=VALUE    the launcher's own settings, such as hydra.launcher.n_jobs=4
+  hydra.sweeper.KEY=VALUE     retry, study and max_batch_size, of dpsweep's sweeper (docs/how-to.md, docs/scaling.md)
+
+All others are taken as in any Hydra program and documented there: https://hydra.cc/docs/configure_hydra/intro/
+hydra.run.dir and the other keys of a single run have no effect: nothing trains outside a sweep."""
+
+
 def listed() -> str:
     """All groups with their options, and all keys with their meanings, one a line."""
     groups = [f"  {f'{group}=':16}{', '.join(options)}" for group, options in choices().items() if options]
     keys = list(_lines(_given_keys()))
-    return "\n".join(("choices:", *groups, "", "keys:", *keys, "", "`dpsweep help KEY` explains one."))
+    ending = f"`dpsweep help KEY` explains one, `dpsweep help {HYDRA}` where Hydra's own are."
+    return "\n".join(("choices:", *groups, "", "keys:", *keys, "", ending))
 
 
 def explained(word: str) -> str:
@@ -43,6 +57,8 @@ def explained(word: str) -> str:
     below = [key for name, key in keys.items() if name.startswith(f"{word}.")]
     if found or below:
         return "\n\n".join(_key(key) for key in found) or "\n".join(_lines({key.name: key for key in below}))
+    if word.split(".")[0].split("/")[0] == HYDRA:
+        return _HYDRA
     if word in SYNONYMS:
         return explained(SYNONYMS[word].format(word))
     raise BadInput(unknown_key(word, ()))

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.rehearsal import WITHOUT_SPENDING
 from dpsweep.sweeper.keys.documented_keys import documented_keys
 
 OF_HYDRA = "hydra"
@@ -27,7 +28,10 @@ def refuse_missing(config: DictConfig, given: Collection[str]) -> None:
         return
     width = max(map(len, missing)) + len("=")
     lines = "\n".join(f"  {f'{key}=':{width}}  {_meaning(key, config)}".rstrip() for key in missing)
-    raise BadInput(f"Expected a value for each of these keys, on the command line or in a file of your own:\n{lines}")
+    hint = f"\n{WITHOUT_SPENDING}" if not NOT_NEEDED.keys().isdisjoint(missing) else ""
+    raise BadInput(
+        f"Expected a value for each of these keys, on the command line or in a file of your own:\n{lines}{hint}"
+    )
 
 
 def _missing(node: DictConfig, prefix: str = "") -> Iterator[str]:

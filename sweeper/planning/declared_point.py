@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
+from dpsweep.accounting.accountants.interface import GaussianSteps, coarser
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.sweeper.planning.limits import NOISE, positive
 from dpsweep.sweeper.planning.point import Point
-from dpsweep.sweeper.trial.spec import Declaration, declare
+from dpsweep.sweeper.trial.spec import Declaration, build, declare
+from dpsweep.trainers.declarations.batch_sampling import step_events
+from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, noise_factors
 from dpsweep.trainers.methods.interface import is_noiseless
+
+KINDS = 64
+"""The most kinds of step with which the search for a noise begins: as many as the PLD accountant tells apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +50,7 @@ class DeclaredPoint:
         """Whether planning solves for the noise of its score."""
         return self.point.config["score"].get("noise_std", 0) is None
 
-    @property
+    @cached_property
     def kind(self) -> Hashable:
         """The declarations that determine the event of its training, except for the noise."""
         one = self.declaration
@@ -52,6 +61,17 @@ class DeclaredPoint:
         one = self.declaration if steps is None else replace(self.declaration, steps=steps)
         return one.training(noise_multiplier)
 
+    def rough_training(self, noise_multiplier: float) -> DpEvent:
+        """The event of training where a schedule's factors are rounded down to few: it costs no less."""
+        one = self.declaration
+        factors = _few_factors(one.bounds, one.steps)
+        if len(factors) == len(noise_factors(one.bounds, one.steps)):
+            return self.training(noise_multiplier)
+        counts = step_events(
+            one.sampler, factors, records=one.train_records, noise_multiplier=noise_multiplier, public=one.public
+        )
+        return events.compose(events.repeat(event, count) for event, count in counts.items())
+
     def after(self, steps: int) -> DeclaredPoint:
         """The same point with this number of steps and new declarations."""
         point = replace(self.point, config={**self.point.config, "steps": steps})
@@ -59,14 +79,43 @@ class DeclaredPoint:
         return replace(self, point=point, declaration=declare(point.config), final=final)
 
     def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
-        """The trial at the noise that it runs with, not at the target; without its final run."""
+        """The trial at the noise that it runs with, not at the target; without its final run.
+
+        The noise of training is no part of a declaration, so the point's own holds for the trial as well.
+        """
         point, noise = self.point, noise_multiplier
         privacy = {key: point.config["privacy"][key] for key in ("adjacency", "unit")} | {"noise_multiplier": noise}
         config: Mapping[str, Any] = {**point.config, "privacy": privacy}
+        declared = self.declaration
         if score_noise is not None:
             config = {**config, "score": {**config["score"], "noise_std": score_noise}}
+            declared = _with_score(declared, config["score"])
         axes = {**point.axes, NOISE: noise} if NOISE in point.axes else point.axes
-        return Trial(method=point.method, axes=axes, config=config, event=declare(config).event(noise))
+        return Trial(method=point.method, axes=axes, config=config, event=declared.event(noise))
+
+
+@lru_cache(maxsize=16)
+def _few_factors(bounds: BoundSchedule, steps: int) -> Mapping[float, int]:
+    """The steps at each factor on the noise multiplier, rounded down to `KINDS` factors as the accountants do."""
+    factors = noise_factors(bounds, steps).items()
+    alike = tuple(GaussianSteps(sample_rate=1.0, noise_multiplier=factor, count=many) for factor, many in factors)
+    return {one.noise_multiplier: one.count for one in coarser(alike, KINDS)}
+
+
+def _with_score(declaration: Declaration, config: Mapping[str, Any]) -> Declaration:
+    """The declaration with another score, which is checked alone: the other parts stay as they were checked."""
+    declared = replace(declaration, score=_score(json.dumps(config, sort_keys=True)))
+    try:
+        declared.score.check(declared.dataset.test_records, public=declared.public)
+    except (TypeError, ValueError) as cause:
+        raise BadInput(str(cause)) from cause
+    return declared
+
+
+@lru_cache(maxsize=64)
+def _score(form: str) -> Any:
+    """One object for all trials with this score, so that the events of their scores are one object as well."""
+    return build(json.loads(form), "score")
 
 
 def declared_anew(trial: Trial) -> DeclaredPoint:

@@ -16,6 +16,7 @@ from dpsweep.accounting.records.final_run import best_point
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.rehearsal import is_rehearsal
 
 PUBLIC = "public"
 """The tag of the rule."""
@@ -39,6 +40,8 @@ def public_winner(root: Path) -> PublicWinner:
     if not folder.plan.is_file():
         raise BadInput(f"Expected tuning.sweep={root} to be the folder of a sweep, with a plan.json.")
     plan = Plan.read(folder.plan)
+    if is_rehearsal(plan):
+        raise BadInput(f"Expected tuning.sweep={root} to be a sweep; it is a rehearsal on generated records.")
     if not plan.public:
         raise BadInput(
             f"Expected tuning.sweep={root} to be a sweep with dataset.public=true: what a search on private records of "

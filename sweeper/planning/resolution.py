@@ -1,11 +1,11 @@
 """The resolved configuration of each point of a grid: the part of it that identifies a trial.
 
-A thousand points share nearly all of it. So groups that no axis can change are resolved once, for the first point.
+A thousand points share nearly all of it. So groups that no axis can change are resolved once, for the first point, and
+all points hold the same object: no part of a point's configuration is ever changed in place.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import name_of, stored_config
+from dpsweep.accounting.names.stored_classes import name_of, stored
+from dpsweep.accounting.names.tags import PARTS
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.sweeper.trial.base_weights import with_base_weights
 from dpsweep.sweeper.trial.spec import SAME_BOUND
@@ -76,6 +77,7 @@ class Resolution:
         self._trainer = trainer
         self._changing = {axis.partition(".")[0] for axis in axes}
         self._constant: dict[str, Any] = {}
+        self._by_grid = choice_of(config, "trainer") == BY_GRID
         if OmegaConf.is_dict(own := config.trainer.get(HYPERPARAMETERS)):
             OmegaConf.set_struct(own, False)  # a script's hyperparameters have names of its own
 
@@ -88,7 +90,7 @@ class Resolution:
                 raise BadInput(
                     f"Expected {key} to be a field of trainer={self._trainer}; {_fields(self._config, key)}."
                 ) from None
-        return _without_defaults(with_base_weights(stored_config(dict(self._parts()))))
+        return _without_defaults(with_base_weights(dict(self._parts())))
 
     def _parts(self) -> Iterator[tuple[str, Any]]:
         for key in IDENTITY:
@@ -98,18 +100,19 @@ class Resolution:
                 yield key, part
 
     def _part(self, key: str) -> Any:
-        """One part of the configuration, as a copy that may be changed."""
-        if key not in self._constant:
-            part = self._resolved(key)
-            if not self._is_constant(typed_key(key)):
-                return part
+        """One part of the configuration in its stored form."""
+        if key in self._constant:
+            return self._constant[key]
+        resolved = self._resolved(key)
+        part = stored(resolved, key) if key in PARTS else resolved
+        if self._is_constant(typed_key(key)):
             self._constant[key] = part
-        return copy.deepcopy(self._constant[key])
+        return part
 
     def _resolved(self, key: str) -> Any:
         node = self._config[typed_key(key)]
         part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-        if key == "trainer" and choice_of(self._config, "trainer") == BY_GRID:  # a user's class gets no unset keys
+        if key == "trainer" and self._by_grid:  # a user's class gets no unset keys
             return {name: value for name, value in dict(part).items() if value is not None}
         return part
 
@@ -131,12 +134,10 @@ def choice_of(config: DictConfig, group: str) -> str:
 
 def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without keys at their defaults, which are not part of a trial's identity."""
-    for group, key, value in UNLESS_SAID:
-        if config[group].get(key, value) == value:
-            config[group].pop(key, None)
-    for key, value in SINCE.get(name_of(config["dataset"]), {}).items():
-        if config["dataset"].get(key, value) == value:
-            config["dataset"].pop(key, None)
+    since = (("dataset", *default) for default in SINCE.get(name_of(config["dataset"]), {}).items())
+    for group, key, value in (*UNLESS_SAID, *since):
+        if key in config[group] and config[group][key] == value:
+            config[group] = {name: one for name, one in config[group].items() if name != key}
     if config["bounds"] == SAME_BOUND:
         del config["bounds"]
     return config

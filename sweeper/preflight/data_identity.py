@@ -13,6 +13,7 @@ from pathlib import Path
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key, news_of, no_key
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.names.stored_classes import KIND
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.trial.spec import declare
 
@@ -25,8 +26,8 @@ def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
 
 
 def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
-    """The contents' fingerprint by the user's key; raises `BadInput` if the key of this ledger is lost."""
-    path = Key.locate()
+    """The contents' fingerprint by the user's key, or a rehearsal's own; raises `BadInput` if it is lost."""
+    path = Key.locate() if ledger.home is None else ledger.beside / "fingerprint.key"
     key = Key.read(path)
     if key is None and ledger.data_sets():
         raise no_key(ledger.name)
@@ -36,6 +37,25 @@ def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
 def news(account: str, data: Fingerprint, ledger: Ledger) -> str:
     """A message about new data of an account, open or not; raises `BadInput` as `Ledger.recognise` would."""
     return news_of(data, account, ledger.data_sets(), ledger.name) or ""
+
+
+def absent(plan: Plan, folder: Path | None) -> str:
+    """A sentence on files of the data set that are not there yet; empty if they are, or if this is not known.
+
+    Nothing is opened or downloaded. A class of the user's is not asked: it may do either.
+    """
+    config = plan.trials[0].config
+    if KIND not in config["dataset"]:
+        return ""
+    dataset = declare(config).dataset
+    dataset = getattr(dataset, "of", dataset)
+    if (files := getattr(dataset, "files", None)) is not None:
+        return str(files.absent(dataset.name, folder))
+    try:
+        dataset.locate(folder)
+    except BadInput as missing:
+        return str(missing)
+    return ""
 
 
 def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -10,8 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.rehearsal import PREFIX
 from dpsweep.sweeper.keys.unknown_words import in_our_words
+from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
+from dpsweep.sweeper.trial.spec import build
 
 
 def plan_settings(
@@ -43,6 +47,21 @@ def plan_settings(
     )
 
 
+def rehearsed(config: DictConfig) -> DictConfig:
+    """The configuration with a scratch account: its own name, and the search's price as budget if none is given.
+
+    The grid composes its points from the configuration before this.
+    """
+    config = copy.deepcopy(config)
+    for key in ("epsilon", "delta"):
+        price = None if OmegaConf.is_missing(config.privacy, key) else config.privacy[key]
+        if price is not None and OmegaConf.is_missing(config.budget, key):
+            config.budget[key] = price
+    if not OmegaConf.is_missing(config.dataset, "name"):
+        config.dataset.name = f"{PREFIX}{config.dataset.name}"
+    return config
+
+
 def budget_settings(config: DictConfig) -> BudgetSettings:
     """The settings that the configuration declares for its data set's account."""
     public = config.dataset.public is True
@@ -59,6 +78,12 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
         unit_column=column,
         column_unit=None if column is None else config.dataset.unit,
     )
+
+
+def loggers(config: DictConfig) -> Loggers:
+    """The loggers that the configuration names; a folder of an earlier version names none."""
+    nodes = _group(config, "logger") if "logger" in config else {}
+    return {name: build(node, "logger") for name, node in nodes.items()}
 
 
 def _group(config: DictConfig, name: str) -> dict[str, Any]:

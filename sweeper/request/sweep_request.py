@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +15,13 @@ from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.keys.missing_values import refuse_missing
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
+from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
-from dpsweep.sweeper.request.configuration import plan_settings
+from dpsweep.sweeper.request.configuration import loggers, plan_settings, rehearsed
+from dpsweep.sweeper.request.generated_points import on_generated_records, refuse_generated
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -35,6 +37,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     PLAN = "plan"
     ADVISE = "advise"
+    REHEARSE = "rehearse"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,9 @@ class SweepRequest:
 
     `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
     again, `study` the database for results, None for a file in the sweep's folder. `page` says whether the sweep ends
-    with its page. `data` is the folder with the official files. At most `max_batch_size` jobs are handed to the
-    launcher at once; it runs them on `workers`, `forked` from this process or not.
+    with its page, `loggers` where else its results are written. `data` is the folder with the official files. At most
+    `max_batch_size` jobs are handed to the launcher at once; it runs them on `workers`, `forked` from this process or
+    not.
     """
 
     verb: Verb
@@ -65,6 +69,7 @@ class SweepRequest:
     retry: Retry
     study: str | None
     page: bool
+    loggers: Loggers
     compute: Compute
     data: Path | None
     max_batch_size: int | None
@@ -89,9 +94,12 @@ class SweepRequest:
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
         grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
+        rehearsal = verb is Verb.REHEARSE
+        config = rehearsed(config) if rehearsal else config
         refuse_missing(config, grid.request.values)
         plan = plan_settings(config, grid.request.keys, grid.offered_rules())
         plan, points = _found(plan, grid) or (plan, grid.points())
+        points = on_generated_records(points) if rehearsal else refuse_generated(points)
         return cls(
             verb=verb,
             points=tuple(points),
@@ -101,6 +109,7 @@ class SweepRequest:
             retry=_choice(Retry, "retry", settings.retry),
             study=settings.study,
             page=_flag("page", config.page),
+            loggers=loggers(config),
             compute=Compute.of(config.compute),
             data=data_folder(config.data),
             max_batch_size=settings.max_batch_size,
@@ -126,7 +135,7 @@ class SweepRequest:
         return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
 
 
-def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Sequence[Point]] | None:
+def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
     """The settings and the one point of `tuning=public`; None under every other rule."""
     if name_of(plan.tuning) != PUBLIC:
         return None

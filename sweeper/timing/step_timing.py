@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.sweeper.timing.time_estimate import Cost, Shape
@@ -30,6 +30,9 @@ LONG_ENOUGH = 0.2
 
 ENOUGH = 0.1
 """Seconds after which no further stacked step is timed."""
+
+FEW_POINTS = 2
+"""Points that are stacked to time a large step: its arithmetic takes as long for each point as in a larger stack."""
 
 FEW_RECORDS = 2000
 """Records of a convex fit that is timed; a fit of more takes as much longer."""
@@ -94,7 +97,7 @@ class _Probe:
         check_saving(model)
         return cls(shape=shape, declared=declared, model=model.to(device), device=device)
 
-    @property
+    @cached_property
     def work(self) -> float:
         """Floating-point operations of a step of one point."""
         from dpsweep.sweeper.trial.step_work import work_of
@@ -104,12 +107,14 @@ class _Probe:
     def cost(self) -> Cost:
         """The seconds of a step and of what a run does beside its steps."""
         from dpsweep.sweeper.trial.blocks import at_once
+        from dpsweep.sweeper.trial.step_work import LARGE
         from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
         if isinstance(self.declared.trainer, OutputPerturbation):
             return Cost(step=self._fit(), beside=self._scores())
-        stacked = at_once(self.shape.config)
-        step = self._stacked(min(self.shape.points, stacked)) if stacked else self._single()
+        most = FEW_POINTS if self.work >= LARGE else self.shape.points
+        stacked = min(most, self.shape.points, at_once(self.shape.config))
+        step = self._stacked(stacked) if stacked else self._single()
         return Cost(step=step, beside=self._scores())
 
     def _stacked(self, points: int) -> float:

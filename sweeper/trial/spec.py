@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
-
-from hydra.utils import get_object
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.events import build as events
@@ -23,6 +21,7 @@ from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build
 from dpsweep.accounting.names.tags import own_class
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
+from dpsweep.sweeper.trial.user_class import user_class
 from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
 from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
@@ -119,7 +118,7 @@ class Declaration:
         """Whether the curator declared that these records are public."""
         return is_public(self.dataset)
 
-    @property
+    @cached_property
     def train_records(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
         return _train_records(self.dataset, self.score, self.part, self.adjacency)
@@ -320,7 +319,7 @@ def class_of(config: Mapping[str, Any], name: str) -> Any:
     """The class that a part of a configuration names, dpsweep's or the user's, imported."""
     node = stored(config, name)
     try:
-        return get_object(node[TARGET]) if TARGET in node else own_class(node[KIND], name)
+        return user_class(node[TARGET]) if TARGET in node else own_class(node[KIND], name)
     except ImportError as cause:
         raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
@@ -337,7 +336,7 @@ def _instantiate(value: Any, name: str, *, inner: bool = True) -> Any:
         return value
     if TARGET not in value:
         return {key: _instantiate(one, name) for key, one in value.items()} if inner else dict(value)
-    kind = get_object(str(value[TARGET]))
+    kind = user_class(str(value[TARGET]))
     deeper = bool(value.get("_recursive_", True))
     arguments = {key: _instantiate(one, name, inner=deeper) for key, one in value.items() if key not in _HYDRA_KEYS}
     if is_dataclass(kind):

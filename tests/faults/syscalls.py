@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.engine.default import DefaultDialect
+from dpsweep.accounting.chain.sqlite_file import SqliteSession
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -85,14 +85,14 @@ def arm(fault: Fault) -> None:
 
         return called
 
-    def commit(dialect: DefaultDialect, connection: Any) -> None:
+    def commit(session: SqliteSession) -> None:
         instant("before a commit")
-        committed(dialect, connection)
+        committed(session)
         instant("after a commit")
 
-    committed = DefaultDialect.do_commit
+    committed = SqliteSession.commit
     os.write, os.fsync = watched("os.write", os.write), watched("os.fsync", os.fsync)
-    DefaultDialect.do_commit = commit  # type: ignore[method-assign]
+    SqliteSession.commit = commit  # type: ignore[method-assign]
     sys.addaudithook(hook)
 
 

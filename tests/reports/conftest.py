@@ -70,6 +70,7 @@ class Recipe:
     realised_steps: Callable[[int], int] = lambda _: STEPS
     bounds: Mapping[str, Any] | None = None
     training: DpEvent | None = None
+    claimants: tuple[Any, ...] = (Pld(), Rdp())
 
 
 def make(root: Path, recipe: Recipe) -> Made:
@@ -94,11 +95,11 @@ def make(root: Path, recipe: Recipe) -> Made:
     (folder / "multirun.yaml").write_text(yaml.safe_dump({"hydra": task}))
     ledger = Ledger(root / "ledger.sqlite")
     ledger.open(plan.account, budget)
-    _charge(ledger, plan, plan.trials, plan.event, "plan")
+    _charge(ledger, plan, plan.trials, plan.event, "plan", recipe.claimants)
     for place, trial in enumerate(trials):
         _attempt(folder, ledger, plan, trial, place, recipe)
     for place in recipe.repeats:
-        _charge(ledger, plan, (trials[place],), trials[place].event, "repeat")
+        _charge(ledger, plan, (trials[place],), trials[place].event, "repeat", recipe.claimants)
     return Made(folder=folder, ledger=ledger, plan=plan)
 
 
@@ -165,8 +166,15 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             )
 
 
-def _charge(ledger: Ledger, plan: Plan, trials: Iterable[Trial], event: PlanEvent, reason: str) -> None:
-    quote = Panel(claimants=(Pld(), Rdp())).quote(event, plan.delta, plan.adjacency)
+def _charge(
+    ledger: Ledger,
+    plan: Plan,
+    trials: Iterable[Trial],
+    event: PlanEvent,
+    reason: str,
+    claimants: tuple[Any, ...],
+) -> None:
+    quote = Panel(claimants=claimants).quote(event, plan.delta, plan.adjacency)
     ledger.charge(
         plan.account,
         plan=plan.id,

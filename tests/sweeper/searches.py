@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from hashlib import sha256
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -15,6 +18,8 @@ from dpsweep.accounting.records.released_winner import WINNER_FILE
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
+from dpsweep.reports.disclosure.format_names import FormatName
+from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
@@ -125,9 +130,14 @@ def result_of(trial: Trial, fate: float | str, attempt: int = 1, records: int = 
 
 
 def released(place: Place) -> dict[str, bytes]:
-    """What leaves, but for the random salt of the winner's digest."""
-    page = write_release(place.folder.root, place.ledger)
-    return {path.name: path.read_bytes() for path in page.parent.iterdir() if path.name != WINNER_FILE}
+    """What leaves, in all forms, but for the random salt of the winner's digest and what is computed from it."""
+    folder = write_release(place.folder.root, place.ledger, tuple(FORMATS.values()), date(2031, 1, 2)).parent
+    package = {path.name: path.read_bytes() for path in folder.iterdir()}
+    record, bill = (json.loads(package[FORMATS[name].file]) for name in (FormatName.TRE, FormatName.CYCLONEDX))
+    assert record["package"]["files"].pop(WINNER_FILE) == sha256(package.pop(WINNER_FILE)).hexdigest()
+    record["package"]["sha256"] = bill["serialNumber"] = None
+    forms = {FORMATS[FormatName.TRE].file: record, FORMATS[FormatName.CYCLONEDX].file: bill}
+    return package | {name: json.dumps(form).encode() for name, form in forms.items()}
 
 
 def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:

@@ -117,6 +117,7 @@ def test_engines(configuration) -> None:
 
 
 CHOSEN_BY_A_WORD = {
+    "generated": "`dpsweep rehearse` puts it in the place of the data set",
     "final": "`final=true` wraps another rule",
     **dict.fromkeys(("auroc", "balanced_accuracy", "f1", "sensitivity", "specificity"), "`score.metric=` names it"),
     "method": "a YAML of one's own composes it (docs/contributing.md)",

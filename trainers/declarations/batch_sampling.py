@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.references import FELDMAN_2025, WANG_2019, Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,6 +130,8 @@ class FixedSize:
     records. Source: Wang, Balle, Kasiviswanathan 2019; the sampling of Yang et al. 2022.
     """
 
+    works: ClassVar[tuple[Work, ...]] = (WANG_2019,)
+
     batch_size: int
 
     def __post_init__(self) -> None:
@@ -200,6 +203,8 @@ class RandomAllocation(Shuffle):
     REPLACE_ONE no amplification is known, and the price is that of `Shuffle`.
     Source: Feldman and Shenfeld 2025; `accounting/accountants/random_allocation.py` has the bound.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (FELDMAN_2025,)
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch in which each record has a random step."""

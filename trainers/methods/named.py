@@ -12,6 +12,15 @@ from dataclasses import MISSING, Field, dataclass, fields
 from inspect import Parameter, Signature, signature
 from typing import Any
 
+from dpsweep.accounting.references import (
+    ABADI_2016,
+    BU_2023,
+    KINGMA_2015,
+    KOSKELA_2020_ADADP,
+    MOHAPATRA_2022,
+    YANG_2022,
+    Work,
+)
 from dpsweep.trainers.methods.adadp import HalfSteps
 from dpsweep.trainers.methods.method import Method
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
@@ -28,6 +37,7 @@ class NamedMethod:
     transform: type[Any]
     update: type[Any]
     noiseless: bool = False
+    works: tuple[Work, ...] = ()
 
     def __post_init__(self) -> None:
         numbers = [one for part in (self.transform, self.update) for one in fields(part) if one.name != LR]
@@ -57,38 +67,38 @@ def _part_with(part: type[Any], numbers: dict[str, Any]) -> Any:
     return part(**{one.name: numbers[one.name] for one in fields(part)})
 
 
-DpSgd = NamedMethod(label="DP-SGD", transform=Clip, update=Sgd)
+DpSgd = NamedMethod(label="DP-SGD", transform=Clip, update=Sgd, works=(ABADI_2016,))
 """Source: Abadi et al. 2016, Algorithm 1."""
 
-DpNsgd = NamedMethod(label="DP-NSGD", transform=Normalize, update=Sgd)
+DpNsgd = NamedMethod(label="DP-NSGD", transform=Normalize, update=Sgd, works=(YANG_2022, BU_2023))
 """Automatic clipping, AUTO-S, is this method with a regularizer of 0.01, which AUTO-S calls gamma and does not tune.
 
 Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1; Bu, Wang, Zha, Karypis 2023 (AUTO-S).
 """
 
-DpMomentum = NamedMethod(label="DP-Momentum", transform=Clip, update=Momentum)
+DpMomentum = NamedMethod(label="DP-Momentum", transform=Clip, update=Momentum, works=(MOHAPATRA_2022,))
 """The noise in a velocity has up to 1 / (1 - momentum^2) times a gradient's variance; Yu et al. use momentum 0.6.
 
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPMomentum); Yu, Zhang, Chen 2019, Equation 5.
 """
 
-DpAdam = NamedMethod(label="DP-Adam", transform=Clip, update=Adam)
+DpAdam = NamedMethod(label="DP-Adam", transform=Clip, update=Adam, works=(MOHAPATRA_2022, KINGMA_2015))
 """Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPAdam); Kingma & Ba 2015, Algorithm 1."""
 
-DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam)
+DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam, works=(YANG_2022, KINGMA_2015))
 """The N stands for normalization, as in DP-NSGD: this is not Nesterov's variant of Adam, also called NAdam.
 
 Source: Yang, Zhang, Chen, Liu 2022, Appendix D (DP-NAdam); Kingma & Ba 2015, Algorithm 1.
 """
 
-DpAdamWosm = NamedMethod(label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments)
+DpAdamWosm = NamedMethod(label="DP-AdamWOSM", transform=Clip, update=AdamWithoutSecondMoments, works=(MOHAPATRA_2022,))
 """DP-Adam at its converged step size, lr / (noise_multiplier * clip_norm / batch_size + eps).
 
 It needs noise: less noise means longer steps, and without noise the step size is lr / eps.
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Algorithm 2 and Theorem 7.1 (DPAdamWOSM).
 """
 
-Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps)
+Adadp = NamedMethod(label="ADADP", transform=Clip, update=HalfSteps, works=(KOSKELA_2020_ADADP, MOHAPATRA_2022))
 """Each iteration takes two half steps, each charged as a step of the run; `lr` is the first iteration's rate.
 
 Source: Koskela & Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1; ADADP in

@@ -11,6 +11,7 @@ import numpy as np
 from dpsweep.accounting.events.build import DpEvent, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import positive
+from dpsweep.accounting.references import CHAUDHURI_2011, Work
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.methods.updates import Sgd
@@ -35,6 +36,8 @@ class OutputPerturbation:
     that. Models are fitted until the gradient certifies a distance to the minimum <= `INEXACT` times the first bound.
     Source: Chaudhuri, Monteleoni, Sarwate 2011, Corollary 8 and Algorithm 1, with Gaussian noise.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (CHAUDHURI_2011,)
 
     label: ClassVar[str] = "output perturbation"
     l2: float

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsweep.accounting.numbers import positive
+from dpsweep.accounting.references import BASSILY_2014, Work
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.methods.updates import Sgd
 
@@ -16,6 +17,8 @@ class ProjectedDpSgd:
 
     Source: Bassily, Smith, Thakurta 2014, Algorithm 1, which projects onto any convex set.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (BASSILY_2014,)
 
     label: ClassVar[str] = "projected DP-SGD"
     lr: float

@@ -23,9 +23,10 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from dpsweep.accounting.numbers import positive
+from dpsweep.accounting.references import ABADI_2016, YANG_2022, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +66,8 @@ class Clip:
     Source: Abadi et al. 2016, Algorithm 1.
     """
 
+    works: ClassVar[tuple[Work, ...]] = (ABADI_2016,)
+
     clip_norm: float
 
     def __post_init__(self) -> None:
@@ -99,6 +102,8 @@ class Normalize:
     The bound is 1 for every regularizer, so the choice of the regularizer does not change the privacy cost.
     Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1 (DP-NSGD).
     """
+
+    works: ClassVar[tuple[Work, ...]] = (YANG_2022,)
 
     regularizer: float
 

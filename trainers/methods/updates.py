@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from dpsweep.accounting.numbers import decay_rate, positive
+from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,6 +92,8 @@ class Adam:
     Source: Kingma & Ba 2015, Algorithm 1.
     """
 
+    works: ClassVar[tuple[Work, ...]] = (KINGMA_2015,)
+
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -130,6 +133,8 @@ class AdamWithoutSecondMoments:
     Without noise, the divisor is `eps` alone.
     Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022, Theorem 7.1 and Algorithm 2.
     """
+
+    works: ClassVar[tuple[Work, ...]] = (MOHAPATRA_2022,)
 
     beta1: float = 0.9
     eps: float = 1e-8

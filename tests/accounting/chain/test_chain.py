@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from dpsweep.accounting.chain import databases
 from dpsweep.accounting.chain import hash_chain as lines
 from dpsweep.accounting.chain import storage as chain
+from dpsweep.accounting.chain.sqlite_file import SqliteFile
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -40,9 +40,9 @@ def test_the_database_itself_refuses_all_but_one_more_line(books: Ledger, place:
 
 def test_sqlite_flushes_every_commit(file: Ledger) -> None:
     assert file.path is not None
-    with Chain(file.path)._engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+    with Chain(file.path)._database.connected() as session:
+        assert session.run("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
+        assert session.run("PRAGMA synchronous")[0]["synchronous"] == 2
     assert file.path.stat().st_mode & 0o777 == 0o600
     assert file.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -139,15 +139,19 @@ def test_looking_makes_nothing(place: Place, tmp_path: Path) -> None:
         place.run("SELECT * FROM entries")
 
 
-def test_a_full_database_charges_nothing_more_and_keeps_all(file: Ledger) -> None:
-    def filled(connection: sqlite3.Connection, _: object) -> None:
+def test_a_full_database_charges_nothing_more_and_keeps_all(file: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = SqliteFile.connect
+
+    def filled(place: SqliteFile) -> sqlite3.Connection:
+        connection = connect(place)
         connection.execute("PRAGMA max_page_count=60").close()
+        return connection
 
     assert file.path is not None
     full = Ledger(file.path)
-    sa.event.listen(full._chain._chain._engine, "connect", filled)
     known = set()
-    with pytest.raises(LedgerDamaged, match="full"):
+    with monkeypatch.context() as patch, pytest.raises(LedgerDamaged, match="full"):
+        patch.setattr(SqliteFile, "connect", filled)
         for _ in range(1000):
             known.add(charge(full, record={"padding": "x" * 1000}))
     assert known == charged(file)
@@ -205,3 +209,17 @@ def test_a_ledger_that_is_moved_by_a_link_keeps_its_lines(file: Ledger, tmp_path
     assert charge(Ledger(odd / "ledger & more.sqlite")) == 2
     assert file.verify() == 2
     assert [path.name for path in odd.iterdir()] == ["ledger & more.sqlite"]
+
+
+def test_a_line_that_this_process_has_read_before_is_checked_again_once_it_is_altered(
+    books: Ledger, place: Place
+) -> None:
+    """What is kept of a line that was read belongs to all of its columns: with any other value it is another line."""
+    charge(books)
+    whole = [books.statement("digits") for _ in range(2)]
+    assert whole[0] == whole[1]
+    place.tamper("UPDATE entries SET who = who || '!' WHERE seq = 2")
+    with pytest.raises(LedgerDamaged, match="Entry 2 "):
+        books.statement("digits")
+    place.run("UPDATE entries SET who = replace(who, '!', '') WHERE seq = 2")
+    assert books.statement("digits") == whole[0]

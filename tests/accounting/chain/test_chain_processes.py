@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
-from dpsweep.accounting.chain import databases
+from dpsweep.accounting.chain import databases, sqlite_file
+from dpsweep.accounting.chain.sqlite_file import SqliteFile
 from dpsweep.accounting.errors import BudgetRefused, DpsweepError, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -166,10 +166,14 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
     """Of two that change its journal's mode at once, one is told that it is locked before its timeout."""
     ledger, pauses = Ledger(tmp_path / "ledger.sqlite"), []
 
-    def at_once(connection: sqlite3.Connection, _: object) -> None:
-        connection.execute("PRAGMA busy_timeout=0").close()
+    connect = SqliteFile.connect
 
-    sa.event.listen(ledger._chain._chain._engine, "connect", at_once)
+    def at_once(file: SqliteFile) -> sqlite3.Connection:
+        connection = connect(file)
+        connection.execute("PRAGMA busy_timeout=0").close()
+        return connection
+
+    monkeypatch.setattr(SqliteFile, "connect", at_once)
     with closing(_read(tmp_path / "ledger.sqlite")) as reader:
 
         def pause(seconds: float) -> None:
@@ -177,7 +181,7 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
             if len(pauses) == 3:
                 reader.rollback()
 
-        monkeypatch.setattr(databases.time, "sleep", pause)
+        monkeypatch.setattr(sqlite_file.time, "sleep", pause)
         ledger.open("digits", BUDGET)
     assert len(pauses) == 3
     assert ledger.verify() == 1

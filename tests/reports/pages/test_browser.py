@@ -37,6 +37,10 @@ CONTRAST = """() => {
 }"""
 """Texts that do not stand out from what is behind them by 4.5 to 1 (WCAG 2.1, AA)."""
 
+SAID = """() => [...document.querySelectorAll(".cells span")].filter(one => one.clientWidth > 2)
+  .map(one => one.innerText)"""
+"""The texts of cells that are shown."""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -93,6 +97,47 @@ def test_rows_are_found_by_what_they_say(page: Any) -> None:
     field.fill("")
     assert table.locator("tbody tr:visible").count() == 70
     assert page.locator("output").inner_text() == ""
+
+
+def test_a_cell_says_its_point_to_mouse_and_keyboard(page: Any) -> None:
+    cells = page.locator(".cells").first.locator("label")
+    texts = [cell.split("\n") for cell in cells.evaluate_all("all => all.map(one => one.innerText)")]
+    cells.nth(8).hover()
+    shown = page.locator(".cells span").evaluate_all(
+        "all => all.filter(one => one.clientWidth > 2).map(one => one.innerText)"
+    )
+    assert [text.split("\n") for text in shown] == [texts[8]]
+    page.mouse.move(0, 0)
+    cells.first.locator("input").focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+    shown = page.locator(".cells span").evaluate_all(
+        "all => all.filter(one => one.clientWidth > 2).map(one => one.innerText)"
+    )
+    assert [text.split("\n") for text in shown] == [texts[8]]
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.cells')") is None, "a map is one stop of the tabulator"
+
+
+@pytest.mark.parametrize("width", [400, 1200, 1600])
+def test_what_a_cell_says_stays_on_the_screen(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for group in page.locator(".cells").all():
+        for cell in (group.locator("label").first, group.locator("label").last, group.locator("label").nth(6)):
+            cell.locator("input").focus()
+            box = cell.locator("span").bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1200, 1600])
+def test_maps_fill_the_column(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    column = page.locator(".maps").bounding_box()
+    boxes = [figure.bounding_box() for figure in page.locator(".maps figure").all()]
+    assert max(box["x"] + box["width"] for box in boxes) > column["x"] + 0.93 * column["width"]
+    assert page.locator(".maps .map").evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth + 1)")
 
 
 def test_details_unfold_by_mouse_and_by_keyboard(page: Any) -> None:

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.pages.model_export import CARD, render_card, write_export
+from dpsweep.reports.pages.model_card import render_card
+from dpsweep.reports.pages.model_export import CARD, write_export
 from dpsweep.reports.pages.prediction_code import snippet
 from dpsweep.reports.pages.preprocessing import declared
 from dpsweep.reports.pages.release import compose

@@ -20,7 +20,7 @@ from dpsweep.reports.pages.curator_page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 VOID = {"meta", "br", "img", "link", "hr", "input"}
-DRAWN = ("heatmap", "heatmap-dpsgd", "heatmap-dpnsgd", "losses", "ease", "rivals")
+DRAWN = ("heatmap", "heatmap-dpsgd", "heatmap-dpnsgd", "collapse-1", "ease", "rivals")
 HOSTILE = "<script>alert('x')</script>"
 SweepOf = Callable[..., Any]
 
@@ -88,7 +88,7 @@ def test_structure_serves_readers_who_cannot_see(troubled: Any) -> None:
     for tag in ("header", "main", "footer", "h1", "title"):
         assert len(page.all(tag)) == (1 if tag != "title" else len(page.all("title")))
     pictures = [attrs for attrs in page.all("svg") if attrs.get("role") == "img"]
-    assert len(pictures) == 8, "the budget, where it went, two maps, and four exhibits"
+    assert len(pictures) == 7, "the budget, where it went, two maps, and three exhibits"
     assert all(attrs["aria-label"] for attrs in pictures)
     assert len(page.all("figure")) == len(page.all("figcaption")) == 2
     assert len(page.all("caption")) == len(page.all("table")) == 9
@@ -118,10 +118,21 @@ def test_the_single_run_is_struck_through_and_named(troubled: Any) -> None:
     assert html.index('data-fact="honest_epsilon"') < html.index("<s>")
 
 
-def test_a_search_of_one_run_has_one_price(sweep_of: SweepOf) -> None:
-    made = sweep_of({"dpsgd": {LR: (0.1,)}})
+@pytest.mark.parametrize(
+    ("recipe", "struck"),
+    [
+        ({}, False),
+        ({"claimants": (Rdp(),)}, False),
+        ({"fates": {0: "failed"}}, False),
+        ({"repeats": (0,)}, True),
+    ],
+    ids=["one run", "priced by an accountant that is less tight", "failed", "charged again"],
+)
+def test_a_search_of_one_run_has_one_price(sweep_of: SweepOf, recipe: dict[str, Any], struck: bool) -> None:
+    made = sweep_of({"dpsgd": {LR: (0.1,)}}, **recipe)
     write_report(made.folder, made.ledger)
-    assert "<s>" not in (made.folder / "curator" / "report.html").read_text()
+    assert ("<s>" in (made.folder / "curator" / "report.html").read_text()) == struck
+    assert ("alone_epsilon" in json.loads((made.folder / "curator" / "report.json").read_text())["facts"]) == struck
 
 
 def test_every_trouble_is_told(troubled: Any) -> None:
@@ -182,6 +193,8 @@ def test_seventy_points_are_small(troubled: Any) -> None:
         "report.html",
         "report.json",
         "trials.csv",
+        "methods.tex",
+        "methods.bib",
         *(f"{name}.{kind}" for name in DRAWN for kind in ("png", "svg")),
     }
 

@@ -12,9 +12,11 @@ import pytest
 import yaml
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.released_winner import WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.reports.pages.release import write_release
+from tests.reports.leaks import contents, secrets_of
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},
@@ -22,25 +24,6 @@ AXES = {
 }
 FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
 SweepOf = Callable[..., Any]
-
-
-def contents(folder: Path) -> bytes:
-    return b"\n".join(path.read_bytes() for path in sorted((folder / "release").rglob("*")) if path.is_file())
-
-
-def secrets_of(made: Any) -> set[str]:
-    """All that only the curator may know: what the ledger and the results say besides prices and scores."""
-    found = {made.plan.id, str(made.folder), made.folder.parent.name, str(made.ledger.path)}
-    for entry in made.ledger.statement(made.plan.account).entries:
-        found |= {entry.digest, entry.digest[:12], entry.at, entry.at[:10], f'"seq": {entry.seq}'}
-    for trial in made.plan.trials:
-        found.add(trial.id)
-        result = TrialResult.read(made.folder / "trials" / trial.id)
-        if result is not None:
-            found |= {str(batch) for batch in result.curator["batch_sizes"].values()}
-            found |= {f"{result.seconds}", f"{result.seconds:.4g}", f"{result.seconds:.1f} s", result.started}
-            found |= {result.error} - {None}
-    return found | {"seconds", ">killed<", "attempt", "out of memory", "batch_sizes", "dpsweep sweep"}
 
 
 def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
@@ -51,7 +34,11 @@ def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
     assert leaked == []
     assert not re.search(r"\d{4}-\d\d-\d\dT\d\d", text)
     salt = json.loads((made.folder / "release" / WINNER_FILE).read_text())["salt"]
-    assert re.findall(r"\b[0-9a-f]{40,}\b", text) == [salt]
+    commitment = read_commitment(made.folder / "release")
+    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment}
+    opening = Opening.read(made.folder / "curator")
+    assert opening is not None
+    opening.verify(str(commitment), made.ledger)
     assert made.plan.account in text
 
 
@@ -72,7 +59,6 @@ def test_under_composition_every_score_is_shown(sweep_of: SweepOf) -> None:
         "heatmap-dpsgd.png",
         "heatmap-dpnsgd.png",
         "ease.png",
-        "losses.png",
         "privacy.png",
     }
 
@@ -84,7 +70,8 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
     made = sweep_of(AXES, rule=only_winner, accuracy=accuracy)
     path = write_release(made.folder, made.ledger)
     names = {"report.html", "report.json", "config.yaml", WINNER_FILE, MODEL_FILE, "privacy.png", "privacy.svg"}
-    names |= {"preprocessing.json"}
+    names |= {"preprocessing.json", "privacy.pdf", "methods.tex", "methods.bib"}
+    names |= {"statement.html", "statement.pdf", "commitment.json"}
     assert {file.name for file in path.parent.iterdir()} == names
     assert (path.parent / MODEL_FILE).read_text() == "weights of point 9"
     config = yaml.safe_load((path.parent / "config.yaml").read_text())
@@ -94,6 +81,7 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
     assert form["trials"]["rows"] == []
     html = path.read_text()
     assert "<figure" not in html
+    assert 'class="cells"' not in html
     words = re.sub(r"<(style|script)>.*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
     assert "91.2 %" in words
     for place in range(12):

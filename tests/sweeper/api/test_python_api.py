@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import dpsweep
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from tests.forked_programs import Run
 from tests.randomized import SEARCHES, TRAINS
 
 NOTEBOOK = Path(__file__).parents[3] / "docs" / "notebook.ipynb"
@@ -49,10 +48,19 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert "seconds" not in swept.trials
     assert swept.best is not None
     assert swept.best["accuracy"] == max(swept.trials["accuracy"])
-    assert len(swept.heatmap().axes) > 1
+    figure = swept.heatmap()
+    assert len(figure.axes) > 1
+    assert figure._repr_png_().startswith(b"\x89PNG"), "notebooks show it as a picture"  # type: ignore[attr-defined]
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
     assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
-    assert swept.release().is_file()
+    with pytest.raises(BadInput, match="Expected --for sbom to be one of registry, tre, hf, cyclonedx"):
+        swept.release(formats=("registry", "sbom"))
+    assert not (swept.folder / "release").exists()
+    page = swept.release(formats=("registry", "cyclonedx"))
+    assert page.is_file()
+    assert {"deployments_registry.yaml", "model.cdx.json"} < {path.name for path in page.parent.iterdir()}
+    assert (page.parent / "methods.tex").read_text() == f"{swept.methods.text}\n"
+    assert "@misc{dpsweep," in swept.methods.bibtex
 
 
 @SEARCHES
@@ -65,11 +73,24 @@ def test_what_the_rule_does_not_disclose_is_refused_with_the_reason() -> None:
     assert swept.best is None or {"method", "accuracy"} <= swept.best.keys()
 
 
+@TRAINS
+def test_a_rehearsal_is_a_function_too(capsys: pytest.CaptureFixture[str]) -> None:
+    rehearsed = dpsweep.rehearse(QUICK)
+    assert rehearsed.rehearsal
+    assert set(rehearsed.trials["state"]) == {"finished"}
+    assert any("REHEARSAL of digits" in text.get_text() for text in rehearsed.heatmap().texts)
+    assert "this was a REHEARSAL" in capsys.readouterr().out
+    assert Ledger(Ledger.locate()).accounts() == ()
+    assert not dpsweep.sweep(QUICK).rehearsal
+
+
 def test_a_seed_voids_the_bound() -> None:
     swept = dpsweep.sweep([*QUICK, "seed=1"])
     assert swept.epsilon == math.inf
     with pytest.raises(BadInput, match="Expected a private sweep to release"):
         swept.release()
+    with pytest.raises(BadInput, match="it claims nothing"):
+        _ = swept.methods
 
 
 @TRAINS
@@ -107,8 +128,7 @@ def test_a_table_from_elsewhere_becomes_a_map() -> None:
 def test_the_notebook_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
     program = "\n\n".join("".join(cell["source"]) for cell in cells)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "notebook.py").write_text(program)
+    done = Run((), tmp_path, environment, module="notebook").wait()
+    assert done.code == 0, done.err
     assert len(list(tmp_path.glob("sweeps/digits/*/release/report.html"))) == 1

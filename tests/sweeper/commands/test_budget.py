@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.account_statement import PANEL, still_fits
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
+from tests.forked_programs import Run
 
 Say = Callable[..., str]
 
@@ -92,7 +92,10 @@ def test_the_json_has_the_same_facts(say: Say, ledger: Ledger, policy: Policy) -
         assert form["left"][name] == pytest.approx(float(limit) - reserved.get(name, 0.0))
         assert name in table
     assert form["sharing"] in table
-    assert f"Still fits: {form['fits']['number']} more runs like plan p's" in table
+    assert f"Still fits: {form['fits']['number']} more runs like plan p's in one sweep, or " in table
+    sweeps = form["fits"]["sweeps"]
+    assert 1 < sweeps < form["fits"]["number"] / 8
+    assert f"in one sweep, or {sweeps} more sweeps of 8 runs each" in table
     assert [(one["for"], one["epsilon"], one["runs"]) for one in form["charges"]] == [
         ("8 runs", statement.charges[0].body["epsilon"], 8),
         ("a pilot study, in 2021", 2.0, 0),
@@ -239,8 +242,8 @@ def test_the_sentence_the_code_and_the_help_reach_the_shell(
     environment: Mapping[str, str], ledger: Ledger, tmp_path: Path
 ) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "budget", *words]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=dict(environment))
+        done = Run(("budget", *words), tmp_path, environment).wait()
+        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
     done = run("charge", "dataset=digits", "--epsilon", "1", "--delta", "0", "--note", "x")
     assert done.returncode == 2

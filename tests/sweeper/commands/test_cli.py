@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import pytest
 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.reports.disclosure.format_names import FormatName
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -43,23 +44,42 @@ def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tab_completion_knows_groups_and_keys(environment: dict[str, str], tmp_path: Path) -> None:
-    def complete(line: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "dpsweep.sweeper.commands.cli", "-sc", "query=bash"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment | {"COMP_LINE": f"dpsweep {line}", "COMP_POINT": str(len(line) + 8), "COMP_CWORD": "1"},
-        )
-        return done.stdout.split()
+@pytest.fixture
+def complete(environment: dict[str, str], tmp_path: Path) -> Callable[[str], list[str]]:
+    """What TAB offers after this line."""
 
+    def words(line: str) -> list[str]:
+        typed = {"COMP_LINE": f"dpsweep {line}", "COMP_POINT": str(len(line) + 8), "COMP_CWORD": "1"}
+        return Run(("-sc", "query=bash"), tmp_path, environment | typed).wait().out.split()
+
+    return words
+
+
+def test_tab_completion_knows_sweep_folders(complete: Callable[[str], list[str]], tmp_path: Path) -> None:
+    for name in ("sweeps/digits/aa1", "sweeps/digits/bb2", "sweeps/rehearsal-digits/cc3", "else/where/dd4"):
+        (tmp_path / name).mkdir(parents=True)
+        if not name.startswith("else"):
+            (tmp_path / name / "plan.json").touch()
+    both = ["sweeps/digits/aa1", "sweeps/digits/bb2"]
+    for verb in ("resume", "verify", "report", "release", "export"):
+        assert complete(f"{verb} ") == complete(f"{verb} sw") == ["sweeps/"]
+        assert complete(f"{verb} sweeps/") == [*both, "sweeps/rehearsal-digits/cc3"]
+        assert complete(f"{verb} sweeps/digits/b") == ["sweeps/digits/bb2"]
+        assert complete(f"{verb} sweeps/digits/aa1 sweeps/dig") == both
+        assert complete(f"{verb} else") == complete(f"{verb} nowhere/") == []
+    assert set(complete("re")) == {*("resume", "report", "release", "rehearse")}
+
+
+def test_tab_completion_knows_groups_and_keys(complete: Callable[[str], list[str]]) -> None:
+    assert complete("rehearse dataset=dig") == ["dataset=digits"]
     assert complete("bu") == ["budget"]
     assert set(complete("sweep trainer=")) == {f"trainer={name}" for name in TRAINERS}
     assert "privacy.epsilon=" in complete("plan dataset=mnist privacy.eps")
     assert complete("budget ra") == ["raise"]
     assert set(complete("budget open policy=")) == {"policy=addition", "policy=renyi"}
     assert complete("budget close dataset=dig") == ["dataset=digits"]
+    assert complete("release sweeps/digits/a --for re") == ["registry"]
+    assert complete("release --for hf,") == ["hf,registry", "hf,tre", "hf,cyclonedx"]
 
 
 def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
@@ -199,3 +219,57 @@ def test_an_unknown_folder_is_one_sentence(program: Program) -> None:
         assert done.returncode == 2
         assert "nowhere" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_form_of_a_release_is_one_sentence_and_nothing_is_written(program: Program, tmp_path: Path) -> None:
+    """Before the ledger is opened and before the folder is looked at."""
+    done = program("release", "nowhere", "--for", "registry,sbom", module="dpsweep.sweeper.commands.cli")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "Expected --for sbom to be one of registry, tre, hf, cyclonedx."
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_of_release_names_every_form(program: Program) -> None:
+    told = program("release", "--help", module="dpsweep.sweeper.commands.cli").stdout
+    assert f"--for {'|'.join(FormatName)}" in told
+
+
+def test_plan_says_which_files_are_not_there_yet_and_prices_all_the_same(
+    program: Program, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    light = ("trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "accountant=rdp", "accountant.witnesses=[]")
+    (tmp_path / "mine").mkdir()
+    cases = {
+        ("dataset=cifar10",): f"cifar10 is not in {tmp_path}/cache/dpsweep/cifar10, and no DATA=<folder> (or "
+        "DPSWEEP_DATA) is given: a sweep downloads cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/.",
+        ("dataset=mnist", f"data={tmp_path / 'mine'}"): f"mnist is not in {tmp_path / 'mine'} or ",
+        ("dataset=mnist", "data=/nowhere"): "Expected data=/nowhere to be an existing folder.",
+        ("dataset=enron_mail", f"data={tmp_path / 'mine'}"): f"enron_mail is not all in {tmp_path / 'mine'}: put",
+    }
+    for words, sentence in cases.items():
+        done = program("plan", *words, *light, module="dpsweep.sweeper.commands.cli")
+        assert done.returncode == 0, done.stderr
+        assert "the whole search" in done.stdout
+        assert sentence in done.stdout
+    assert not (tmp_path / "cache").exists()
+    here = program("plan", "dataset=digits", *light, module="dpsweep.sweeper.commands.cli")
+    assert " is not " not in here.stdout.replace("not the price", "")
+
+
+@TRAINS
+def test_again_says_what_it_charges_before_it_charges(program: Program, ledger: Ledger) -> None:
+    words = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2,4", "steps=3")
+    light = ("accountant=rdp", "accountant.witnesses=[]", "privacy.epsilon=8", "budget.epsilon=20")
+    first = program(*words, *light)
+    assert "repeated" not in first.stdout
+    again = program(*words, *light, "--again")
+    assert again.returncode == 0, again.stderr
+    told = "2 runs are repeated: this charges epsilon 8.000 more, and leaves epsilon 4.000 and delta 8e-5 on digits."
+    assert told in again.stdout
+    assert again.stdout.index(told) < again.stdout.index("finished, score")
+    assert 4.0 <= ledger.statement("digits").left[0] < 4.1
+    refused = program(*words, *light, "--again")
+    assert refused.returncode == 3
+    assert "repeated" not in refused.stdout

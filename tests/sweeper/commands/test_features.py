@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.trainers.pretrained_files import digest_of
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, weights_file
-from tests.waiting import HANGS, strike_when
+from tests.waiting import strike_when
 
 pytestmark = TRAINS
 
@@ -152,17 +153,15 @@ def test_what_stops_the_computation_costs_nothing_more_and_a_restored_beginning_
         return {path: path.stat().st_mtime_ns for path in files if path.stem != "probes"}
 
     line = [*words("Slow"), "page=false"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "sweeper", *line], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with Run(line, tmp_path, environment, module="sweeper") as process:
         strike_when(lambda: 2 <= len(kept()) < 6, process, number)
-        said, _ = process.communicate(timeout=HANGS)
-    assert process.returncode == (130 if number is signal.SIGINT else -number), said
+        done = process.wait()
+    assert done.code == (130 if number is signal.SIGINT else -number), done.out
     before = kept()
     assert 2 <= len(before) < 8
     shutil.copytree(tmp_path / "sweeps", tmp_path / "copy")
-    done = program("sweep", *words("Slow"), module=CLI)
-    assert done.returncode == 0, done.stderr
+    again = program("sweep", *words("Slow"), module=CLI)
+    assert again.returncode == 0, again.stderr
     assert len(ledger.statement("digits").charges) == 1, "no step had been taken"
     assert len(kept()) == 8
     assert {path: time for path, time in kept().items() if path in before} == before

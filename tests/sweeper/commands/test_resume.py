@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,9 @@ import pytest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.conftest import Program
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
-from tests.waiting import HANGS, strike_when
+from tests.waiting import strike_when
 
 pytestmark = TRAINS
 CLI = "dpsweep.sweeper.commands.cli"
@@ -57,10 +56,10 @@ def test_a_finished_sweep_has_nothing_to_do_and_another_attempt_is_paid(
 def test_a_stopped_sweep_goes_on_without_a_charge(
     program: Program, ledger: Ledger, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "sweeper", *WORDS, "steps=20000", "compute.device=cpu"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+    line = [*WORDS, "steps=20000", "compute.device=cpu"]
+    with Run(line, tmp_path, environment, module="sweeper") as process:
         strike_when(lambda: len(list(tmp_path.glob("sweeps/*/*/trials/*/progress"))) == 2, process, signal.SIGINT)
-        assert process.wait(HANGS) == 130
+        assert process.wait().code == 130
     folder = folder_of(tmp_path)
     assert results(folder) == []
     done = program("resume", str(folder), "page=false", module=CLI)

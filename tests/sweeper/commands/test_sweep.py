@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from socket import gethostname
 
@@ -19,10 +16,11 @@ from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status
 from tests.databases import Server
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.studies import study_in
 from tests.sweeper.digits_sweeps import FOUR, LIGHT, SMALL, TWO, Program, folder_of, results
-from tests.waiting import HANGS, strike_when, wait
+from tests.waiting import strike_when, wait
 
 pytestmark = TRAINS
 
@@ -74,8 +72,7 @@ def test_kill_minus_nine_and_resume(
 ) -> None:
     """Charges never fall, finished trials are not repeated, the killed one is a new charge."""
     line = [*SMALL, "trainer.lr=1,2,4,8", "steps=400", "privacy.noise_multiplier=20", "compute.together=1"]
-    command = [sys.executable, "-m", "sweeper", *line]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+    with Run(line, tmp_path, environment, module="sweeper") as process:
         strike_when(lambda: _results(tmp_path) >= 2 and _open_claims(tmp_path) == 1, process, signal.SIGKILL)
     folder = next(tmp_path.glob("sweeps/digits/*"))
     before = ledger.statement("digits")
@@ -190,11 +187,10 @@ def test_a_second_coordinator_is_refused_in_whichever_folder(
     program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:
     line = [*TWO, "steps=100000", "privacy.noise_multiplier=200"]
-    command = [sys.executable, "-m", "sweeper", *line]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
+    with Run(line, tmp_path, environment, module="sweeper") as first:
         wait(lambda: _open_claims(tmp_path) >= 1)
         second = program(*line, f"hydra.sweep.dir={tmp_path / 'elsewhere'}")
-        os.kill(first.pid, signal.SIGKILL)
+        first.kill()
     assert second.returncode == 2
     assert re.search(rf"Plan \w+ on digits is being run by process {first.pid} on {gethostname()}", second.stderr)
     assert not (tmp_path / "elsewhere").exists()
@@ -211,16 +207,14 @@ def test_a_ledger_on_a_server_serves_a_sweep(program: Program, environment: dict
 
 
 def test_ctrl_c_is_130_and_says_how_to_go_on(environment: dict[str, str], tmp_path: Path, ledger: Ledger) -> None:
-    command = [sys.executable, "-m", "sweeper", *TWO, "steps=100000", "privacy.noise_multiplier=200"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    line = [*TWO, "steps=100000", "privacy.noise_multiplier=200"]
+    with Run(line, tmp_path, environment, module="sweeper") as process:
         wait(lambda: _open_claims(tmp_path) >= 1)
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=HANGS)
-    assert process.returncode == 130
-    assert "2 waiting at a checkpoint of 2 trials" in said
-    assert f"the same command goes on: python -m sweeper {TWO[0]}" in said
-    assert "finish their step and write a checkpoint" in errors
-    assert "Traceback" not in errors
+        done = process.wait()
+    assert done.code == 130
+    assert "2 waiting at a checkpoint of 2 trials" in done.out
+    assert f"the same command goes on: python -m sweeper {TWO[0]}" in done.out
+    assert "finish their step and write a checkpoint" in done.err
+    assert "Traceback" not in done.err
     assert len(ledger.statement("digits").charges) == 1

@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.timing.time_estimate import Cost, kind_of, plan_seconds
 from dpsweep.sweeper.trial.build import initial_identity
+from tests.forked_programs import Run
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
@@ -87,6 +86,9 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "preprocessing.json",
         "privacy.png",
         "privacy.svg",
+        "commitment.json",
+        "statement.html",
+        "statement.pdf",
     }
     assert f"{100 * (winner.score or 0):.1f} %" in html
     assert not any(one.trial.id in html for one in tries)
@@ -163,8 +165,7 @@ def test_the_search_goes_on_with_its_draw_after_kill_minus_nine(
     here.plant(Draw(tries=(2, 0, 2, 1)))
     stored = here.folder.draw.read_bytes()
     before = here.ledger.statement("digits").entries
-    command = [sys.executable, "-m", "sweeper", *line]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+    with Run(line, tmp_path, environment, module="sweeper") as process:
         strike_when(lambda: claims(here.folder) in ((2, 1), (3, 2)), process, signal.SIGKILL)
     stamps = {path: path.stat().st_mtime_ns for path in here.folder.trials.glob("*/result.json")}
     with pytest.raises(BadInput, match="to be finished"):

@@ -14,6 +14,7 @@ from dpsweep.accounting.events.build import non_private, repeat, same
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.comparison import write_beside
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.sweeper.commands import account_statement as passbook
@@ -46,13 +47,15 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
     statement = ledger.statement("digits")
     assert statement.budget.vacuous
     assert [entry.kind for entry in statement.entries][:3] == ["open", "data", "charge"], "before anything starts"
-    write_export(folder, ledger)
+    write_export(folder, ledger, tuple(FORMATS.values()))
     beside = write_beside([folder, folder], ledger, tmp_path / "beside")
     assert "digits was declared public: its records are not protected." in beside.read_text()
-    for page in ("curator/report.html", "release/report.html", "export/README.md"):
+    forms = [f"release/{one.file}" for one in FORMATS.values()]
+    for page in ("curator/report.html", "release/report.html", "release/statement.html", "export/README.md", *forms):
         text = (folder / page).read_text()
         assert NOBODY in text
         assert "price below covers" not in text
+        assert not any(word in text for word in ("dp:epsilon", "privacy_parameters", "differential_privacy:")), page
     assert "differential-privacy" not in (folder / "export" / "README.md").read_text()
     for form in folder.rglob("*.json"):
         json.loads(form.read_text(), parse_constant=lambda word, form=form: pytest.fail(f"{word} in {form}"))

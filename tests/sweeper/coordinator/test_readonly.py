@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -19,6 +18,8 @@ from dpsweep.accounting.chain.read_only import unchanged
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
+from tests.forked_programs import Run
+from tests.powerless import lose_power
 from tests.randomized import TRAINS
 from tests.sweeper.searches import folder_of
 
@@ -26,16 +27,8 @@ Program = Callable[..., subprocess.CompletedProcess[str]]
 BUDGET = Guarantee(epsilon=24.0, delta=1e-4)
 SWEEP = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2", "steps=3")
 LIGHT = ("accountant=rdp", "accountant.witnesses=[]")
-DROP_CAPABILITY, DAC_OVERRIDE = 24, 1
-"""`PR_CAPBSET_DROP` of prctl(2), and the capability by which root writes what permissions forbid."""
-
 READ_ONLY = "The ledger {file} can be read but not written here: its file or its folder is read-only."
 CODE_5 = "(exit code 5: the ledger is damaged or cannot be written, nothing more was charged)"
-
-
-def lose_power() -> None:
-    """Permissions bind the program that is started next, also where root runs the tests."""
-    ctypes.CDLL(None).prctl(DROP_CAPABILITY, *map(ctypes.c_ulong, (DAC_OVERRIDE, 0, 0, 0)))
 
 
 @pytest.fixture
@@ -43,14 +36,8 @@ def bound(tmp_path: Path, environment: dict[str, str]) -> Program:
     """Runs `dpsweep WORDS...` as a user whom permissions bind."""
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "dpsweep.sweeper.commands.cli", *words],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-            preexec_fn=lose_power if os.getuid() == 0 else None,
-        )
+        done = Run(words, tmp_path, environment, first=lose_power if os.getuid() == 0 else None).wait()
+        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
     return run
 

@@ -16,8 +16,9 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
-from tests.waiting import HANGS, strike_when
+from tests.waiting import strike_when
 
 pytestmark = TRAINS
 
@@ -45,10 +46,9 @@ def begun(root: Path) -> bool:
 
 def struck(root: Path, environment: dict[str, str], line: tuple[str, ...], by: signal.Signals) -> int:
     """Starts the sweep, strikes once all of its points are at work, and says how it ended."""
-    command = [sys.executable, "-m", "sweeper", *line]
-    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.DEVNULL) as process:
+    with Run(line, root, environment, module="sweeper") as process:
         strike_when(lambda: begun(root), process, by)
-        return process.wait(HANGS)
+        return process.wait().code
 
 
 @pytest.mark.usefixtures("pages")
@@ -124,10 +124,11 @@ def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("joblib", marks=pytest.mark.long), "fork"])
-def test_workers_share_the_points(fresh_program: Program, tmp_path: Path, launcher: str) -> None:
+def test_workers_share_the_points(program: Program, fresh_program: Program, tmp_path: Path, launcher: str) -> None:
     if launcher == "fork" and sys.platform != "linux":
         pytest.skip("forked jobs need Linux")
-    done = fresh_program(*GRID, "steps=3", "privacy.epsilon=4", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2")
+    run = program if launcher == "fork" else fresh_program
+    done = run(*GRID, "steps=3", "privacy.epsilon=4", f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2")
     assert done.returncode == 0, done.stderr
     folder = folder_of(tmp_path)
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
+from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 from tests.sweeper.foreign.scripts import STEPS, SWEEP, charges, left_behind, results_of, write_script
-from tests.waiting import HANGS, wait
+from tests.waiting import wait
 
 pytestmark = [TRAINS, pytest.mark.skipif(sys.platform != "linux", reason="a script dies with its job on Linux")]
 
 CHECKPOINTS = ("checkpoint.every=2", "checkpoint.resumes=2")
 FAULT = "+trainer.hyperparameters.fault={}"
-Strike = Callable[[subprocess.Popen[str], Path], None]
 
 
 def slow_scripts() -> list[int]:
@@ -50,21 +49,15 @@ def of_test(folder: Path) -> list[int]:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
+def begin(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Run]:
     """Starts a sweep and waits until its script has taken a step."""
 
-    def start(*words: str) -> subprocess.Popen[str]:
+    def start(*words: str) -> Run:
         write_script(tmp_path)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sweeper", *SWEEP, FAULT.format("slow"), *words, "page=false"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-        )
+        line = (*SWEEP, FAULT.format("slow"), *words, "page=false")
+        process = Run(line, tmp_path, environment, module="sweeper")
         wait(lambda: has_stepped(tmp_path) or process.poll() is not None, "the script's first step")
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process.wait().err
         return process
 
     return start
@@ -92,12 +85,12 @@ def finish(program: Program, folder: Path, *words: str) -> None:
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_wastes_no_step(
-    begin: Callable[..., subprocess.Popen[str]], program: Program, tmp_path: Path
+    begin: Callable[..., Run], program: Program, tmp_path: Path
 ) -> None:
     process = begin()
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=HANGS)
-    assert process.returncode == 130, out
+    done = process.wait()
+    assert done.code == 130, done.out
     assert of_test(tmp_path) == []
     assert left_behind(tmp_path) == []
     finish(program, tmp_path)
@@ -109,12 +102,12 @@ def test_ctrl_c_leaves_a_checkpoint_and_wastes_no_step(
 
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("fork", marks=pytest.mark.long)])
 def test_a_killed_sweep_leaves_no_script_and_goes_on_from_its_checkpoint(
-    begin: Callable[..., subprocess.Popen[str]], program: Program, tmp_path: Path, launcher: str
+    begin: Callable[..., Run], program: Program, tmp_path: Path, launcher: str
 ) -> None:
     process = begin(*CHECKPOINTS, f"hydra/launcher={launcher}")
     wait(lambda: any(tmp_path.glob("sweeps/*/*/trials/*/checkpoint-1.json")), "a checkpoint")
     process.kill()
-    process.communicate(timeout=HANGS)
+    process.wait()
     wait(lambda: of_test(tmp_path) == [], "the end of the script")
     assert left_behind(tmp_path) != [], "nobody was there to remove them"
     finish(program, tmp_path, *CHECKPOINTS, f"hydra/launcher={launcher}")

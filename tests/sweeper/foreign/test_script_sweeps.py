@@ -71,10 +71,13 @@ def check_release(release: Path) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["fork", pytest.param("joblib", marks=pytest.mark.long)])
-def test_a_script_runs_under_every_launcher(launcher: str, fresh_program: Program, tmp_path: Path) -> None:
+def test_a_script_runs_under_every_launcher(
+    launcher: str, program: Program, fresh_program: Program, tmp_path: Path
+) -> None:
     write_script(tmp_path)
     words = (*SWEEP[:3], "trainer.lr=1,2", *SWEEP[4:])
-    done = fresh_program(*words, f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2", "page=false")
+    run = program if launcher == "fork" else fresh_program
+    done = run(*words, f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2", "page=false")
     assert done.returncode == 0, done.stderr
     results = results_of(folder_of(done), "trainer.lr")
     assert [result["status"] for result in results.values()] == ["finished"] * 2

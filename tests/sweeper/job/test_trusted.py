@@ -58,13 +58,14 @@ def test_a_stored_plan_keeps_the_users_paths(tmp_path: Path) -> None:
     "launcher", ["fork", *(pytest.param(name, marks=pytest.mark.long) for name in ("basic", "joblib"))]
 )
 def test_a_model_of_the_users_trains_under_every_launcher(
-    launcher: str, fresh_program: Program, environment: dict[str, str], tmp_path: Path
+    launcher: str, program: Program, fresh_program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "own_net.py").write_text(NET)
     environment["PYTHONPATH"] = str(tmp_path)
     grid = ("trainer=dpsgd", "trainer.clip_norm=1", "trainer.lr=1,2", "steps=2", "privacy.epsilon=2")
     own = ("model._target_=own_net.net", "+model.width=3", f"hydra/launcher={launcher}")
-    done = fresh_program("dataset=digits", *grid, *own, "hydra.sweep.dir=out")
+    run = program if launcher == "fork" else fresh_program
+    done = run("dataset=digits", *grid, *own, "hydra.sweep.dir=out")
     assert done.returncode == 0, done.stderr
     results = [json.loads(path.read_text()) for path in tmp_path.glob("out/trials/*/result.json")]
     assert [result["status"] for result in results] == ["finished"] * 2

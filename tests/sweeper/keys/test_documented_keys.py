@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def test_a_comment_explains_its_line_or_the_key_below_it(tmp_path: Path) -> None
 def test_keys_groups_choices_and_other_tools_words_are_explained(word: str) -> None:
     assert len(explained(word).splitlines()) >= 1
     assert "Expected" not in explained(word)
+
+
+@pytest.mark.parametrize("word", ["hydra", "hydra.run.dir", "hydra/launcher", "hydra.launcher.n_jobs"])
+def test_hydras_own_keys_are_said_to_be_documented_elsewhere(word: str) -> None:
+    told = explained(word)
+    assert "https://hydra.cc/docs/" in told
+    assert "hydra.sweep.dir=" in told
+    assert "dpsweep help hydra" in listed()
+    for page in re.findall(r"docs/[\w-]+\.md", told):
+        assert (ROOT / page).is_file()
 
 
 def test_the_list_names_every_group_and_key_once() -> None:

@@ -94,8 +94,11 @@ def the_folder(place: Path) -> SweepFolder:
 
 
 @pytest.mark.parametrize("name", ["submitit", "fork", *(pytest.param(one, marks=LONG) for one in ("joblib", "ray"))])
-def test_trials_come_back_through_every_launcher(launched: Launched, fresh_program: Program, ledger: Ledger) -> None:
-    folder = folder_of(fresh_program(*TWO, *launched.overrides))
+def test_trials_come_back_through_every_launcher(
+    name: str, launched: Launched, program: Program, fresh_program: Program, ledger: Ledger
+) -> None:
+    run = program if name == "fork" else fresh_program
+    folder = folder_of(run(*TWO, *launched.overrides))
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 2
     plan = Plan.read(folder.plan)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import compose, poisson_gaussian, repeat, same
+from dpsweep.accounting.events.build import compose, flatten, poisson_gaussian, repeat, same, steps_of
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.planning.declared_point import KINDS, declared_anew
+from dpsweep.sweeper.trial.spec import declare
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -24,6 +27,7 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 
 LINE = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "trainer.lr=1"]
 GIVEN = [*LINE, "privacy.noise_multiplier=20", "score.noise_std=60"]
+REST = ["score.noise_std=60", "steps=100", "clip_schedule=linear", "trainer.clip_norm=1"]
 SPENT = [*GIVEN, "steps=when_budget_spent", "privacy.epsilon=2", "trainer.clip_norm=1"]
 
 
@@ -33,6 +37,14 @@ def test_a_bound_that_never_changes_is_no_part_of_a_trial(compose_priced: Compos
     assert all("bounds" not in trial.config for trial in usual.trials)
     step = poisson_gaussian(sample_rate=usual_rate(usual), noise_multiplier=20.0)
     assert usual.trials[0].event.training == repeat(step, usual.trials[0].config["steps"])
+
+
+@pytest.mark.parametrize("score", [[], ["score.noise_std=60"]])
+def test_a_trials_event_is_that_of_its_own_declaration(compose_priced: Compose, score: list[str]) -> None:
+    """Planning takes it from the point's; the noise of the score may have been open then."""
+    plan = compose_priced([*LINE, *score, "privacy.epsilon=2", "steps=5", "clip_schedule=linear"]).plan
+    for trial in plan.trials:
+        assert trial.event == declare(trial.config).event(trial.config["privacy"]["noise_multiplier"])
 
 
 def usual_rate(plan: Plan) -> float:
@@ -59,6 +71,29 @@ def test_the_noise_is_calibrated_to_the_whole_schedule(compose_priced: Compose) 
         assert plan.quote.epsilon <= 2
         noises[name] = plan.plan.trials[0].config["privacy"]["noise_multiplier"]
     assert noises["linear"] < noises["constant"] < 2 * noises["linear"]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "geometric"])
+def test_the_search_for_a_noise_begins_with_few_kinds_of_step_that_cost_no_less(
+    compose_priced: Compose, schedule: str
+) -> None:
+    plan = compose_priced([*GIVEN, "steps=200", f"clip_schedule={schedule}"]).plan
+    run = declared_anew(plan.trials[0])
+    exact, rough = run.training(3.0), run.rough_training(3.0)
+    assert len(flatten(exact)) > KINDS >= len(flatten(rough))
+    assert steps_of(rough) == steps_of(exact) == 200
+    for accountant in (Rdp(), Pld()):
+        prices = [accountant.epsilon(event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE) for event in (exact, rough)]
+        assert prices[0] <= prices[1] <= 1.05 * prices[0]
+
+
+def test_the_noise_of_many_kinds_of_step_is_the_least_of_its_digits(compose_priced: Compose) -> None:
+    line = [*LINE, "privacy.epsilon=2", "steps=100", "clip_schedule=linear", "trainer.clip_norm=1"]
+    plan = compose_priced(line).plan
+    noise = plan.trials[0].config["privacy"]["noise_multiplier"]
+    less = float(f"{noise * (1 - 5e-4):.4g}")
+    prices = [compose_priced([*GIVEN[:-2], f"privacy.noise_multiplier={one}", *REST]).quote for one in (noise, less)]
+    assert prices[0].epsilon <= 2 < prices[1].epsilon
 
 
 @pytest.mark.parametrize("rule", ["private_selection", "random_stopping"])

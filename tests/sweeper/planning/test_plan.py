@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.pricing.alternatives import envelope_price
 from dpsweep.accounting.records.plan import Plan
+from tests.forked_programs import Run
 from tests.sweeper.searches import Compose
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,23 +28,11 @@ def row(output: str, rule: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    import os
-    import sys
-
     folder = tmp_path_factory.mktemp("plan")
     environment = os.environ | {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "COLUMNS": "120"}
-    command = [
-        sys.executable,
-        "-m",
-        "dpsweep.sweeper.commands.cli",
-        "plan",
-        *LIGHT,
-        "budget.epsilon=5",
-        "privacy.epsilon=6",
-        "fit=true",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-    return done, folder
+    words = ("plan", *LIGHT, "budget.epsilon=5", "privacy.epsilon=6", "fit=true")
+    done = Run(words, folder, environment).wait()
+    return subprocess.CompletedProcess(words, done.code, done.out, done.err), folder
 
 
 def test_the_list_has_a_row_for_every_rule_that_runs(planned: tuple[subprocess.CompletedProcess[str], Path]) -> None:

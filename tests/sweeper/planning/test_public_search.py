@@ -14,6 +14,8 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.reports.disclosure.format_names import FormatName
+from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.planning.public_search import public_winner
 from tests.randomized import TRAINS
@@ -62,7 +64,10 @@ def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger
     (charge,) = ledger.statement("digits").charges
     assert charge.body["epsilon"] <= 4.0
     assert "1 of 1" in verify_folder(folder, ledger) or "all paid" in verify_folder(folder, ledger)
-    for page in (write_release(folder, ledger), folder / "curator" / "report.html"):
+    release = write_release(folder, ledger, tuple(FORMATS.values()))
+    entry = release.with_name(FORMATS[FormatName.REGISTRY].file)
+    assert "Hyperparameters were tuned on the protected records" not in entry.read_text()
+    for page in (release, entry, folder / "curator" / "report.html"):
         assert f"was found by sweep {search.id} on other data, which its curator declared public" in page.read_text()
     again = program(*PRIVATE)
     assert "nothing is run or charged" in again.stdout

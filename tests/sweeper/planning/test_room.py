@@ -136,6 +136,17 @@ def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_price
     assert "privacy.delta=5e-6" in advice(priced, priced.plan.trials, statement)
 
 
+def test_a_delta_that_is_just_enough_is_not_called_too_small(compose_priced: Compose, ledger: Ledger) -> None:
+    """The rest is a decimal, and the float 1e-4 is a little above it."""
+    ledger.open("digits", Guarantee(epsilon=3.0, delta=3e-4))
+    for _ in range(2):
+        ledger.record_outside("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
+    priced = compose_priced([*GRID, "privacy.epsilon=2", "privacy.delta=1e-4"])
+    words = advice(priced, priced.plan.trials, ledger.statement("digits"))
+    assert "privacy.delta" not in words
+    assert "noise" in words
+
+
 def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, ledger: Ledger) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=30"])
     assert "no raise makes room" in advice(priced, priced.plan.trials, opened(ledger, FILTER))

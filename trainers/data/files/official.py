@@ -66,6 +66,23 @@ class Official:
         except OSError as error:
             raise BadInput(self._advice(name, folder, f"is out of reach ({type(error).__name__})")) from error
 
+    def absent(self, name: str, folder: Path | None) -> str:
+        """A sentence on what `locate` would download, and from where, or what it lacks; empty if the files are here.
+
+        Guarantee: opens and downloads nothing.
+        """
+        if folder is not None and not folder.is_dir():
+            return f"Expected data={folder} to be an existing folder."
+        if any(map(self._complete, self._places(folder))) or self._collected(folder):
+            return ""
+        if None in self.downloads.values():
+            return self._advice(name, folder, "offers nothing with a known checksum to download")
+        cache = cache_folder(name)
+        if all((cache / file).is_file() for file in self.downloads):
+            return ""
+        looked = f"in {folder} or {cache}" if folder else f"in {cache}, and no DATA=<folder> (or DPSWEEP_DATA) is given"
+        return f"{name} is not {looked}: a sweep downloads {', '.join(self.downloads)} from {self.url}."
+
     def verify(self, name: str, folder: Path | None, private: Collection[str]) -> tuple[Content, ...]:
         """The content of each of the `private` files of data set `name`, after a check of all known checksums.
 

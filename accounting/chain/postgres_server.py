@@ -1,0 +1,159 @@
+"""A ledger on a PostgreSQL server, which several machines use; version 11 or later.
+
+Connections are not pooled: a forked worker shares none, and each lock has a connection of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import sqlalchemy as sa
+
+from dpsweep.accounting.chain import databases
+from dpsweep.accounting.chain.databases import DatabaseSession, Value
+from dpsweep.accounting.chain.hash_chain import Row
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+
+CONNECT_SECONDS = 10
+
+_SHOWN = ("host", "port", "service", "options")
+"""The parameters of an address that identify the ledger and are not secret."""
+
+
+class PostgresServer:
+    """A database at a `postgresql+psycopg://` address; raises `BadInput` for any other address."""
+
+    file = None
+    errors = (sa.exc.OperationalError, sa.exc.DBAPIError)
+    refusals = (
+        "CREATE OR REPLACE FUNCTION entries_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$",
+        "CREATE TRIGGER entries_refuse BEFORE UPDATE OR DELETE OR TRUNCATE ON entries "
+        "FOR EACH STATEMENT EXECUTE FUNCTION entries_refuse()",
+        "CREATE OR REPLACE FUNCTION entries_refuse_insert() RETURNS trigger LANGUAGE plpgsql "
+        "SET search_path FROM CURRENT AS $$ BEGIN "
+        "IF NEW.seq IS DISTINCT FROM (SELECT coalesce(max(seq), 0) + 1 FROM entries) THEN "
+        "RAISE EXCEPTION 'the ledger is append-only'; END IF; RETURN NEW; END $$",
+        "CREATE TRIGGER entries_refuse_insert BEFORE INSERT ON entries "
+        "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
+    )
+
+    def __init__(self, address: str) -> None:
+        url = _url(address)
+        self._url = url.set(drivername="postgresql+psycopg")
+        shown = {key: value for key, value in url.query.items() if key in _SHOWN}
+        self.name = self._url.set(query=shown).render_as_string(hide_password=True)
+        self._engine = self._new_engine()
+
+    @contextmanager
+    def connected(self) -> Iterator[DatabaseSession]:
+        """A new connection."""
+        with self._engine.connect() as connection:
+            yield PostgresSession(connection)
+
+    def is_there(self) -> bool:
+        """True: a server says so itself."""
+        return True
+
+    def make_room(self) -> None:
+        """Nothing: the database exists."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Nothing: transactions see one state."""
+        return nullcontext()
+
+    @contextmanager
+    def locked(self, key: int) -> Iterator[str | None]:
+        """Holds an advisory lock; it ends with this process and with its connection.
+
+        A proxy that shares connections between transactions does not keep it.
+        """
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            _introduce(connection)
+            locked = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar()
+            yield None if locked else _lock_holder(connection, key)
+
+    def _new_engine(self) -> sa.Engine:
+        try:
+            return sa.create_engine(
+                self._url,
+                isolation_level="SERIALIZABLE",
+                poolclass=sa.pool.NullPool,
+                connect_args={"connect_timeout": CONNECT_SECONDS},
+            )
+        except ImportError as cause:
+            raise LedgerDamaged(
+                f"The ledger {self.name} cannot be reached without a driver: pip install 'dpsweep[postgres]'"
+            ) from cause
+
+
+class PostgresSession:
+    """A connection to a server."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+        """Runs a statement and returns its rows; one without values is passed on as it is."""
+        connection = self._connection
+        result = connection.execute(sa.text(statement), values) if values else connection.exec_driver_sql(statement)
+        return result.mappings().all() if result.returns_rows else ()
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table exists."""
+        exists = sa.inspect(self._connection).has_table(name)
+        self._connection.rollback()
+        return exists
+
+    def begin_making(self) -> None:
+        """Lets one process at a time create the tables; it sees those of others after the lock."""
+        self._connection.execution_options(isolation_level="READ COMMITTED")
+        self.run("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
+
+    def begin_writing(self) -> None:
+        """Locks a table before the first read."""
+        self.run(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
+        self.run("LOCK TABLE schema IN EXCLUSIVE MODE")
+
+    def begin_reading(self) -> None:
+        """Begins a transaction with one consistent view."""
+        self._connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def commit(self) -> None:
+        """Commits the transaction."""
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        """Ends the transaction without its changes."""
+        self._connection.rollback()
+
+
+def _url(address: str) -> sa.URL:
+    form = "postgresql+psycopg://USER@HOST/NAME"
+    try:
+        url = sa.make_url(address)
+    except (sa.exc.ArgumentError, ValueError):
+        raise BadInput(f"Expected DPSWEEP_LEDGER to be a file or an address: {form}.") from None
+    if url.get_backend_name() != "postgresql":
+        raise BadInput(f"Expected DPSWEEP_LEDGER={url.drivername}://... to be a file or an address: {form}.")
+    return url
+
+
+def _introduce(connection: sa.Connection) -> None:
+    """Sets the connection's application name to this process, so that other connections can read it."""
+    name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
+    connection.execute(sa.select(sa.func.set_config("application_name", name, False)))
+
+
+def _lock_holder(connection: sa.Connection, key: int) -> str:
+    """The process that holds the advisory lock `key`, as its connection named itself."""
+    query = sa.text(
+        "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory' AND "
+        "granted AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+        "AND classid::bigint = (:key >> 32) & 4294967295 AND objid::bigint = :key & 4294967295"
+    )
+    name = connection.execute(query, {"key": key}).scalar()
+    return str(name).removeprefix("dpsweep, ") if name else "another process"

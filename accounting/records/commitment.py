@@ -1,0 +1,200 @@
+"""The salted commitment to what was charged for a sweep: a release shows it, and the curator can open it.
+
+A release names a price, and its reader has no ledger. The commitment ties the release to the charges behind the price,
+and shows nothing of them: it is the SHA-256 of a domain tag, a secret salt of 32 bytes, and the canonical JSON of the
+charges. Invariants:
+
+* Hiding: the salt is HMAC-SHA256 of the charges under a secret key, so without the key a commitment is as good as
+  random, also for a reader who can guess every charge.
+* Binding: tag and salt have fixed lengths, so two openings of one commitment are a collision of SHA-256.
+* The same charges give the same commitment, in every copy of the ledger, as long as the key is the same. What is
+  committed to has no line number, no digest of the chain, no time, and nothing of how a search went.
+* An opening, which has the salt, is for the curator, and for those to whom the curator shows the charges.
+
+Rules for changing this file: any change of the committed form raises the number in `DOMAIN`. Openings already made are
+read for ever.
+*Source*: commitments from a collision-resistant hash function; for the salt, RFC 2104 and Bellare, CRYPTO 2006.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.bodies import charged
+from dpsweep.accounting.ledger.data_fingerprint import Key
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
+from dpsweep.accounting.validation import as_written, mapping, text
+
+DOMAIN = "dpsweep commitment 1"
+COMMITMENT_FILE = "commitment.json"
+"""The name of the commitment in a release."""
+
+OPENING_FILE = "opening.json"
+"""The name of the opening in the curator's folder."""
+
+SPARE_KEY = "commitment.key"
+"""The key of salts beside a ledger's private stores, if the ledger's own key is not on this machine."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChargedSweep:
+    """What the ledger charged for a plan: for each charge its event, its rule, its epsilon and its delta."""
+
+    account: str
+    plan: str
+    adjacency: str
+    unit: str
+    charges: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def of(cls, statement: Statement, plan: str) -> ChargedSweep:
+        """The charges of a plan on its account, in the ledger's order."""
+        own = [charged(entry) for entry in statement.charges if entry.plan == plan and entry.kind == Kind.CHARGE]
+        return cls(
+            account=statement.account,
+            plan=plan,
+            adjacency=statement.budget.adjacency.value,
+            unit=statement.budget.unit,
+            charges=tuple(
+                in_words(
+                    {
+                        "event": charge.event,
+                        "rule": charge.record.get("rule"),
+                        "epsilon": charge.epsilon,
+                        "delta": charge.delta,
+                    }
+                )
+                for charge in own
+            ),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal value."""
+        return {
+            "account": self.account,
+            "plan": self.plan,
+            "adjacency": self.adjacency,
+            "unit": self.unit,
+            "charges": [dict(charge) for charge in self.charges],
+        }
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> ChargedSweep:
+        """Reads `to_json`'s form."""
+        names = ("account", "plan", "adjacency", "unit")
+        charges = tuple(mapping("charges", charge) for charge in form["charges"])
+        return cls(charges=charges, **{name: text(name, form[name]) for name in names})
+
+    @property
+    def canonical(self) -> bytes:
+        """The canonical JSON: sorted keys, no spaces, ASCII."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+    def begins(self, other: ChargedSweep) -> bool:
+        """Whether the other value has these charges, and perhaps later ones of the same plan."""
+        return (
+            (self.account, self.plan, self.adjacency, self.unit)
+            == (other.account, other.plan, other.adjacency, other.unit)
+            and bool(self.charges)
+            and self.charges == other.charges[: len(self.charges)]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The salt of a commitment, in hexadecimal digits, and the charges that it commits to."""
+
+    salt: str = field(repr=False)
+    charged: ChargedSweep
+
+    def __post_init__(self) -> None:
+        if _DIGEST.fullmatch(self.salt) is None:
+            raise ValueError("Expected salt to be 64 hexadecimal digits.")
+
+    @classmethod
+    def of(cls, ledger: Ledger, account: str, plan: str) -> Opening:
+        """The opening of the commitment to a plan's charges; raises `BadInput` if the key of salts is damaged."""
+        charges = ChargedSweep.of(ledger.statement(account), plan)
+        return cls(salt=_key(ledger, account, plan).salt(charges.canonical).hex(), charged=charges)
+
+    @property
+    def commitment(self) -> str:
+        """The commitment, in hexadecimal digits."""
+        return sha256(DOMAIN.encode() + bytes.fromhex(self.salt) + self.charged.canonical).hexdigest()
+
+    def write(self, folder: Path) -> None:
+        """Writes the opening into the curator's folder, readable by its owner alone."""
+        form = {"domain": DOMAIN, "commitment": self.commitment, "salt": self.salt, "charged": self.charged.to_json()}
+        write_json(folder / OPENING_FILE, form, mode=PRIVATE)
+
+    @classmethod
+    def read(cls, folder: Path) -> Opening | None:
+        """Reads an opening, None if there is none; raises `BadInput` for a damaged file."""
+        form = _read(folder / OPENING_FILE)
+        if form is None:
+            return None
+        with as_written(str(folder / OPENING_FILE)):
+            return cls(salt=text("salt", form["salt"]), charged=ChargedSweep.from_json(form["charged"]))
+
+    def verify(self, commitment: str, ledger: Ledger) -> None:
+        """Checks the opening against a commitment and against the ledger.
+
+        Raises `ContractBroken` if the commitment is another one, or if the ledger has no such charges. Charges that the
+        ledger added to the same plan since are no contradiction.
+        """
+        if self.commitment != commitment:
+            raise ContractBroken("The opening does not open this commitment: its salt or its charges are others.")
+        if not self.charged.begins(ChargedSweep.of(ledger.statement(self.charged.account), self.charged.plan)):
+            raise ContractBroken(
+                f"The charges of the opening are not those that {ledger.name} holds for plan {self.charged.plan}."
+            )
+
+
+def write_commitment(folder: Path, commitment: str) -> None:
+    """Writes a commitment into a release, with what it is made of and nothing of its opening."""
+    made_of = f"SHA-256 of '{DOMAIN}', 32 secret bytes, and the canonical JSON of what was charged"
+    write_json(folder / COMMITMENT_FILE, {"commitment": commitment, "made_of": made_of})
+
+
+def read_commitment(folder: Path) -> str | None:
+    """The commitment in a release, None if it has none; raises `BadInput` for a damaged file."""
+    form = _read(folder / COMMITMENT_FILE)
+    if form is None:
+        return None
+    if not isinstance(commitment := form.get("commitment"), str) or _DIGEST.fullmatch(commitment) is None:
+        raise BadInput(f"Expected {folder / COMMITMENT_FILE} to hold a commitment of 64 hexadecimal digits.")
+    return commitment
+
+
+def _key(ledger: Ledger, account: str, plan: str) -> Key:
+    """The key of the ledger's fingerprints, or, where it is lost, a key beside the private stores.
+
+    A key of fingerprints is created only for a ledger without data sets, as `sweeper/preflight/data_identity.py` does.
+    """
+    path = Key.locate()
+    if ledger.data_sets():
+        return Key.read(path) or Key.open(PrivateStore.of(ledger, account, plan).root.parent / SPARE_KEY)
+    return Key.open(path)
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        with as_written(str(path)):
+            return mapping(path.name, json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except OSError as cause:
+        raise BadInput(f"Expected {path} to be readable: {cause.strerror}.") from cause

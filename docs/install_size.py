@@ -1,0 +1,75 @@
+"""Measures how much `make install` fetches and needs on the disk, and writes both into constraints.txt.
+
+python docs/install_size.py
+
+The packages of constraints.txt that are installed here are measured: on the disk by their own lists of files, to fetch
+by deflating these files as a wheel does. `make install` says the line before it begins. With a torch for GPUs it is
+more: the line names the build of torch that was measured.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+import zlib
+from importlib.metadata import Distribution, distributions, version
+from pathlib import Path
+
+FILE = Path(__file__).parent.parent / "constraints.txt"
+BEGIN = "# Size: "
+CHUNK = 1 << 20
+LEVEL = 6
+"""What zip files are written with."""
+
+
+def names(pins: str) -> set[str]:
+    """The normalized names of the pinned packages.
+
+    >>> sorted(names("# note\\ntorch==2.13.0 # why\\nast_serialize==0.1"))
+    ['ast-serialize', 'torch']
+    """
+    return {normal(name) for name in re.findall(r"^([\w.-]+)==", pins, re.MULTILINE)}
+
+
+def normal(name: str) -> str:
+    """A package's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def sizes(package: Distribution) -> tuple[int, int]:
+    """The bytes of a package's files, deflated and on the disk; compiled Python files are made here, not fetched."""
+    fetched = stored = 0
+    for file in package.files or ():
+        path = Path(str(package.locate_file(file)))
+        if path.suffix == ".pyc" or not path.is_file():
+            continue
+        deflate = zlib.compressobj(LEVEL)
+        with path.open("rb") as stream:
+            while chunk := stream.read(CHUNK):
+                stored += len(chunk)
+                fetched += len(deflate.compress(chunk))
+        fetched += len(deflate.flush())
+    return fetched, stored
+
+
+def measured(pins: str) -> str:
+    """The line with both sizes of the installed packages."""
+    pinned = names(pins)
+    found = {normal(one.name): one for one in distributions()}
+    both = [sizes(package) for name, package in found.items() if name in pinned]
+    fetched, stored = (f"{sum(part) / 1e9:.1f} GB" for part in zip(*both, strict=True))
+    python = ".".join(map(str, sys.version_info[:2]))
+    where = f"{len(both)} packages, torch {version('torch')}, Python {python}, {platform.system()} {platform.machine()}"
+    return f"{BEGIN}about {fetched} to fetch and {stored} on the disk (measured: {where})"
+
+
+def main() -> None:
+    """Writes the line below the first one of constraints.txt."""
+    pins = FILE.read_text()
+    first, *others = [line for line in pins.splitlines() if not line.startswith(BEGIN)]
+    FILE.write_text("\n".join([first, measured(pins), *others]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A release in standard forms: for registries, trusted research environments, model hubs, bills of materials."""

@@ -1,0 +1,87 @@
+"""What goes with a released page: the commitment, the one-page statement, and documents that the user asked for.
+
+`ReleaseFormat` is the interface of these documents; `reports/disclosure/formats.py` lists all of them. A document is
+written from a `ReleasedPackage` alone, so it cannot say more than the release does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from dpsweep.accounting.ledger.private_store import made_folder
+from dpsweep.accounting.records.commitment import Opening, write_commitment
+from dpsweep.accounting.records.released_winner import CONFIG_FILE
+from dpsweep.accounting.validation import refuse_link
+from dpsweep.reports.pages.curator_page import Page
+from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.statement.one_page import one_page
+from dpsweep.reports.statement.one_page_pdf import pdf_of, size_for
+from dpsweep.reports.statement.released_claim import ReleasedClaim
+
+STATEMENT_FILE, STATEMENT_PDF = "statement.html", "statement.pdf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedPackage:
+    """A release: its page, its claim, the winner's configuration if it is released, and each file's SHA-256."""
+
+    page: Page
+    claim: ReleasedClaim
+    config: Mapping[str, Any] | None
+    files: Mapping[str, str]
+
+    @classmethod
+    def of(cls, page: Page, claim: ReleasedClaim, folder: Path) -> ReleasedPackage:
+        """The package of the files that lie in a folder."""
+        config = folder / CONFIG_FILE
+        return cls(
+            page=page,
+            claim=claim,
+            config=yaml.safe_load(config.read_text()) if config.is_file() else None,
+            files={path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())},
+        )
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the canonical JSON of `files`: one name for all of them."""
+        return sha256(json.dumps(self.files, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class ReleaseFormat(Protocol):
+    """A document in a standard form that is handed on with a release."""
+
+    @property
+    def file(self) -> str:
+        """The name of the file in `release/`."""
+        ...
+
+    def text(self, package: ReleasedPackage) -> str:
+        """The document."""
+        ...
+
+
+def write_statement(claim: ReleasedClaim, folder: Path) -> None:
+    """Writes the commitment and the one-page statement, as a page and as a PDF file, into a release."""
+    page = one_page(claim)
+    write_commitment(folder, claim.commitment)
+    store(folder / STATEMENT_FILE, fill("statement.html.j2", page=page, size=size_for(page)).encode())
+    store(folder / STATEMENT_PDF, pdf_of(page))
+
+
+def write_formats(package: ReleasedPackage, formats: Iterable[ReleaseFormat], folder: Path) -> None:
+    """Writes the documents into a release."""
+    for one in formats:
+        store(folder / one.file, one.text(package).encode())
+
+
+def write_opening(opening: Opening, curator: Path) -> None:
+    """Writes the opening of the commitment into the curator's folder, never into a release."""
+    made_folder(refuse_link(curator))
+    opening.write(curator)

@@ -1,0 +1,198 @@
+"""The paragraph of a paper's methods section that describes a search and its price, with its BibTeX entries.
+
+Every number comes from the plan, its events and the ledger, and the paragraph says no more than the public statement
+does: under a rule that hides losers neither the number of tries nor anything about them. A rule, a method, a sampler
+and an accountant name the works that they lean on beside their own declarations (`dpsweep.accounting.references`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import metadata
+from typing import Any
+
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.stored_classes import NESTED, fields_of, name_of
+from dpsweep.accounting.names.tags import FAMILY_OF, own_class
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_of
+from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.reports.content.facts import is_one_run
+from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.statement.final_run import final_run
+from dpsweep.reports.statement.statement import searched_elsewhere
+from dpsweep.reports.statement.statement_line import Context
+from dpsweep.reports.statement.what_ran import declared
+
+PROGRAM = "dpsweep"
+_SHOWN = {
+    Disclosure.ALL_SCORES: "the scores of all runs",
+    Disclosure.WINNER_SCORE: "the winner and its score, and nothing about the other runs",
+    Disclosure.WINNER: "the winner, and no score",
+}
+"""What a price covers, by the most that a rule discloses; the first that applies."""
+
+_SPECIAL = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodsText:
+    """The paragraph in LaTeX, and the works that it cites in order."""
+
+    text: str
+    works: tuple[Work, ...]
+
+    @property
+    def bibtex(self) -> str:
+        """The entries of all cited works."""
+        return "\n\n".join(work.bibtex for work in self.works) + "\n"
+
+
+@dataclass(frozen=True)
+class _Citations:
+    """The works that were cited so far, in order."""
+
+    works: dict[str, Work] = field(default_factory=dict)
+
+    def cite(self, *works: Work) -> str:
+        """A citation that follows a word; empty without works."""
+        self.works.update({work.key: work for work in works})
+        keys = ",".join(dict.fromkeys(work.key for work in works))
+        return f"~\\cite{{{keys}}}" if keys else ""
+
+
+def methods_text(context: Context) -> MethodsText | None:
+    """The paragraph; None for data declared public and for an infinite epsilon, for which nothing is claimed."""
+    if context.sweep.plan.public or math.isinf(context.bill.epsilon):
+        return None
+    citations = _Citations()
+    sentences = [*_search(context, citations), *_runs(context, citations), *_price(context, citations)]
+    return MethodsText(text=" ".join(sentences), works=tuple(citations.works.values()))
+
+
+def tex(text: str) -> str:
+    """A text with LaTeX's special characters escaped.
+
+    >>> tex("clip_norm at 5 %")
+    'clip\\\\_norm at 5 \\\\%'
+    """
+    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+
+
+def tex_number(text: str) -> str:
+    """A number, with its exponent as a power of ten.
+
+    >>> tex_number("0.25"), tex_number("1e-5"), tex_number("2.5e-6")
+    ('0.25', '10^{-5}', '2.5 \\\\times 10^{-6}')
+    """
+    parts = re.fullmatch(r"(.+)e(-?\d+)", text)
+    if parts is None:
+        return text
+    factor = "" if parts[1] == "1" else parts[1] + r" \times "
+    return f"{factor}10^{{{parts[2]}}}"
+
+
+def _search(context: Context, citations: _Citations) -> Iterator[str]:
+    """What was searched, by which program and rule."""
+    plan = context.sweep.plan
+    configs = {trial.method: trial.config.get("trainer", {}) for trial in plan.trials}
+    about = metadata(PROGRAM)
+    note = {"note": f"Python package, version {about['Version']}"}
+    title = f"{{{PROGRAM}}}: {about['Summary']}"
+    ours = citations.cite(Work(key=PROGRAM, authors=(), title=title, year=None, venue=note))
+    methods = listed(
+        [tex(method_label(name)) + citations.cite(*_works(node, "trainer")) for name, node in configs.items()]
+    )
+    keys = [tex(axis_label(key)) for key in context.sweep.axes]
+    over = f" over {listed(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
+    points = f"{count(len(plan.trials), 'point')} of {methods}{over}"
+    yield f"We used {PROGRAM} {about['Version']}{ours} to {_verb(context, citations)} {points} on {tex(plan.account)}."
+    if not is_one_run(context.sweep, context.bill):
+        shown = next((words for kind, words in _SHOWN.items() if kind in context.sweep.rule.discloses), "nothing")
+        rule = tex(context.sweep.rule.name.replace("_", " ")) + citations.cite(*works_of(context.sweep.rule))
+        yield f"The best point was chosen by {rule}, whose price covers {shown}."
+    yield from (tex(line.text) for line in searched_elsewhere(context))
+
+
+def _verb(context: Context, citations: _Citations) -> str:
+    """What was done with the points: each ran, or a sampler proposed those that ran."""
+    proposed = context.sweep.plan.proposed
+    if proposed is None:
+        return "search" if len(context.sweep.plan.trials) > 1 else "train"
+    library = SOFTWARE.get(name_of(proposed.sampler).partition(".")[0])
+    cited = citations.cite(*(() if library is None else (library,)))
+    return f"run {count(proposed.trials, 'proposal')} of {tex(proposed.sampler_name)}{cited} among"
+
+
+def _runs(context: Context, citations: _Citations) -> Iterator[str]:
+    """How a run trains, and what its score reads."""
+    plan, unit = context.sweep.plan, tex(context.sweep.plan.unit)
+    configs = [trial.config for trial in plan.trials + plan.finals]
+    samplers = {work: None for config in configs for work in _works(config.get("sampler", {}), "sampler")}
+    engines = {name: SOFTWARE[name] for name in map(_engine, configs) if name in SOFTWARE}
+    steps = (ABADI_2016,) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
+    yield tex(declared(context)).removesuffix(".") + citations.cite(*steps, *samplers) + "."
+    if engines:
+        named = [f"{name.capitalize()}{citations.cite(work)}" for name, work in engines.items()]
+        yield f"{listed(named)} computed per-example gradients."
+    yield from (tex(line.text) for line in final_run(context))
+    if context.sweep.scored_privately:
+        yield f"Scores read held-out private {unit}s and are part of the price."
+    else:
+        yield f"Scores are computed on {unit}s declared public."
+
+
+def _price(context: Context, citations: _Citations) -> Iterator[str]:
+    """The guarantee of the whole search, and the accountants that bound it."""
+    facts, charges, unit = context.facts, context.bill.charges, tex(context.sweep.plan.unit)
+    change = {
+        Adjacency.ADD_OR_REMOVE_ONE: "is added or removed",
+        Adjacency.REPLACE_ONE: "is replaced by any other",
+    }[context.sweep.plan.adjacency]
+    epsilon, delta = (tex_number(facts[name].text) for name in ("honest_epsilon", "honest_delta"))
+    search = "the whole search, the choice of the best point included,"
+    yield (
+        f"The release of {'this run' if is_one_run(context.sweep, context.bill) else search} satisfies "
+        f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite(DWORK_2014)} with $\\varepsilon = {epsilon}$ "
+        f"and $\\delta = {delta}$ for each {unit}; neighbouring data sets differ in one {unit} that {change}."
+    )
+    works = dict(_accountants())
+
+    def cited(name: str) -> str:
+        return tex(name) + citations.cite(*works.get(name, ()))
+
+    claimants = sorted({name for charge in charges for name in charge.claimed_by.split(" and ")})
+    totals = {
+        name: sum(charge.bounds[name] for charge in charges)
+        for name in charges[0].bounds
+        if name not in claimants and all(name in charge.bounds for charge in charges)
+    }
+    bound = f"This is an upper bound by {listed([cited(name) for name in claimants])}"
+    yield "; ".join([bound, *(f"{cited(name)} gives ${epsilon_up(total)}$" for name, total in totals.items())]) + "."
+
+
+def _works(node: Mapping[str, Any], family: str) -> tuple[Work, ...]:
+    """The works of a class of ours in a configuration, and of the classes in its fields."""
+    tag = name_of(node)
+    own = works_of(own_class(tag, family)) if FAMILY_OF.get(tag) == family else ()
+    parts = ((name, value) for name, value in fields_of(node).items() if name in NESTED and isinstance(value, Mapping))
+    return (*own, *(work for name, value in parts for work in _works(value, NESTED[name])))
+
+
+def _engine(config: Mapping[str, Any]) -> str:
+    return name_of(config.get("engine", {}))
+
+
+def _accountants() -> Iterator[tuple[str, tuple[Work, ...]]]:
+    """Every accountant's name with its works."""
+    for tag, family in FAMILY_OF.items():
+        kind = own_class(tag, family) if family == "accountant" else None
+        if kind is not None and works_of(kind):
+            yield kind().name, works_of(kind)

@@ -1,0 +1,161 @@
+"""The claim of a release as one frozen value: every document that is handed on with a release is written from it.
+
+Invariants: prices come from the ledger, texts from the lines of the public statement, and a score is there only if the
+rule discloses it. So a document cannot say more than the release does. The one number that a release's page does not
+show is what the account has reserved in all: charges are fixed before anything runs, so they say nothing of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.notation import delta_up, epsilon_up, typed
+from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.reports.content.audience import Audience, Needs, Reader
+from dpsweep.reports.content.charges import Bill, exact_sum
+from dpsweep.reports.content.sections import outcome
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.statement.declared_public import NOBODY
+from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.statement.statement_line import Line
+
+DISCLOSES: Mapping[Disclosure, str] = {
+    Disclosure.ALL_SCORES: "the scores of all runs may be shown",
+    Disclosure.WINNER_SCORE: "only the winner and its score may be shown",
+    Disclosure.WINNER: "only the winner, without its score, may be shown",
+}
+"""What a rule lets out, by the most that it discloses, the most first."""
+
+TASKS: Mapping[str, str] = {"next_token": "text-generation", "squared_error": "regression"}
+"""The task of a model by the tag of its loss; with any other loss it classifies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedScore:
+    """The winner's score at a task, with its interval at 95 %; `low` and `high` are None if there is none."""
+
+    task: str
+    metric: str
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedClaim:
+    """What a release claims.
+
+    `outcome` says that a search has no winner, and is empty if it has one or if the rule does not say. `nobody` says
+    that the data were declared public: then there is no claim, and epsilon is infinite. `epsilon` and `delta` are upper
+    bounds for the whole search, `reserved` those for all charges on the account so far, `budget` what the account may
+    reserve at most. `points` is the number of points that the plan declares. `upper_bounds` are those of every
+    accountant that bounds all charges. `exact_scores` says that scores are without noise, on records declared public.
+    """
+
+    account: str
+    headline: str
+    outcome: str
+    nobody: str
+    epsilon: float
+    delta: float
+    unit: str
+    adjacency: Adjacency
+    points: int
+    rule: str
+    discloses: str
+    reserved: tuple[float, float]
+    budget: tuple[float, float]
+    policy: str
+    upper_bounds: Mapping[str, float]
+    claimed_by: tuple[str, ...]
+    lines: tuple[Line, ...]
+    cautions: tuple[str, ...]
+    commitment: str
+    score: ReleasedScore | None
+    exact_scores: bool
+    day: date
+
+    @property
+    def description(self) -> str:
+        """The search, its claim and its outcome in a few sentences."""
+        return " ".join(filter(None, (f"{self.headline}.", self.line("Claim"), self.outcome)))
+
+    @property
+    def reserved_in_words(self) -> str:
+        """What the account has reserved in all at this moment, of how much; empty for data declared public."""
+        if self.nobody:
+            return ""
+        return (
+            f"All charges on the account {self.account} together, this search included, have reserved epsilon "
+            f"{epsilon_up(self.reserved[0])} at delta {delta_up(self.reserved[1])} so far; its budget is epsilon "
+            f"{typed(self.budget[0])} at delta {typed(self.budget[1])}."
+        )
+
+    def line(self, topic: str) -> str:
+        """The text of the statement's line on a topic; empty if it has none."""
+        return " ".join(line.text for line in self.lines if line.topic == topic)
+
+    def evidence(self, topic: str) -> tuple[str, ...]:
+        """The evidence of the statement's line on a topic."""
+        return tuple(text for line in self.lines if line.topic == topic for text in line.evidence)
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the claim does not cover, sentence by sentence."""
+        limits = self.evidence("Not covered") or (self.line("Not covered"),)
+        return tuple(text for text in (*limits, self.line("Floating point")) if text)
+
+
+def read_claim(
+    sweep: Sweep, bill: Bill, *, headline: str, lines: Sequence[Line], commitment: str, day: date
+) -> ReleasedClaim:
+    """The claim of a sweep's release, from its charges and from the lines of its public statement."""
+    charges = bill.charges
+    common = [name for name in charges[0].bounds if all(name in charge.bounds for charge in charges)]
+    return ReleasedClaim(
+        account=sweep.plan.account,
+        headline=headline,
+        outcome=outcome(sweep),
+        nobody=NOBODY if sweep.plan.public else "",
+        epsilon=bill.epsilon,
+        delta=bill.delta,
+        unit=sweep.plan.unit,
+        adjacency=sweep.plan.adjacency,
+        points=len(sweep.plan.trials),
+        rule=sweep.rule.name,
+        discloses=next(words for most, words in DISCLOSES.items() if most in sweep.rule.discloses),
+        reserved=bill.reserved,
+        budget=bill.budget,
+        policy=sweep.account.policy.name,
+        upper_bounds={name: exact_sum(charge.bounds[name] for charge in charges) for name in common},
+        claimed_by=tuple(dict.fromkeys(charge.claimed_by for charge in charges)),
+        lines=tuple(lines),
+        cautions=cautions_of(sweep.plan, bill),
+        commitment=commitment,
+        score=_score(sweep),
+        exact_scores=not sweep.scored_privately,
+        day=day,
+    )
+
+
+def _score(sweep: Sweep) -> ReleasedScore | None:
+    """The winner's score, if there is one and the rule discloses it."""
+    reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
+    if sweep.winner is None or not reader.may_see(Needs.WINNER_SCORE):
+        return None
+    row = sweep.row(sweep.winner)
+    if row["accuracy"] is None:
+        return None
+    return ReleasedScore(
+        task=TASKS.get(name_of(sweep.trial(sweep.winner).config.get("loss", {})), "classification"),
+        metric=sweep.metric,
+        name=sweep.measure,
+        value=row["accuracy"],
+        low=row["accuracy_low"],
+        high=row["accuracy_high"],
+    )

@@ -1,0 +1,1 @@
+"""Copies of a sweep's covered results in TensorBoard, MLflow or Weights & Biases, for those who read results there."""

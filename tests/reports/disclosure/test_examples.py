@@ -1,0 +1,74 @@
+"""The examples of docs/releases.md are what a release has, and an auditor opens a commitment with Python alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.records.commitment import COMMITMENT_FILE
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.reports.disclosure.format_names import FormatName
+from dpsweep.reports.disclosure.formats import FORMATS
+from dpsweep.reports.pages.release import write_release
+
+PAGE = (Path(__file__).parents[3] / "docs" / "releases.md").read_text()
+EXAMPLES = dict(re.findall(r"```\w+ title=\"([\w.]+)\"\n(.*?)```", PAGE, re.DOTALL))
+AXES = {"dpsgd": {"trainer.lr": (0.5, 1.0, 2.0), "trainer.clip_norm": (0.4, 1.6)}}
+SweepOf = Callable[..., Any]
+
+
+@pytest.fixture
+def made(sweep_of: SweepOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The sweep of the page, with a key of zeros."""
+    key = tmp_path / "fingerprint.key"
+    key.write_text(f"{'00' * 32}\n")
+    key.chmod(0o600)
+    monkeypatch.setenv("DPSWEEP_KEY", str(key))
+    return sweep_of(AXES)
+
+
+def rounded(line: str) -> str:
+    """The line with long numbers cut to eight digits: the last ones may differ between machines."""
+    return re.sub(r"\d\.\d{9,}", lambda match: match.group()[:10], line)
+
+
+def test_the_pages_examples_are_what_a_release_has(made: Any) -> None:
+    """Each shown line is in the file, and the lines are in its order."""
+    folder = write_release(made.folder, made.ledger, tuple(FORMATS.values()), date(2026, 12, 1)).parent
+    assert set(EXAMPLES) == {COMMITMENT_FILE, *(one.file for one in FORMATS.values())}
+    for name, example in EXAMPLES.items():
+        lines = iter([rounded(line) for line in (folder / name).read_text().splitlines()])
+        for shown in example.splitlines():
+            assert rounded(shown) in lines, f"{name}: {shown}"
+    figures = {path.with_suffix(".pdf").name for path in folder.glob("*.svg")}
+    files = {path.name for path in folder.iterdir() if path.suffix not in (".png", ".svg", ".csv")} - figures
+    table = set(re.findall(r"`([\w.]+\.\w+)`", PAGE.partition("| file |")[2].partition("\n\n")[0]))
+    assert files == table
+    assert {name for name in FormatName if f"`--for {name}`" in PAGE} == set(FormatName)
+
+
+def test_an_auditor_opens_the_commitment_without_us(made: Any) -> None:
+    write_release(made.folder, made.ledger)
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    subprocess.run([sys.executable, "-I", "-c", program], cwd=made.folder, check=True)
+    opening = made.folder / "curator" / "opening.json"
+    opening.write_text(opening.read_text().replace('"delta": 1e-05', '"delta": 1e-06'))
+    done = subprocess.run([sys.executable, "-I", "-c", program], cwd=made.folder, capture_output=True, text=True)
+    assert "AssertionError" in done.stderr
+
+
+def test_verify_opens_the_commitment_too(made: Any) -> None:
+    write_release(made.folder, made.ledger)
+    assert "all paid" in verify_folder(made.folder, made.ledger)
+    path = made.folder / "release" / COMMITMENT_FILE
+    path.write_text(re.sub(r"[0-9a-f]{64}", "ab" * 32, path.read_text()))
+    with pytest.raises(ContractBroken, match="does not open this commitment"):
+        verify_folder(made.folder, made.ledger)

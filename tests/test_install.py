@@ -1,0 +1,85 @@
+"""`make install` says each step before it takes it, and about how much it fetches."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SIZES = runpy.run_path(str(ROOT / "docs" / "install_size.py"))
+
+PYTHON = """#!/bin/bash
+echo "ran: $*" >> "$LOG"
+case "$*" in
+  *"-m venv"*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python";;
+  *"pip install"*) echo "Collecting torch"; echo "  Downloading torch-2.whl (888.1 MB)"
+    echo "  Downloading tiny.whl (12 kB)"
+    [[ "$*" == *"$FAILS"* ]] && { echo "no such package" >&2; exit 1; };;
+esac
+exit 0
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    place = tmp_path / "python3"
+    place.write_text(PYTHON)
+    place.chmod(0o755)
+    return place
+
+
+def make(python: Path, *words: str, fails: str = "nothing at all") -> subprocess.CompletedProcess[str]:
+    folder = python.parent
+    command = ["make", "install", f"PYTHON={python}", f"VENV={folder / 'venv'}", *words]
+    variables = {"PATH": "/usr/bin:/bin", "LOG": str(folder / "log"), "FAILS": fails}
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("index", ["", "https://torch.example/cpu"])
+def test_each_step_is_told_before_it_begins(python: Path, index: str) -> None:
+    done = make(python, f"TORCH_INDEX={index}")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    size = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("# Size: "))
+    assert size.removeprefix("# Size: ") in lines[0]
+    assert [line[:2] for line in lines if line[:1].isdecimal()] == ["1.", "2.", "3.", "4."]
+    fetched = "  Downloading torch-2.whl (888.1 MB)"
+    assert lines.count(fetched) == (3 if index else 2)
+    assert not any("tiny" in line or "Collecting" in line for line in lines)
+    assert lines[-1].endswith("is ready.")
+    ran = (python.parent / "log").read_text()
+    assert ("--index-url https://torch.example/cpu torch" in ran) is bool(index)
+    assert "-c constraints.txt -e .[dev,dashboard]" in ran
+    assert make(python).stdout.strip() in ("", "make: Nothing to be done for 'install'.")
+
+
+def test_a_failed_step_fails_the_install(python: Path) -> None:
+    done = make(python, fails="dashboard")
+    assert done.returncode == 2
+    assert "no such package" in done.stderr
+    assert "is ready" not in done.stdout
+    assert not (python.parent / "venv" / ".installed").exists()
+
+
+def test_the_size_is_measured_by_the_script() -> None:
+    pins = (ROOT / "constraints.txt").read_text()
+    line = next(line for line in pins.splitlines() if line.startswith(SIZES["BEGIN"]))
+    size = r"about \d+\.\d GB to fetch and \d+\.\d GB on the disk"
+    where = r"\(measured: (\d+) packages, torch \S+, Python 3\.\d+, .*\)"
+    match = re.fullmatch(f"{SIZES['BEGIN']}{size} {where}", line)
+    assert match is not None, "python docs/install_size.py"
+    assert 50 < int(match[1]) <= len(SIZES["names"](pins))
+
+
+def test_a_wheels_size_is_told_by_deflating(tmp_path: Path) -> None:
+    from importlib.metadata import distribution
+
+    fetched, stored = SIZES["sizes"](distribution("filelock"))
+    assert 0 < fetched < stored

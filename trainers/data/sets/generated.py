@@ -1,0 +1,128 @@
+"""Generated records in the shape that a configuration declares: what a rehearsal trains on in place of real ones.
+
+Invariant: every record is a function of this declaration alone, so no file of the real data set is ever opened.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.interface import Declared
+from dpsweep.trainers.data.preprocessing import of_array, of_tokens
+from dpsweep.trainers.data.records import IGNORED, Records, Scaling
+from dpsweep.trainers.data.units import by_unit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from dpsweep.trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.text.vocabulary import Vocabulary
+
+LARGEST = 255
+_ROWS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated(Declared):
+    """Records whose inputs are half noise and half a pattern of their class, so that training learns something.
+
+    With a `vocabulary`, inputs are token numbers; with `per_position`, labels are the next tokens; with one class,
+    labels are numbers, a linear function of the inputs. Unit i has the records i, i + units, i + 2 units, ...
+    Shapes: features uint8 [n, *shape], scaled to [0, 1], or float32 [n, length] of token numbers.
+    """
+
+    vocabulary: Vocabulary | None = None
+    per_position: bool = False
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+
+    @property
+    def caution(self) -> str:
+        """The sentence that every page of a rehearsal and its price show."""
+        return "A REHEARSAL on generated records: no real record is read, and no real budget is charged."
+
+    @property
+    def preprocessing(self) -> Form:
+        """The form of generated records, which frozen extractors read."""
+        if self.vocabulary is not None:
+            return of_tokens(self.vocabulary, self.shape[0], ())
+        return of_array(self.shape, Scaling(scale=LARGEST))
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the vocabulary, which is public; there are no other files."""
+        if self.vocabulary is not None:
+            self.vocabulary.check()
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """The content of the declaration, which determines the records."""
+        return (Content.of((json.dumps(asdict(self), sort_keys=True, default=str).encode(),)),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """The records, generated again; the same on every machine."""
+        rng = np.random.Generator(np.random.PCG64(0))
+        patterns = rng.integers(0, LARGEST + 1, (self.classes, *self.shape), np.uint8) if self._by_pattern else None
+        private = self._records(rng, self.records, patterns)
+        if self.units is not None and self.contribution_cap is not None:
+            owners = [str(record % self.units).encode() for record in range(self.records)]
+            private = by_unit(private, owners, self.contribution_cap)
+        return private, self._records(rng, self.test_records, patterns) if self.test_records else None
+
+    @property
+    def _by_pattern(self) -> bool:
+        return self.vocabulary is None and self.classes > 1
+
+    def _records(self, rng: np.random.Generator, count: int, patterns: NDArray[np.uint8] | None) -> Records:
+        import torch
+
+        classes = rng.integers(0, self.classes, count)
+        if self.vocabulary is not None:
+            tokens = _tokens(rng, classes, self.shape[0], self.vocabulary.words, self._alike)
+            labels = torch.from_numpy(_next_tokens(tokens) if self.per_position else classes)
+            return Records(features=torch.from_numpy(tokens), labels=labels)
+        features = rng.integers(0, LARGEST + 1, (count, *self.shape), dtype=np.uint8)
+        if patterns is not None:
+            for start in range(0, count, _ROWS):
+                rows = slice(start, start + _ROWS)
+                features[rows] = features[rows] // 2 + patterns[classes[rows]] // 2
+        labels = torch.from_numpy(_sums(features) if patterns is None else classes)
+        return Records(features=torch.from_numpy(features), labels=labels, scaling=Scaling(scale=LARGEST))
+
+    @property
+    def _alike(self) -> int:
+        """The step between the tokens of one class: each class has tokens of its own, where labels are classes."""
+        return 1 if self.per_position else self.classes
+
+
+def _tokens(
+    rng: np.random.Generator, classes: NDArray[np.int64], length: int, words: int, alike: int
+) -> NDArray[np.float32]:
+    """Token numbers below `words`, float32 [n, length]; those of a class are equal to it modulo `alike`."""
+    numbers = rng.integers(0, max(1, words // alike), (len(classes), length)) * alike + (classes % alike)[:, None]
+    tokens: NDArray[np.float32] = np.minimum(numbers, words - 1).astype(np.float32)
+    return tokens
+
+
+def _next_tokens(tokens: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The token after each [n, length]; none follows the last."""
+    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
+    follows[:, :-1] = tokens[:, 1:]
+    return follows
+
+
+def _sums(features: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The sum of each record's inputs with alternating signs, scaled to about unit variance, float32 [n]."""
+    rows = features.reshape(len(features), -1)
+    signs = np.where(np.arange(rows.shape[1]) % 2, -1.0, 1.0)
+    std = LARGEST * np.sqrt(rows.shape[1] / 12)
+    sums = np.empty(len(rows), dtype=np.float32)
+    for start in range(0, len(rows), _ROWS):
+        sums[start : start + _ROWS] = rows[start : start + _ROWS] @ signs / std
+    return sums
