@@ -7,11 +7,13 @@ import math
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label
-from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures.charts import Map, maps
 from dpsweep.reports.reproduction.diagonal_claims import diagonal, no_diagonal
 from dpsweep.reports.reproduction.finding import Reproduction
 from dpsweep.reports.reproduction.learning_curves import LOSS, PUBLIC
+from dpsweep.reports.reproduction.results.differences import OUR_AXES
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.statistics.run_rows import CLIP, LR
 
 BEST = 0.01
@@ -21,10 +23,11 @@ SMALLEST, LARGEST = 1e-9, 1e9
 """Losses are drawn as if they were in this range; those of diverged runs are the largest."""
 
 
-def make(sweep: Sweep, *, source: str, measure: str) -> Reproduction:
+def make(results: SearchResults, *, source: str, measure: str) -> Reproduction:
     """Both maps of the training losses in the end, and the exponents of their best learning rates."""
-    table = by_loss(sweep)
+    table = by_loss(results)
     by_method = {str(method): rows for method, rows in table.groupby("method", sort=False)}
+    scored = table.drop(columns="loss")  # every other column is a setting of a point
     limit = float(by_method["dpsgd"]["loss"].quantile(BEST, interpolation="lower"))
     return Reproduction(
         title="Learning rate and clip norm, entangled or not",
@@ -37,37 +40,36 @@ def make(sweep: Sweep, *, source: str, measure: str) -> Reproduction:
                 [_map(method, rows, limit) for method, rows in by_method.items()],
             ),
         ),
-        findings=(diagonal(table), no_diagonal(table)),
+        findings=(diagonal(scored), no_diagonal(scored)),
         sheets=(),
         notes=(
-            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low. "
-            "The ranges of the axes are ours.",
+            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low.",
             PUBLIC,
         ),
+        differences=(OUR_AXES,),
     )
 
 
-def by_loss(sweep: Sweep) -> pd.DataFrame:
-    """The sweep's table with the log10 of each run's last training loss, `loss`, and minus that as its score.
+def by_loss(results: SearchResults) -> pd.DataFrame:
+    """The search's table with the log10 of each run's last training loss, `loss`, and minus that as its score.
 
     A run without a recorded loss keeps its row, without a score.
     """
-    losses = sweep.table["trial"].map(lambda trial: _last_loss(sweep, str(trial)))
-    diverged = sweep.table["state"] == State.DIVERGED
+    losses = results.table["trial"].map(lambda trial: _last_loss(results, str(trial)))
+    diverged = results.table["state"] == State.DIVERGED
     logs = losses.where(~diverged, LARGEST).clip(SMALLEST, LARGEST).map(math.log10, na_action="ignore")
-    return sweep.table.assign(
+    return results.table.assign(
         loss=logs,
         accuracy=-logs,
         accuracy_low=float("nan"),
         accuracy_high=float("nan"),
-        state=sweep.table["state"].where(~diverged, State.FINISHED),
+        state=results.table["state"].where(~diverged, State.FINISHED),
     )
 
 
-def _last_loss(sweep: Sweep, trial: str) -> float:
+def _last_loss(results: SearchResults, trial: str) -> float:
     """The last training loss that a run recorded; nan if there is none, infinite for one that is no number."""
-    result = sweep.results.get(trial)
-    curve = result.curator.get("curve") if result is not None else None
+    curve = results.curve(trial)
     if not curve:
         return math.nan
     loss = curve[-1].get(LOSS)

@@ -83,6 +83,7 @@ def as_stated(rows: list[ToyRow]) -> Finding:
     agree = all(one.holds == (one.regularizer > least) for one in rows)
     some = any(one.holds for one in rows) and not all(one.holds for one in rows)
     return Finding(
+        topic="Normalization climbs for |grad f| <= tau_0^2 / (10 r)",
         claim="For |grad f| <= tau_0^2 / (10 r) the descent of normalization is negative.",
         criterion="it is negative at all norms tried up to that bound, for every r that was tried in the scope",
         numbers="; ".join(
@@ -96,6 +97,7 @@ def as_stated(rows: list[ToyRow]) -> Finding:
 def somewhere(rows: list[ToyRow]) -> Finding:
     """The purpose of the example: the descent is negative for small gradients."""
     return Finding(
+        topic="Normalization may climb, whatever r",
         claim="The function value may not even decrease along E[h g] under normalization, whatever r.",
         criterion="for every r that was tried, the descent is negative at all norms below some positive one",
         numbers=f"the smallest such norm is {min(one.computed for one in rows):.3g} tau_0",
@@ -111,6 +113,7 @@ def clipping() -> Finding:
         if (inside := NORMS[clip - TAU >= NORMS]).size
     }
     return Finding(
+        topic="Clipping descends as |grad f|^2 for |grad f| <= c - tau_0",
         claim="Under clipping the descent is |grad f|^2 as long as |grad f| <= c - tau_0.",
         criterion="at all such norms that were tried, to a relative 1e-6",
         numbers="; ".join(f"c = {number(clip)}: off by {error:.1e}" for clip, error in errors.items()),

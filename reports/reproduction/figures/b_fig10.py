@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Map, maps
 from dpsweep.reports.reproduction.default_claims import prunable, wins
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.looks import at_lengths, look_rows
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.run_rows import STEPS
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One map with the number of times that each cell is the best."""
-    looks = look_rows(sweep)
+    looks = look_rows(results)
     counts = wins(looks)
     rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
     lengths = looks[STEPS].nunique()
@@ -39,16 +39,16 @@ def make(sweep: Sweep) -> Reproduction:
         ),
         findings=(prunable(at_lengths(looks)),),
         sheets=(
-            costs(sweep),
+            costs(results),
             sheet(
                 "Cells that ever are the best",
                 ("lr", "clip norm", "times"),
                 [(lr, clip, times) for (lr, clip), times in sorted(counts.items()) if times],
             ),
         ),
-        notes=(
+        notes=(ACCOUNT,),
+        differences=(
             "One data set and one model; the paper sums over four data sets, two models and three noise levels.",
-            ACCOUNT,
         ),
     )
 

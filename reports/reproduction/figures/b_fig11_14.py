@@ -8,11 +8,12 @@ from dataclasses import replace
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label, number
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
 from dpsweep.reports.reproduction.looks import at_lengths, last_look, look_rows
+from dpsweep.reports.reproduction.results.differences import ADULT
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.reproduction.tuning_claims import close, few_candidates_do
 from dpsweep.reports.statistics.point_scores import point_scores
@@ -22,9 +23,9 @@ ADAM, WOSM = "dpadam", "dpadamwosm"
 TUNED = ("dpsgd", "dpmomentum")
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """A chart per noise level: best and median candidates over the number of steps."""
-    runs = look_rows(sweep)
+    runs = look_rows(results)
     table = point_scores(runs).table
     levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
     last = last_look(runs)
@@ -35,7 +36,7 @@ def make(sweep: Sweep) -> Reproduction:
             charts(
                 "figure",
                 "Best and median score of five methods over the number of steps, at each noise level.",
-                [_chart(noise, rows, sweep.quality) for noise, rows in levels.items()],
+                [_chart(noise, rows, results.quality) for noise, rows in levels.items()],
             ),
         ),
         findings=(
@@ -46,8 +47,9 @@ def make(sweep: Sweep) -> Reproduction:
             ),
             *(finding for noise, rows in by(runs, NOISE) for finding in _findings(noise, rows)),
         ),
-        sheets=(costs(sweep),),
-        notes=("The noise levels are ours.", ACCOUNT),
+        sheets=(costs(results),),
+        notes=(ACCOUNT,),
+        differences=("The noise levels are ours: the paper's text names no numbers.", ADULT),
     )
 
 
@@ -55,7 +57,7 @@ def _findings(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
     """The findings of Figures 7 and 8 at one noise level."""
     last, both = last_look(rows), at_lengths(rows[rows[METHOD].isin((ADAM, WOSM))])
     for finding in (few_candidates_do(last, TUNED, ADAM), alongside(both, ADAM, WOSM)):
-        yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}")
+        yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}", scope=f"at noise {number(noise)}")
 
 
 def _chart(noise: float, rows: pd.DataFrame, quality: str) -> Chart:

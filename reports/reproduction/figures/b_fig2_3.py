@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.loss_maps import make as landscape
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """Both maps, for made-up records."""
     return landscape(
-        sweep,
+        results,
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 2 and 3",
         measure="log10 of the mean squared error in training",
     )
