@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ _OTHER_DATA = re.compile(r"[+~]*(dataset(?!\.vocabulary\.(file|sha256)=)|experim
 The file of a published vocabulary is no such override.
 """
 
-_PLAN = re.compile(r"Plan ([0-9a-f]+) on (\S+)")
+PLAN = re.compile(r"Plan ([0-9a-f]+) on (\S+)")
 """The first line of a plan's price."""
 
 ACCOUNT = (
@@ -54,7 +54,15 @@ class TrainingFailed(DpsweepError):
             "The sweep behind this figure ended early; its message is above."
             + (advice if code == ExitCode.BUDGET_REFUSED else "")
         )
-        self.exit_code = ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
+        self.exit_code = _exit_code(code)
+
+
+class NotPlanned(DpsweepError):
+    """The sweep behind a figure cannot be planned here; the message is the plan's own first sentence."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(next(iter(words.strip().splitlines()), "its plan ended without a message."))
+        self.exit_code = _exit_code(code)
 
 
 def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> SearchResults:
@@ -63,6 +71,27 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
     Raises `BadInput` for an unknown scale and for overrides of the data, `TrainingFailed` with the sweep's exit code
     if it wrote no page.
     """
+    here = folder.resolve()
+    command = _command(experiment, scale, overrides, here)
+    here.mkdir(parents=True, exist_ok=True)
+    with _separate_ledger(here), measured(here):
+        page = _page_of(command, folder)
+    return results_of(read(page.parents[1], Ledger(here / LEDGER)))
+
+
+def planned(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
+    """The lines that the plan of an experiment prints: its identity, price and time; nothing is charged or trained."""
+    here = folder.resolve()
+    command = (*_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
+    with _separate_ledger(here):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotPlanned(done.returncode, done.stderr)
+    return done.stdout.splitlines()
+
+
+def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """The command of the sweep; raises `BadInput` for an unknown scale and for overrides of the data."""
     if scale not in SCALES:
         raise BadInput(f"Expected SCALE={scale} to be one of {', '.join(SCALES)}.")
     for word in overrides:
@@ -71,15 +100,14 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
                 f"Expected no override {word}: the figure's account is for its own public data. To sweep other data, "
                 f"run dpsweep sweep experiment={experiment} {word}, which charges your ledger."
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    here = folder.resolve()
-    command = (
+    return (
         *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
-        *(f"hydra.sweep.dir='{here}/sweeps/${{plan.id}}'", *overrides),
+        *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
     )
-    with _separate_ledger(here), measured(here):
-        page = _page_of(command, here)
-    return results_of(read(page.parents[1], Ledger(here / LEDGER)))
+
+
+def _exit_code(code: int) -> ExitCode:
+    return ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
 
 
 @contextmanager
@@ -105,7 +133,7 @@ def _separate_ledger(folder: Path) -> Iterator[None]:
 def _page_of(command: Sequence[str], folder: Path) -> Path:
     """The path of the sweep's page; a budget that only runs lost to a kill exceed is raised once, in words."""
     code, words = _run(command)
-    if code == ExitCode.BUDGET_REFUSED and _raised(words, Ledger(folder / LEDGER)):
+    if code == ExitCode.BUDGET_REFUSED and _raised(words, Ledger(folder.resolve() / LEDGER)):
         code, words = _run(command)
     page = Path(words[-1] if words else "")
     if code not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
@@ -115,12 +143,21 @@ def _page_of(command: Sequence[str], folder: Path) -> Path:
 
 def _run(command: Sequence[str]) -> tuple[int, list[str]]:
     """Runs the command, shows what it prints, and returns its exit code and its printed lines that are not empty."""
-    words = []
+    words: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-            words += [line.strip()] if line.strip() else []
+        try:
+            _show(process.stdout or (), words)
+        except KeyboardInterrupt:  # the sweep is asked to stop by the same key, and says how it did
+            _show(process.stdout or (), words)
+            process.wait()
+            raise
     return process.returncode, words
+
+
+def _show(lines: Iterable[str], words: list[str]) -> None:
+    for line in lines:
+        print(line, end="", flush=True)
+        words += [line.strip()] if line.strip() else []
 
 
 def _raised(words: Sequence[str], ledger: Ledger) -> bool:
@@ -128,7 +165,7 @@ def _raised(words: Sequence[str], ledger: Ledger) -> bool:
 
     Then charged runs were lost, and are charged again. The budget of a plan that was never charged stays as declared.
     """
-    plan, account = next((found.groups() for line in words if (found := _PLAN.match(line))), ("", ""))
+    plan, account = next((found.groups() for line in words if (found := PLAN.match(line))), ("", ""))
     charges = [entry for entry in ledger.statement(account).charges if entry.plan == plan] if account else []
     if not charges:
         return False
