@@ -13,6 +13,7 @@ from pathlib import Path
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.reports.reproduction.every_figure import ALL, make_every
 from dpsweep.reports.reproduction.finding import Computed, Reproduction, find
+from dpsweep.reports.reproduction.results.result_file import RESULTS, read_results, write_results
 from dpsweep.reports.reproduction.training import train
 
 ROOT = Path("reproductions")
@@ -62,12 +63,13 @@ def _show(folder: Path, reproduction: Reproduction) -> None:
 
 
 def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
-    """The folder of a figure, and its reproduction."""
+    """The folder of a figure, and its reproduction; one from a search is made of the results that its folder keeps."""
     figure = find(name)
     if isinstance(figure, Computed):
         return root / name, figure.make()
     folder = root / name / scale
-    return folder, figure.make(train(figure.experiment, scale, overrides, folder))
+    write_results(train(figure.experiment, scale, overrides, folder), folder / RESULTS)
+    return folder, figure.make(read_results(folder / RESULTS))
 
 
 if __name__ == "__main__":

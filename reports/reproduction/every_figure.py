@@ -46,14 +46,20 @@ class Piece:
 
 
 def make_every(make: Make, scale: str, overrides: Sequence[str], root: Path, hours: float) -> int:
-    """Makes each missing figure that fits in what is left of the hours by its estimate; returns an exit code.
-
-    A figure whose time nobody knows is begun as long as any time is left. A figure that cannot be made is said to be
-    left out, and the others are made; the code is then that of the first.
-    """
+    """Makes each missing figure that fits in the hours; returns an exit code: that of the first that cannot be made."""
     pieces, codes = _missing(scale, overrides, root)
     print(f"To make: {_list(pieces) or 'nothing, all figures are made'}.", flush=True)
-    began, later = time.monotonic(), []
+    code = make_pieces(pieces, make, hours)
+    return code if code == ExitCode.STOPPED or not codes else codes[0]
+
+
+def make_pieces(pieces: Sequence[Piece], make: Make, hours: float) -> int:
+    """Makes each figure that fits in what is left of the hours by its estimate; returns an exit code.
+
+    A figure whose time nobody knows is begun as long as any time is left. One that fails stops no other, and the code
+    is that of the first; one that the user stops ends the command.
+    """
+    began, later, codes = time.monotonic(), [], []
     for piece in pieces:
         left = 3600 * hours - (time.monotonic() - began)
         if left <= 0 or left < piece.seconds < math.inf:

@@ -133,7 +133,7 @@ def _separate_ledger(folder: Path) -> Iterator[None]:
 def _page_of(command: Sequence[str], folder: Path) -> Path:
     """The path of the sweep's page; a budget that only runs lost to a kill exceed is raised once, in words."""
     code, words = _run(command)
-    if code == ExitCode.BUDGET_REFUSED and _raised(words, Ledger(folder.resolve() / LEDGER)):
+    if code == ExitCode.BUDGET_REFUSED and raised(words, Ledger(folder.resolve() / LEDGER)):
         code, words = _run(command)
     page = Path(words[-1] if words else "")
     if code not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
@@ -160,7 +160,7 @@ def _show(lines: Iterable[str], words: list[str]) -> None:
         words += [line.strip()] if line.strip() else []
 
 
-def _raised(words: Sequence[str], ledger: Ledger) -> bool:
+def raised(words: Sequence[str], ledger: Ledger) -> bool:
     """Raises the figure's own budget by the plan's price, if the refused plan is one that was charged before.
 
     Then charged runs were lost, and are charged again. The budget of a plan that was never charged stays as declared.

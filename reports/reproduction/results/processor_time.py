@@ -39,14 +39,20 @@ def read_processor_time(folder: Path) -> ProcessorTime:
 
 @contextmanager
 def measured(folder: Path) -> Iterator[None]:
-    """Records the processor time of the processes that end within the context, however it is left."""
-    before = _of_children()
+    """Records the processor time of the processes that end within the context, however it is left, if they trained."""
+    before, runs = _of_children(), _last_change(folder)
     try:
         yield
     finally:
-        piece = {"seconds": round(_of_children() - before, 2), "commit": commit_of_source()}
-        with (folder / FILE).open("a") as file:
-            file.write(f"{json.dumps(piece)}\n")
+        if _last_change(folder) != runs:
+            piece = {"seconds": round(_of_children() - before, 2), "commit": commit_of_source()}
+            with (folder / FILE).open("a") as file:
+                file.write(f"{json.dumps(piece)}\n")
+
+
+def _last_change(folder: Path) -> int:
+    """When a file was last added to the folder of any run, in nanoseconds; 0 without runs."""
+    return max((run.stat().st_mtime_ns for run in folder.glob("sweeps/*/trials/*")), default=0)
 
 
 def commit_of_source() -> str:

@@ -21,6 +21,9 @@ from dpsweep.reports.reproduction.results.search_results import RunCurve, RunPri
 from dpsweep.reports.reproduction.results.training_facts import TrainingFacts
 
 SCHEMA, SUFFIX, DIGITS = 1, ".json.xz", 6
+RESULTS = f"results{SUFFIX}"
+"""The file in a figure's folder."""
+
 LEFT_OUT = ("trial", "seconds", "device", "folder", "error", "attempts_charged", "attempts_started", "conduct", "gap")
 """Columns of a sweep's table that no figure reads. Runs are numbered instead of named."""
 
