@@ -116,14 +116,12 @@ def clipping() -> Finding:
         topic="Clipping descends as |grad f|^2 for |grad f| <= c - tau_0",
         claim="Under clipping the descent is |grad f|^2 as long as |grad f| <= c - tau_0.",
         criterion="at all such norms that were tried, to a relative 1e-6",
-        numbers="; ".join(
-            f"c = {number(clip)}: off by less than {_power_above(error)}" for clip, error in errors.items()
-        ),
+        numbers="; ".join(f"c = {number(clip)}: off by less than {_above(error)}" for clip, error in errors.items()),
         verdict=Verdict.exact(len(errors) == len(CLIP_NORMS) and max(errors.values()) <= 1e-6),
     )
 
 
-def _power_above(error: float) -> str:
+def _above(error: float) -> str:
     """The next power of ten: rounding errors differ between machines."""
     return f"1e{math.floor(math.log10(max(error, 1e-300))) + 1}"
 

@@ -1,4 +1,4 @@
-"""`make reproduce FIGURE=all`: what is begun within a limit, what ends the command, and lost runs of a figure's account."""
+"""`make reproduce FIGURE=all`: what a limit leaves for later, what ends the command, and the budget for lost runs."""
 
 from __future__ import annotations
 
