@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from dpsweep.reports.reproduction.finding import Part
+from dpsweep.reports.reproduction.finding import JudgedPart
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of
 
 
@@ -55,12 +55,12 @@ def judged(
     form: Callable[[IntervalEstimate], str],
     least: float = -math.inf,
     most: float = math.inf,
-) -> tuple[Part, ...]:
+) -> tuple[JudgedPart, ...]:
     """The parts of a criterion by which each of these estimates is between `least` and `most`."""
-    return tuple(Part(text=form(one), verdict=one.verdict(least, most)) for one in estimates)
+    return tuple(JudgedPart(text=form(one), verdict=one.verdict(least, most)) for one in estimates)
 
 
-def verdict_of(parts: Iterable[Part]) -> Verdict:
+def verdict_of(parts: Iterable[JudgedPart]) -> Verdict:
     """The verdict on a claim of several parts; undecided if it has none."""
     return all_of(part.verdict for part in parts)
 

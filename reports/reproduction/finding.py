@@ -22,7 +22,7 @@ from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class JudgedPart:
     """A part of a criterion: the quantity with its interval as text, and the verdict on this part alone."""
 
     text: str
@@ -45,11 +45,11 @@ class Finding:
     numbers: str
     verdict: Verdict
     estimates: tuple[IntervalEstimate, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[JudgedPart, ...] = ()
     scope: str = ""
 
     @property
-    def decisive(self) -> Part | None:
+    def decisive(self) -> JudgedPart | None:
         """The part that the verdict rests on: the first with the same verdict, or the first one; None without parts."""
         same = (part for part in self.parts if part.verdict is self.verdict)
         return next(same, self.parts[0] if self.parts else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpsweep.reports.figures.charts import Map, maps
 from dpsweep.reports.reproduction.default_claims import prunable, wins
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.looks import at_lengths, look_rows
+from dpsweep.reports.reproduction.results.looks import at_lengths, look_rows
 from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.run_rows import STEPS

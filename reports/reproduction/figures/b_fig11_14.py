@@ -11,8 +11,8 @@ from dpsweep.reports.content.formatting import method_label, number
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
-from dpsweep.reports.reproduction.looks import at_lengths, last_look, look_rows
 from dpsweep.reports.reproduction.results.differences import ADULT
+from dpsweep.reports.reproduction.results.looks import at_lengths, last_look, look_rows
 from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.reproduction.tuning_claims import close, few_candidates_do

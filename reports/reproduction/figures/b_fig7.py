@@ -9,8 +9,8 @@ import numpy as np
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.looks import look_rows
 from dpsweep.reports.reproduction.results.differences import ADULT
+from dpsweep.reports.reproduction.results.looks import look_rows
 from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.reproduction.tuning_claims import close, few_candidates_do

@@ -6,8 +6,8 @@ from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
-from dpsweep.reports.reproduction.looks import at_lengths, look_rows
 from dpsweep.reports.reproduction.results.differences import ADULT
+from dpsweep.reports.reproduction.results.looks import at_lengths, look_rows
 from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores

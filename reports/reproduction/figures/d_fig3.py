@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
-from dpsweep.reports.reproduction.looks import first_look, last_look, look_rows
 from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
 from dpsweep.reports.reproduction.results.differences import OUR_LENGTHS
+from dpsweep.reports.reproduction.results.looks import first_look, last_look, look_rows
 from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores

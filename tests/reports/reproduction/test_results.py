@@ -13,7 +13,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.learning_curves import clipped
-from dpsweep.reports.reproduction.looks import at_lengths, first_look, last_look, look_rows
+from dpsweep.reports.reproduction.results.looks import at_lengths, first_look, last_look, look_rows
 from dpsweep.reports.reproduction.results.processor_time import FILE, measured, read_processor_time
 from dpsweep.reports.reproduction.results.result_file import read_results, write_results
 from dpsweep.reports.reproduction.results.search_results import RunCurve, RunPrice, SearchResults
