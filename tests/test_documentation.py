@@ -99,9 +99,11 @@ def test_every_link_leads_to_a_file_and_to_a_heading(name: str) -> None:
 
 
 def test_the_index_lists_every_page_of_the_folder_once() -> None:
-    assert sorted(re.findall(r"^- \[[\w.-]+\]\(([\w.-]+)\)", PAGES["index.md"], re.MULTILINE)) == sorted(
-        {*PAGES} - {"index.md"}
-    )
+    listed = {page: title for title, page in re.findall(r"^- \[(.+)\]\(([\w.-]+)\):", PAGES["index.md"], re.MULTILINE)}
+    assert listed == {
+        page: text.splitlines()[0].removeprefix("# ") for page, text in PAGES.items() if page != "index.md"
+    }
+    assert PAGES["index.md"].count("\n- ") == len(listed)
 
 
 def test_the_readme_names_the_pages_of_each_kind_as_the_index_does() -> None:

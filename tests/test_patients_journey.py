@@ -33,7 +33,8 @@ WORDS = (*TABLE.split(), *GRID.split())
 LEAVES = {
     *("report.html", "report.json", "trials.csv", "config.yaml", "model.safetensors", "preprocessing.json"),
     *("winner.json", "heatmap.png", "heatmap.svg", "heatmap-dpnsgd.png", "heatmap-dpnsgd.svg"),
-    *("privacy.png", "privacy.svg"),
+    *("privacy.png", "privacy.svg", "heatmap.pdf", "heatmap-dpnsgd.pdf", "privacy.pdf"),
+    *("commitment.json", "statement.html", "statement.pdf", "methods.tex", "methods.bib"),
 }
 """The files of a release under composition."""
 

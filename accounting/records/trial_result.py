@@ -49,7 +49,8 @@ class TrialResult:
     (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), `right` (the
     noisy number of right predictions on held-out private records, if the score is made of it), and `curve`, a
     list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
-    "training_accuracy", "training_loss", "mean_factor" and "shortened". A value that is not finite is None.
+    "training_accuracy", "training_loss", "mean_factor", "shortened" and quantiles of the norms of per-example
+    gradients, "gradient_norm_q10", "gradient_norm_q50" and "gradient_norm_q90". A value that is not finite is None.
     `parameters` is the number of noisy numbers in a step of training, None if an earlier version started the training:
     then `accounting/rounded_noise_price.py` does not describe its noise. `counts` is the number of noisy counts that
     the score released.

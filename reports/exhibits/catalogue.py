@@ -12,6 +12,7 @@ from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.budget_by_method import spending
 from dpsweep.reports.exhibits.collapse import collapse
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
+from dpsweep.reports.exhibits.gradient_norms import gradient_norms
 from dpsweep.reports.exhibits.loss_maps import bounding, how_often_best, training_losses
 from dpsweep.reports.exhibits.other_rules import rivals
 from dpsweep.reports.exhibits.privacy_curve import privacy
@@ -55,6 +56,7 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=_ease),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_norms(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: course(sweep)),
 )
 """Exhibits about results. Trials of a secret draw do not form a grid, so they have no maps, even for the curator."""

@@ -32,7 +32,9 @@ def main() -> None:
         if verb is None:
             raise BadInput(f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_similar(name)}")
         if verb.usage and rest and rest[0] in ASKING:
-            print(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}\n\n{KEYS_HINT}")
+            print(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}")
+            if verb.usage.startswith("[KEY=VALUE"):
+                print(f"\n{KEYS_HINT}")
             return
         verb.run(rest)
 

@@ -29,6 +29,9 @@ MOST = 10_000
 FEW = 256
 """The number of training records whose gradients are measured."""
 
+NORM_QUANTILES = {"gradient_norm_q10": 0.1, "gradient_norm_q50": 0.5, "gradient_norm_q90": 0.9}
+"""The quantiles of the norms of their gradients that a curve point has, by name."""
+
 _CHUNK = 1024
 _ROUNDING = 1e-5
 """A little more than the relative amount by which transforms shorten gradients because of rounding alone."""
@@ -65,8 +68,8 @@ def look(
 ) -> CurvePoint:
     """Accuracy and mean loss on the public test records, and on the training records if they were declared `public`.
 
-    For public training records it adds statistics of the transform: `mean_factor`, the mean factor on per-example
-    gradients, and `shortened`, the share of gradients that become shorter.
+    For public training records it adds statistics of per-example gradients: `mean_factor`, the mean factor by which
+    the transform multiplies them, `shortened`, the share that becomes shorter, and the `NORM_QUANTILES`.
     """
     point: dict[str, float | None] = {}
     for name, records in _public_parts(data, public=public):
@@ -87,11 +90,13 @@ def _public_parts(data: Split, *, public: bool) -> Iterator[tuple[str, Records]]
 def _bounding(
     model: nn.Module, records: Records, engine: Engine, task: Task, device: torch.device | str
 ) -> dict[str, float | None]:
-    """Statistics of the gradient transform on the first records."""
+    """Statistics of the gradients of the first records, and of what the transform does to them."""
     part = slice(0, min(FEW, len(records)))
     _, norms = engine.weighted_sum(model, Minibatch(records.inputs(part, device), records.targets(part, device)), task)
     factors = task.transform.factors(norms)
+    quantiles = torch.quantile(norms.double(), norms.new_tensor(list(NORM_QUANTILES.values()), dtype=torch.float64))
     return {
+        **{name: _finite(value) for name, value in zip(NORM_QUANTILES, quantiles.tolist(), strict=True)},
         "mean_factor": float(factors.double().mean()),
         "shortened": float((factors * norms < norms * (1 - _ROUNDING)).double().mean()),
     }
@@ -112,5 +117,9 @@ def _means(
             sums = loss.quality(outputs, targets).sum(), loss(outputs, targets)
             totals += torch.stack([value.double().cpu() for value in sums])
     model.train(training)
-    quality, mean = (value if math.isfinite(value) else None for value in (totals / count).tolist())
+    quality, mean = map(_finite, (totals / count).tolist())
     return quality, mean
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -33,7 +33,7 @@ def test_the_scores_have_one_map(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
     write_report(made.folder, made.ledger)
     assert {path.stem for path in (made.folder / "curator").glob("*.png")} == {
-        *("heatmap", "heatmap-dpsgd", "ease", "privacy", "rivals"),
+        *("heatmap", "heatmap-dpsgd", "collapse-1", "ease", "privacy", "rivals"),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -109,6 +110,8 @@ def test_what_bounds_gradients_is_seen_record_by_record_of_public_data(
     found = seen(model, public=True, transform=transform)
     assert found["mean_factor"] == pytest.approx(sum(map(factor, norms)) / len(norms), rel=1e-4)
     assert found["shortened"] == pytest.approx(sum(factor(norm) < 1 - 1e-5 for norm in norms) / len(norms))
+    for share in (10, 50, 90):
+        assert found[f"gradient_norm_q{share}"] == pytest.approx(float(np.percentile(norms, share)), rel=1e-4)
 
 
 def test_long_data_are_looked_at_by_their_first_records(monkeypatch: pytest.MonkeyPatch) -> None:
