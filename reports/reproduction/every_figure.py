@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.reports.reproduction.finding import Computed, find, known
-from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, planned
+from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, planned, require_allowed
 
 ALL = "all"
 """The name that stands for every figure."""
@@ -47,6 +47,7 @@ class Piece:
 
 def make_every(make: Make, scale: str, overrides: Sequence[str], root: Path, hours: float) -> int:
     """Makes each missing figure that fits in the hours; returns an exit code: that of the first that cannot be made."""
+    require_allowed("NAME", scale, overrides)
     pieces, codes = _missing(scale, overrides, root)
     print(f"To make: {_list(pieces) or 'nothing, all figures are made'}.", flush=True)
     code = make_pieces(pieces, make, hours)

@@ -91,7 +91,16 @@ def planned(experiment: str, scale: str, overrides: Sequence[str], folder: Path)
 
 
 def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> tuple[str, ...]:
-    """The command of the sweep; raises `BadInput` for an unknown scale and for overrides of the data."""
+    """The command of the sweep; raises `BadInput` as `require_allowed` does."""
+    require_allowed(experiment, scale, overrides)
+    return (
+        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
+        *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
+    )
+
+
+def require_allowed(experiment: str, scale: str, overrides: Sequence[str]) -> None:
+    """Raises `BadInput` for an unknown scale and for overrides of the data."""
     if scale not in SCALES:
         raise BadInput(f"Expected SCALE={scale} to be one of {', '.join(SCALES)}.")
     for word in overrides:
@@ -100,10 +109,6 @@ def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path
                 f"Expected no override {word}: the figure's account is for its own public data. To sweep other data, "
                 f"run dpsweep sweep experiment={experiment} {word}, which charges your ledger."
             )
-    return (
-        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
-        *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
-    )
 
 
 def _exit_code(code: int) -> ExitCode:

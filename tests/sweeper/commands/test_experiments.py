@@ -187,8 +187,9 @@ def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path: Path) -> None:
-    done = program("b_fig6", "--scale", "tiny", module="dpsweep.reports.reproduction")
+@pytest.mark.parametrize("figure", ["b_fig6", "all"])
+def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path: Path, figure: str) -> None:
+    done = program(figure, "--scale", "tiny", module="dpsweep.reports.reproduction")
     assert (done.returncode, done.stderr) == (2, "Expected SCALE=tiny to be one of full, small, smoke.\n")
     assert not list(tmp_path.iterdir())
 
