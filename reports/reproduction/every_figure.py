@@ -134,11 +134,11 @@ def _list(pieces: Sequence[Piece]) -> str:
 def _in_words(seconds: float) -> str:
     """A time for readers.
 
-    >>> _in_words(0), _in_words(30), _in_words(3000), _in_words(math.inf)
-    ('seconds', 'about 30 s', 'about 50 min', 'a time that nobody knows')
+    >>> _in_words(0), _in_words(30), _in_words(3000), _in_words(9000), _in_words(math.inf)
+    ('seconds', 'about 30 s', 'about 50 min', 'about 2.5 h', 'a time that nobody knows')
     """
     if math.isinf(seconds):
         return "a time that nobody knows"
     if seconds < 90:
         return f"about {math.ceil(seconds)} s" if seconds else "seconds"
-    return f"about {seconds / 60:.0f} min"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

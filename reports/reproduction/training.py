@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.bodies import spending
@@ -58,10 +59,11 @@ class TrainingFailed(DpsweepError):
 
 
 class NotPlanned(DpsweepError):
-    """The sweep behind a figure cannot be planned here; the message is the plan's own first sentence."""
+    """The sweep behind a figure cannot be planned here; the message is the plan's own."""
 
     def __init__(self, code: int, words: str) -> None:
-        super().__init__(next(iter(words.strip().splitlines()), "its plan ended without a message."))
+        lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("(exit code")]
+        super().__init__(" ".join(lines) or "its plan ended without a message.")
         self.exit_code = _exit_code(code)
 
 
@@ -83,7 +85,7 @@ def planned(experiment: str, scale: str, overrides: Sequence[str], folder: Path)
     """The lines that the plan of an experiment prints: its identity, price and time; nothing is charged or trained."""
     here = folder.resolve()
     command = (*_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
-    with _separate_ledger(here):
+    with TemporaryDirectory() as empty, _separate_ledger(here if here.is_dir() else Path(empty)):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotPlanned(done.returncode, done.stderr)

@@ -25,7 +25,7 @@ def test_a_limit_leaves_what_does_not_fit(capsys: pytest.CaptureFixture[str]) ->
     made.clear()
     assert make_pieces(PIECES, made.append, hours=1.0) == 0
     assert made == ["a", "c"], "a time that nobody knows is tried as long as time is left"
-    assert "Left for later by HOURS=1: b: about 120 min." in capsys.readouterr().out
+    assert "Left for later by HOURS=1: b: about 2.0 h." in capsys.readouterr().out
     made.clear()
     make_pieces(PIECES, made.append, hours=0.0)
     assert made == []
