@@ -25,6 +25,9 @@ ALL = "all"
 MADE = "findings.json"
 """A file that a figure's folder has once it is made."""
 
+DRAWN = "curator"
+"""A folder that a sweep's folder has once the sweep's page is drawn: a plan alone leaves none."""
+
 _TIME = re.compile(r"time\W+about ([\d.]+) (s|min|h)\b")
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
@@ -105,7 +108,7 @@ def _piece(name: str, scale: str, overrides: Sequence[str], root: Path) -> Itera
     if plan is None:
         raise TrainingFailed(ExitCode.BUG, folder)
     sweep = folder / "sweeps" / plan
-    if not ((folder / MADE).is_file() and sweep.is_dir()):
+    if not ((folder / MADE).is_file() and (sweep / DRAWN).is_dir()):
         yield Piece(name=name, seconds=seconds_in("\n".join(words)) * _untrained(sweep))
 
 

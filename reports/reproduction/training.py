@@ -83,10 +83,11 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
 
 def planned(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
     """The lines that the plan of an experiment prints: its identity, price and time; nothing is charged or trained."""
-    here = folder.resolve()
-    command = (*_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
-    with TemporaryDirectory() as empty, _separate_ledger(here if here.is_dir() else Path(empty)):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with TemporaryDirectory() as empty:
+        here = folder.resolve() if folder.is_dir() else Path(empty)
+        command = (*_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
+        with _separate_ledger(here):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotPlanned(done.returncode, done.stderr)
     return done.stdout.splitlines()
