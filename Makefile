@@ -9,7 +9,8 @@ DATASET ?=#           a file of conf/dataset: mnist_5k (default, no download), d
 TUNING ?=#            the rule: composition (default), disjoint, private_selection, random_stopping, ..., auto
 DATA ?=#              folder with the official files; without it they are downloaded once
 ARGS ?=#              Hydra overrides: ARGS="trainer=dpnsgd trainer.lr=0.1,0.2 privacy.epsilon=4"
-FIGURE ?=#            for `make reproduce`, e.g. b_fig9; without it the known ones are listed
+FIGURE ?=#            for `make reproduce`, e.g. b_fig9, or all; without it the known ones are listed
+HOURS ?=#             for FIGURE=all: figures that do not fit in so many hours are left for the next call
 SCALE ?=#             of a figure that needs training: small (default), smoke, full
 OUTPUT ?=#            sweep folders for `make report`, e.g. sweeps/mnist_5k/*
 
@@ -69,7 +70,7 @@ report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))
 
 reproduce: $(STAMP) ## a paper's figure again, and which of its claims hold (FIGURE=b_fig9 SCALE= DATA=)
-	@$(BIN)/python -m dpsweep.reports.reproduction $(FIGURE) $(if $(SCALE),--scale $(SCALE)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
+	@$(BIN)/python -m dpsweep.reports.reproduction $(FIGURE) $(if $(SCALE),--scale $(SCALE)) $(if $(HOURS),--hours $(HOURS)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
 budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET= for one; ARGS=--json)
 	@$(BIN)/dpsweep budget $(if $(DATASET),dataset=$(DATASET)) $(ARGS)

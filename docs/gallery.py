@@ -1,87 +1,233 @@
-"""Writes the gallery of docs/reproduction.md: every figure's picture, claims, numbers and verdicts, as they came out.
+"""Writes the summary and the gallery of docs/reproduction.md: every figure's picture, claims, numbers and verdicts.
 
-python docs/gallery.py REPRODUCTIONS
+python docs/gallery.py [REPRODUCTIONS]
 
-REPRODUCTIONS is where `make reproduce` wrote figures, at scale=small where they need training. A figure that is not
-there keeps what the page has of it.
+Everything is made from the results in docs/full_size, one compressed file a figure, and from the accountants; nothing
+is trained. REPRODUCTIONS is where `make reproduce SCALE=full` wrote figures: their results are first copied from there
+to docs/full_size. A figure without results is said not to be trained.
 """
 
 from __future__ import annotations
 
-import json
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
-from dpsweep.reports.reproduction.finding import Trained, find, known
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, find, known
+from dpsweep.reports.reproduction.results.result_file import RESULTS, SUFFIX, read_results
+from dpsweep.reports.reproduction.results.training_facts import TrainingFacts
+from dpsweep.reports.statistics.verdict import Verdict
 
 DOCS = Path(__file__).parent
-PAGE, PICTURES = DOCS / "reproduction.md", DOCS / "figures"
-BEGIN, END = "<!-- gallery: python docs/gallery.py reproductions -->\n", "<!-- end of gallery -->\n"
+PAGE, PICTURES, STORED = DOCS / "reproduction.md", DOCS / "figures", DOCS / "full_size"
+SUMMARY = ("<!-- summary: python docs/gallery.py -->\n", "<!-- end of summary -->\n")
+GALLERY = ("<!-- gallery: python docs/gallery.py -->\n", "<!-- end of gallery -->\n")
 WIDEST, COLOURS = 1400, 64
+DIGEST = "results"
+"""The text in a picture that names the SHA-256 of the results that it was drawn from."""
+
+DATA = {
+    "adult": "Adult",
+    "cifar10": "CIFAR-10",
+    "covertype_sample": "Covertype",
+    "enron": "ENRON",
+    "mnist": "MNIST",
+    "regression": "made-up records",
+    "sst2": "SST-2",
+}
+NEEDS_GPU = {**dict.fromkeys(("a_fig1", "a_fig2", "a_fig3"), "ResNet20"), "a_fig4": "RoBERTa", "a_fig5": "RoBERTa"}
+"""Figures whose model takes days on two cores, and that model."""
+
+UNTESTED = (
+    "ResNet20 on CIFAR-10 and RoBERTa-base on SST-2, the networks of Yang et al. 2022, at full size. They need a GPU, "
+    "and none was there. Verdicts on their claims come from a small CNN and linear models of frozen features alone."
+)
+
+HEADS = {Verdict.HOLDS: "Right", Verdict.REFUTED: "Wrong on these data", Verdict.UNDECIDED: "Undecided"}
+FIGURES = re.compile(r"^(?P<author>\w+).*?(?P<year>, lecture| \d{4}),? ?(?P<where>(?:Figures?|Table|Section) [\w. ]+)?")
 
 
-def gallery(folders: dict[str, Path], page: str) -> str:
-    """The gallery between its marks: each figure of its folder, or else as the page has it."""
-    former = sections(page)
-    figures = (
-        "".join(_figure(name, json.loads((folders[name] / "findings.json").read_text())))
-        if name in folders
-        else former[name]
-        for name in known()
-    )
-    return "".join((BEGIN, "\n## What came out\n", *figures, "\n", END))
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A figure as it came out, with the facts of its search, None if there was none."""
+
+    name: str
+    reproduction: Reproduction
+    facts: TrainingFacts | None
+
+    @property
+    def data(self) -> str:
+        """The data set for readers."""
+        return "computed" if self.facts is None else DATA.get(self.facts.account, self.facts.account)
+
+
+def make(name: str) -> Made | None:
+    """The figure from its stored results, or from the accountants; None if it was not trained."""
+    figure, file = find(name), STORED / f"{name}{SUFFIX}"
+    if isinstance(figure, Computed):
+        return Made(name=name, reproduction=figure.make(), facts=None)
+    if not file.is_file():
+        return None
+    results = read_results(file)
+    return Made(name=name, reproduction=figure.make(results), facts=results.facts)
+
+
+def section(name: str, made: Made | None) -> str:
+    """The figure's part of the gallery."""
+    return "".join(_missing(name) if made is None else _section(made))
+
+
+def _missing(name: str) -> Iterator[str]:
+    yield f"\n### `{name}`\n\n"
+    if name in NEEDS_GPU:
+        yield f"Untested: {NEEDS_GPU[name]} at full size needs a GPU, and none was there. "
+    else:
+        yield "Not trained yet at full size. "
+    yield f"`make reproduce FIGURE={name} SCALE=full` makes it.\n"
+
+
+def _section(made: Made) -> Iterator[str]:
+    title, facts = made.reproduction.title, made.facts
+    yield f"\n### `{made.name}`: {title}\n\n{made.reproduction.source}\n\n"
+    if facts is not None:
+        yield f"{facts.provenance} {facts.sizes}\n\n"
+    if made.reproduction.differences:
+        yield f"Differs from the paper: {' '.join(made.reproduction.differences)}\n\n"
+    yield f"![{title}](figures/{made.name}.png)\n\n| claim | numbers | verdict |\n|---|---|---|\n"
+    for finding in made.reproduction.findings:
+        yield f"| {' | '.join((_cell(finding.claim), _cell(finding.numbers), f'**{finding.words}**'))} |\n"
+
+
+def summary(figures: Iterable[Made]) -> str:
+    """Claim, paper, verdict and interval in a table, then what was right and wrong by paper."""
+    topics: dict[tuple[str, str], list[tuple[Made, Finding]]] = {}
+    for made in figures:
+        for finding in made.reproduction.findings:
+            topics.setdefault((paper(made.reproduction.source), finding.topic), []).append((made, finding))
+    rows = (_row(topic, author, found) for (author, topic), found in topics.items())
+    head = "| claim | paper | verdict at full size | interval that decides it |\n|---|---|---|---|\n"
+    return "".join((head, *rows, "\n### What the papers got right, and what not\n", *_words(topics)))
+
+
+def entry(made: Made, finding: Finding) -> tuple[str, str]:
+    """One verdict of the summary, and what decides it."""
+    where = f"{made.data} (`{made.name}`)" if made.facts is not None else f"`{made.name}`"
+    decides = "computed, without chance" if finding.decisive is None else finding.decisive.text
+    return f"{where}: **{finding.words}**", _cell(decides)
+
+
+def paper(source: str) -> str:
+    """The paper by its first author and year."""
+    found = FIGURES.match(source)
+    if found is None:
+        return source
+    return f"{found['author']}'s lecture" if "lecture" in found["year"] else f"{found['author']} et al.{found['year']}"
+
+
+def _row(topic: str, author: str, found: list[tuple[Made, Finding]]) -> str:
+    entries = [entry(made, finding) for made, finding in found]
+    verdicts, decides = ("<br>".join(column) for column in zip(*entries, strict=True))
+    places = [match["where"] for made, _ in found if (match := FIGURES.match(made.reproduction.source))]
+    where = "; ".join(place for place in dict.fromkeys(places) if place)
+    return f"| {_cell(topic)} | {', '.join(filter(None, (author, where)))} | {verdicts} | {decides} |\n"
+
+
+def _words(topics: Mapping[tuple[str, str], list[tuple[Made, Finding]]]) -> Iterator[str]:
+    """A list for each paper: its claims by verdict, and the data on which each has it."""
+    for author in dict.fromkeys(author for author, _ in topics):
+        yield f"\n{author}:\n\n"
+        for verdict, head in HEADS.items():
+            own = [
+                f"{_cell(topic)} ({places})"
+                for (one, topic), found in topics.items()
+                if one == author and (places := _places(found, verdict))
+            ]
+            if own:
+                yield f"- {head}: {'; '.join(own)}.\n"
+
+
+def untrained(names: Iterable[str]) -> str:
+    """What the summary cannot say anything on."""
+    waiting = [f"`{name}`" for name in names if name not in NEEDS_GPU]
+    words = f"Not trained yet at full size, so without a verdict: {', '.join(waiting)}.\n\n" if waiting else ""
+    return f"\n{words}Untested: {UNTESTED}\n"
+
+
+def _places(found: list[tuple[Made, Finding]], verdict: Verdict) -> str:
+    own = [(made.data, finding.scope) for made, finding in found if finding.verdict is verdict]
+    return ", ".join(dict.fromkeys(f"{data} {scope}".strip() for data, scope in own))
+
+
+def insert(page: str, marks: tuple[str, str], made: str) -> str:
+    """The page with this text between the marks."""
+    before, _, rest = page.partition(marks[0])
+    return "".join((before, marks[0], "\n", made.strip("\n"), "\n\n", marks[1], rest.partition(marks[1])[2]))
 
 
 def sections(page: str) -> dict[str, str]:
     """The page's sections of the gallery by figure."""
-    made = page.partition(BEGIN)[2].partition(END)[0].rstrip("\n") + "\n"
+    made = page.partition(GALLERY[0])[2].partition(GALLERY[1])[0].rstrip("\n") + "\n"
     return {found[2]: found[1] for found in re.finditer(r"(\n### `(\w+)`.*?\n)(?=\n### |\Z)", made, re.DOTALL)}
 
 
-def folders(root: Path) -> dict[str, Path]:
-    """The figures that were made below this folder; small ones where a figure needs training."""
-    every = {name: root / name / "small" if isinstance(find(name), Trained) else root / name for name in known()}
-    return {name: folder for name, folder in every.items() if (folder / "findings.json").is_file()}
+def results_digest(name: str) -> str:
+    """The SHA-256 of a figure's stored results; empty without any."""
+    file = STORED / f"{name}{SUFFIX}"
+    return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
-def copy(folders: dict[str, Path]) -> None:
-    """Keeps the pictures beside the page, in few colours."""
-    PICTURES.mkdir(exist_ok=True)
-    for name, folder in folders.items():
-        with Image.open(folder / "figure.png") as picture:
-            ratio = min(1.0, WIDEST / picture.width)
-            size = round(picture.width * ratio), round(picture.height * ratio)
-            small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-            small.quantize(COLOURS).save(PICTURES / f"{name}.png", optimize=True)
+def draw(made: Made) -> None:
+    """Keeps the figure's picture beside the page, in few colours."""
+    text = PngInfo()
+    text.add_text(DIGEST, results_digest(made.name))
+    with Image.open(BytesIO(made.reproduction.drawings[0].png)) as picture:
+        ratio = min(1.0, WIDEST / picture.width)
+        size = round(picture.width * ratio), round(picture.height * ratio)
+        small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+        small.quantize(COLOURS).save(PICTURES / f"{made.name}.png", optimize=True, pnginfo=text)
 
 
-def insert(page: str, made: str) -> str:
-    """The page with this gallery."""
-    before, _, rest = page.partition(BEGIN)
-    return before + made + rest.partition(END)[2]
-
-
-def _figure(name: str, said: dict[str, Any]) -> Iterator[str]:
-    scale = ", `SCALE=small`" if isinstance(find(name), Trained) else ""
-    yield f"\n### `{name}`: {said['title']}\n\n{said['source']}{scale}\n\n"
-    yield f"![{said['title']}](figures/{name}.png)\n\n| claim | numbers | verdict |\n|---|---|---|\n"
-    for one in said["findings"]:
-        verdict = f"{one['verdict']} {one['scope']}".strip()
-        cells = (_cell(one["claim"]), _cell(one["numbers"]), f"**{verdict}**")
-        yield f"| {' | '.join(cells)} |\n"
+def copy(root: Path) -> None:
+    """Copies the results of the figures that were made below this folder at full size."""
+    STORED.mkdir(exist_ok=True)
+    for name in known():
+        if (file := root / name / "full" / RESULTS).is_file():
+            shutil.copyfile(file, STORED / f"{name}{SUFFIX}")
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _order(name: str) -> tuple[str, int, str]:
+    """The papers' order: by letter, by the first number, then by name."""
+    number = re.search(r"\d+", name)
+    return name[0], int(number[0]) if number else 0, name
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the page."""
+    for root in arguments:
+        copy(Path(root))
+    every = {name: make(name) for name in sorted(known(), key=_order)}
+    made = [one for one in every.values() if one is not None]
+    missing = [name for name, one in every.items() if one is None]
+    for one in made:
+        draw(one)
+    for name in missing:
+        (PICTURES / f"{name}.png").unlink(missing_ok=True)
+    page = insert(PAGE.read_text(encoding="utf-8"), SUMMARY, summary(made) + untrained(missing))
+    gallery = "".join(("## What came out\n", *(section(name, one) for name, one in every.items())))
+    PAGE.write_text(insert(page, GALLERY, gallery), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    found = folders(Path(sys.argv[1]))
-    copy(found)
-    written = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(insert(written, gallery(found, written)), encoding="utf-8")
+    main(sys.argv[1:])

@@ -10,37 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.printed_numbers import differences
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "accounting.md").read_text()
 TEMPLATE = (ROOT / "docs" / "accounting.template.md").read_text()
 QUICK = ("luck", "adaptive", "table_3", "figure_9", "figure_1", "shared", "ceiling")
 SOME_TRIES = (1, 35, 300)
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 @pytest.fixture(scope="module")
 def builder() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "docs" / "build.py"))
-
-
-def unit(number: str) -> float:
-    """One in the last digit of a number as it is printed."""
-    mantissa, _, exponent = number.partition("e")
-    return float(10 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
-
-
-def differences(ours: str, theirs: str) -> list[tuple[str, str]]:
-    """Numbers of two texts that differ by more than the last digit, which rounding may decide; else their words."""
-    if NUMBER.sub("#", ours) != NUMBER.sub("#", theirs):
-        return [
-            (left, right) for left, right in zip(ours.splitlines(), theirs.splitlines(), strict=False) if left != right
-        ]
-    pairs = zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True)
-    return [
-        (left, right)
-        for left, right in pairs
-        if abs(float(left.replace(",", "")) - float(right.replace(",", ""))) > (1.01 * unit(left) if "." in left else 0)
-    ]
 
 
 @pytest.mark.long

@@ -93,6 +93,7 @@ ROOMS = (
     "sweeper/progress",
     "sweeper/commands",
     "sweeper/api",
+    "reports/reproduction/results",
     "reports/reproduction",
     "reports/reproduction/figures",
     "sweeper/__main__",

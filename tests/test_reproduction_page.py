@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
 
 from dpsweep.reports.reproduction.finding import Trained, find, known
+from tests.printed_numbers import differences
 
-PAGE = (Path(__file__).parent.parent / "docs" / "reproduction.md").read_text()
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "reproduction.md").read_text()
+SUMMARY = PAGE.partition("<!-- summary: python docs/gallery.py -->")[2].partition("<!-- end of summary -->")[0]
 
 
 def first_cells(heading: str) -> list[str]:
@@ -35,16 +41,64 @@ def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> No
     assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}
 
 
-def test_the_gallery_keeps_what_was_not_made_again(tmp_path: Path) -> None:
-    script = runpy.run_path(str(Path(__file__).parent.parent / "docs" / "gallery.py"))
-    assert script["insert"](PAGE, script["gallery"]({}, PAGE)) == PAGE
-    findings = {
-        "title": "T",
-        "source": "S",
-        "findings": [{"claim": "C", "numbers": "N", "verdict": "undecided", "scope": ""}],
-    }
-    (tmp_path / "findings.json").write_text(json.dumps(findings))
-    made = script["insert"](PAGE, script["gallery"]({"b_fig9": tmp_path}, PAGE))
-    assert "| C | N | **undecided** |" in made
-    assert len(script["sections"](made)) == len(known())
-    assert "MA composes up to" not in script["sections"](made)["b_fig9"]
+@pytest.fixture(scope="module")
+def gallery() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "gallery.py"))
+
+
+@pytest.mark.parametrize("name", known())
+def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], name: str) -> None:
+    """The section of a figure, and its lines in the summary."""
+    made = gallery["make"](name)
+    printed = gallery["sections"](PAGE)[name]
+    assert differences(gallery["section"](name, made).strip(), printed.strip()) == [], "run `python docs/gallery.py`"
+    for finding in () if made is None else made.reproduction.findings:
+        (row,) = [line for line in summary_rows() if line.startswith(f"| {gallery['_cell'](finding.topic)} |")]
+        assert gallery["entry"](made, finding)[0] in row
+
+
+def summary_rows() -> list[str]:
+    return [line for line in SUMMARY.splitlines() if line.startswith("| ")][1:]
+
+
+def test_the_summary_has_every_verdict_of_the_gallery_and_no_other(gallery: dict[str, Any]) -> None:
+    verdicts = re.compile(r"\*\*((?:holds|refuted|undecided)[^*]*)\*\*")
+    every = "".join(gallery["sections"](PAGE).values())
+    assert sorted(verdicts.findall("\n".join(summary_rows()))) == sorted(verdicts.findall(every))
+    for name in known():
+        assert (f"`{name}`" in SUMMARY) is (name not in gallery["NEEDS_GPU"])
+
+
+def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any]) -> None:
+    for name in known():
+        picture = DOCS / "figures" / f"{name}.png"
+        assert picture.is_file() is (f"(figures/{name}.png)" in PAGE)
+        if picture.is_file():
+            with Image.open(picture) as drawn:
+                assert drawn.info["results"] == gallery["results_digest"](name), "run `python docs/gallery.py`"
+
+
+def test_the_stored_results_are_small_and_each_belongs_to_a_figure(gallery: dict[str, Any]) -> None:
+    files = list((DOCS / "full_size").iterdir())
+    trained = {name for name in known() if isinstance(find(name), Trained)}
+    assert {file.name.removesuffix(".json.xz") for file in files} <= trained
+    assert sum(file.stat().st_size for file in files) < 5e6
+
+
+def test_results_that_were_made_are_copied_and_others_stay(gallery: dict[str, Any], tmp_path: Path) -> None:
+    stored = gallery["copy"].__globals__
+    before, stored["STORED"] = stored["STORED"], tmp_path / "stored"
+    try:
+        (tmp_path / "b_fig6" / "full").mkdir(parents=True)
+        (tmp_path / "b_fig6" / "full" / "results.json.xz").write_bytes(b"new")
+        gallery["copy"](tmp_path)
+        assert [file.name for file in (tmp_path / "stored").iterdir()] == ["b_fig6.json.xz"]
+    finally:
+        stored["STORED"] = before
+
+
+def test_a_figure_without_results_says_so(gallery: dict[str, Any]) -> None:
+    assert "Untested: ResNet20 at full size needs a GPU" in gallery["section"]("a_fig3", None)
+    assert "Not trained yet" in gallery["section"]("b_fig6", None)
+    assert "RoBERTa-base" in SUMMARY
+    assert "ResNet20" in SUMMARY

@@ -1,16 +1,19 @@
 """`python -m dpsweep.reports.reproduction FIGURE`: reproduces a paper's figure and says which of its claims hold.
 
-A figure that needs training runs an ordinary sweep of its experiment with a separate ledger.
+A figure that needs training runs an ordinary sweep of its experiment with a separate ledger. `all` makes every figure.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
-from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.reports.reproduction.every_figure import ALL, make_every
 from dpsweep.reports.reproduction.finding import Computed, Reproduction, find
+from dpsweep.reports.reproduction.results.result_file import RESULTS, read_results, write_results
 from dpsweep.reports.reproduction.training import train
 
 ROOT = Path("reproductions")
@@ -19,35 +22,54 @@ ROOT = Path("reproductions")
 def main(arguments: list[str] | None = None) -> int:
     """Prints each claim's verdict and the page's path; returns 0 for any verdicts, or the error's exit code."""
     parser = argparse.ArgumentParser(prog="python -m dpsweep.reports.reproduction", description=__doc__)
-    parser.add_argument("figure", nargs="?", default="", help="a figure, for example b_fig9; leave it out for the list")
+    parser.add_argument(
+        "figure", nargs="?", default="", help="a figure, for example b_fig9, or all; leave it out for the list"
+    )
     parser.add_argument("overrides", nargs="*", help="Hydra overrides of its experiment")
     parser.add_argument(
         "--scale", default="small", help="full, small (the default) or smoke, for figures with training"
     )
     parser.add_argument("--output", type=Path, default=ROOT, help="folder for all figures (default: reproductions)")
+    parser.add_argument(
+        "--hours", type=float, default=math.inf, help="for all: figures that need longer are left for later"
+    )
     options = parser.parse_intermixed_args(arguments)
-    from dpsweep.reports.reproduction.document import write
+
+    def make(name: str) -> None:
+        _show(*_make(name, options.scale, options.overrides, options.output))
 
     try:
-        folder, reproduction = _make(options.figure, options.scale, options.overrides, options.output)
-        page = write(reproduction, folder)
+        if options.figure == ALL:
+            return make_every(make, options.scale, options.overrides, options.output, options.hours)
+        make(options.figure)
     except DpsweepError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("Stopped. The same command continues where this one stopped.", file=sys.stderr)
+        return int(ExitCode.STOPPED)
+    return 0
+
+
+def _show(folder: Path, reproduction: Reproduction) -> None:
+    """Writes the page and prints the verdicts and the page's path."""
+    from dpsweep.reports.reproduction.document import write
+
+    page = write(reproduction, folder)
     print(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
         print(f"  {finding.words}: {finding.claim}\n    {finding.numbers}")
     print(page)
-    return 0
 
 
 def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
-    """The folder of a figure, and its reproduction."""
+    """The folder of a figure, and its reproduction; one from a search is made of the results that its folder keeps."""
     figure = find(name)
     if isinstance(figure, Computed):
         return root / name, figure.make()
     folder = root / name / scale
-    return folder, figure.make(train(figure.experiment, scale, overrides, folder))
+    write_results(train(figure.experiment, scale, overrides, folder), folder / RESULTS)
+    return folder, figure.make(read_results(folder / RESULTS))
 
 
 if __name__ == "__main__":

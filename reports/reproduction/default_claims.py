@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label
-from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
+from dpsweep.reports.reproduction.estimate_text import in_points, joined, judged, points, verdict_of
 from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.reproduction.tuning_claims import APART, CLOSE, able
 from dpsweep.reports.statistics.point_scores import PointScores, point_scores
@@ -27,13 +27,16 @@ def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
             "the worst candidate at the default lr below the best by", level
         ),
     )
+    parts = judged(losses, in_points, most=CLOSE)
     return Finding(
+        topic="Adam's defaults are near the best of DP-Adam's candidates",
         claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
         criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, within {points(CLOSE)} of the best, "
         "among candidates that differ by more than noise",
         numbers=joined(losses, in_points),
-        verdict=able([candidates], all_of(one.verdict(most=CLOSE) for one in losses)),
+        verdict=able([candidates], verdict_of(parts)),
         estimates=losses,
+        parts=parts,
     )
 
 
@@ -50,14 +53,17 @@ def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
         for length in lengths
         for name, kind in (("best", best), ("median", median))
     ]
+    parts = judged(losses, in_points, most=CLOSE)
     return Finding(
+        topic=f"{method_label(other)} runs alongside {method_label(one)}",
         claim=f"{method_label(other)} runs alongside {method_label(one)} throughout training, by its best and by its "
         "median candidate.",
         criterion=f"at most {points(CLOSE)} below at every length, among candidates that differ by more than noise; "
         "to be above is no objection",
         numbers=f"{method_label(one)} - {method_label(other)}: {joined(losses, in_points)}",
-        verdict=able([pooled], all_of(loss.verdict(most=CLOSE) for loss in losses)),
+        verdict=able([pooled], verdict_of(parts)),
         estimates=tuple(losses),
+        parts=parts,
     )
 
 
@@ -73,6 +79,7 @@ def prunable(table: pd.DataFrame) -> Finding:
     needed = [rate for rate in rates if verdicts[rate] is Verdict.REFUTED]
     undecided = len(rates) - len(never) - len(needed)
     return Finding(
+        topic="Half of DP-SGD's learning rates can be left out",
         claim="Some learning rates of DP-SGD's grid perform poorly throughout and can be pruned.",
         criterion=f"at least half of the learning rates are, by their best clip norm, at least {points(APART)} below "
         "the best of all at every length",
@@ -80,6 +87,7 @@ def prunable(table: pd.DataFrame) -> Finding:
         f"{undecided} cannot be told",
         verdict=_half(len(rates), len(never), undecided),
         estimates=tuple(one for own in losses.values() for one in own),
+        parts=tuple(part for own in losses.values() for part in judged(own, in_points, least=APART)),
     )
 
 

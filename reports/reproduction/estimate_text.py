@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from dpsweep.reports.statistics.verdict import IntervalEstimate
+from dpsweep.reports.reproduction.finding import JudgedPart
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of
 
 
 def points(share: float) -> str:
@@ -47,6 +48,21 @@ def as_number(one: IntervalEstimate) -> str:
 def joined(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
     """All estimates in one sentence."""
     return "; ".join(map(form, estimates))
+
+
+def judged(
+    estimates: Iterable[IntervalEstimate],
+    form: Callable[[IntervalEstimate], str],
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> tuple[JudgedPart, ...]:
+    """The parts of a criterion by which each of these estimates is between `least` and `most`."""
+    return tuple(JudgedPart(text=form(one), verdict=one.verdict(least, most)) for one in estimates)
+
+
+def verdict_of(parts: Iterable[JudgedPart]) -> Verdict:
+    """The verdict on a claim of several parts; undecided if it has none."""
+    return all_of(part.verdict for part in parts)
 
 
 def _with_interval(one: IntervalEstimate, value: str, form: Callable[[float], str]) -> str:

@@ -14,26 +14,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.charts import Drawing
 from dpsweep.reports.reproduction import figures
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedPart:
+    """A part of a criterion: the quantity with its interval as text, and the verdict on this part alone."""
+
+    text: str
+    verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """A claim in words, its criterion, the numbers, and the verdict that they give.
 
-    `estimates` are the quantities whose intervals decide it; `scope` restricts a verdict, for example `for r > 0.4`.
+    `topic` is the claim in a few words, the same for every data set. `estimates` are the quantities whose intervals
+    decide it, `parts` the verdict on each; both are empty where no chance is involved. `scope` restricts a verdict, for
+    example `for r > 0.4`.
     """
+
+    topic: str
 
     claim: str
     criterion: str
     numbers: str
     verdict: Verdict
     estimates: tuple[IntervalEstimate, ...] = ()
+    parts: tuple[JudgedPart, ...] = ()
     scope: str = ""
+
+    @property
+    def decisive(self) -> JudgedPart | None:
+        """The part that the verdict rests on: the first with the same verdict, or the first one; None without parts."""
+        same = (part for part in self.parts if part.verdict is self.verdict)
+        return next(same, self.parts[0] if self.parts else None)
 
     @property
     def holds(self) -> bool:
@@ -48,6 +67,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """The finding as plain values; an interval that is unknown has the ends null."""
         return {
+            "topic": self.topic,
             "claim": self.claim,
             "criterion": self.criterion,
             "numbers": self.numbers,
@@ -67,7 +87,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A reproduced figure: pictures, findings, tables of numbers, and notes for the reader."""
+    """A reproduced figure: pictures, findings, tables, notes, and differences from the paper's setting."""
 
     title: str
     source: str
@@ -75,6 +95,7 @@ class Reproduction:
     findings: tuple[Finding, ...]
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +107,10 @@ class Computed:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A figure from a sweep: the experiment's name in `conf/experiment`, and the function of its results."""
+    """A figure from a search: the experiment's name in `conf/experiment`, and the function of its results."""
 
     experiment: str
-    make: Callable[[Sweep], Reproduction]
+    make: Callable[[SearchResults], Reproduction]
 
 
 def known() -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Learning curves and the papers' claims on them: training loss and accuracy of runs on data declared public.
 
-A family is a method with one learning rate and several values of its gradient bound (c or r), and one run for each in
-every repetition. A claim is a number in each repetition; its interval is over the repetitions, so it needs several.
+A family is a method with several values of its gradient bound (c or r), each at one learning rate, or at the best of
+those that were tried for it, and with one run in every repetition. A claim is a number in each repetition; its interval
+is over the repetitions, so it needs several.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label, number
 from dpsweep.reports.content.panels import REPEAT
-from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
-from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, points
-from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, judged, points, verdict_of
+from dpsweep.reports.reproduction.finding import Finding, sheet
+from dpsweep.reports.reproduction.results.search_results import RunCurve, SearchResults
 from dpsweep.reports.reproduction.tuning_claims import APART
 from dpsweep.reports.statistics.repeated import mean_of_repeats
-from dpsweep.reports.statistics.run_rows import CLIP, REGULARIZER, of_method
-from dpsweep.reports.statistics.verdict import IntervalEstimate, all_of, confidence
+from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER, of_method
+from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence
 
 FLAT = 0.05
 """Largest spread of accuracies over r that counts as almost none."""
@@ -54,15 +56,27 @@ class Family:
     key: str
     letter: str
 
-    def courses(self, sweep: Sweep) -> Courses:
-        """The learning curve of each run, values ascending; a run without a result has none."""
+    def courses(self, results: SearchResults) -> Courses:
+        """The learning curve of each run at its value's learning rate, values ascending; a run without one is left out.
+
+        Where several learning rates were tried, a value's is the one that `tuned` chooses.
+        """
         courses: dict[int, dict[float, Course]] = {}
-        for row in of_method(sweep.table, self.method).sort_values(self.key).to_dict("records"):
-            result = sweep.results.get(str(row["trial"]))
-            if result is not None and result.curator.get("curve"):
-                course = pd.DataFrame(result.curator["curve"])[["step", LOSS, ACCURACY]].astype(float)
-                courses.setdefault(int(row.get(REPEAT) or 1), {})[float(row[self.key])] = course
+        rates = self.tuned(results)
+        for row in of_method(results.table, self.method).sort_values(self.key).to_dict("records"):
+            value, curve = float(row[self.key]), results.curve(row["trial"])
+            if curve and float(row[LR]) == rates[value]:
+                course = pd.DataFrame(curve)[["step", LOSS, ACCURACY]].astype(float)
+                courses.setdefault(int(row.get(REPEAT) or 1), {})[value] = course
         return courses
+
+    def tuned(self, results: SearchResults) -> dict[float, float]:
+        """By value of the bound: the learning rate with the least mean last training loss over the repetitions."""
+        rows = of_method(results.table, self.method).astype({LR: float, self.key: float})
+        ends = rows.assign(end=[_end(results.curve(trial)) for trial in rows["trial"]])
+        means = ends.groupby([self.key, LR])["end"].mean().reset_index().sort_values("end", kind="stable")
+        best = means.drop_duplicates(self.key).sort_values(self.key)
+        return dict(zip(map(float, best[self.key]), map(float, best[LR]), strict=True))
 
     def named(self, value: float) -> str:
         """A value as the paper writes it."""
@@ -79,7 +93,7 @@ def normalized(method: str) -> Family:
     return Family(method=method, key=REGULARIZER, letter="r")
 
 
-def draw(sweep: Sweep, families: Sequence[Family]) -> Drawing:
+def draw(results: SearchResults, families: Sequence[Family]) -> Drawing:
     """Training loss and training accuracy of each family, a curve per value: the mean of the repetitions."""
     panels = [
         Chart(
@@ -88,7 +102,7 @@ def draw(sweep: Sweep, families: Sequence[Family]) -> Drawing:
             y_label=title,
             curves=tuple(
                 Curve(label=family.named(value), x=tuple(course["step"]), y=tuple(course[column]))
-                for value, course in _means(family.courses(sweep)).items()
+                for value, course in _means(family.courses(results)).items()
             ),
         )
         for family in families
@@ -105,13 +119,16 @@ def biased(courses: Mapping[Family, Courses]) -> Finding:
         mean_of_repeats(f"{method_label(family.method)}:", [_drop(curves) for curves in repeats.values()], level)
         for family, repeats in courses.items()
     )
+    parts = judged(drops, in_percent, least=LOWER)
     return Finding(
+        topic="A small c or r keeps the training loss high",
         claim="A small r or a small c induces large biases and keeps the loss from dropping sharply; large ones reduce "
         "them.",
         criterion=f"both methods' last training loss at the largest value is {LOWER:.0%} below that at the smallest",
         numbers=joined(drops, in_percent),
-        verdict=all_of(drop.verdict(least=LOWER) for drop in drops),
+        verdict=verdict_of(parts),
         estimates=drops,
+        parts=parts,
     )
 
 
@@ -122,14 +139,17 @@ def flat_accuracy(clip: Courses, normal: Courses) -> Finding:
     flat = mean_of_repeats("mean spread over r", [_spread(normal[repeat]) for repeat in both], level)
     gaps = [_spread(clip[repeat]) - _spread(normal[repeat]) for repeat in both]
     wider = mean_of_repeats("over c wider by", gaps, level)
+    parts = (*judged((flat,), in_points, most=FLAT), *judged((wider,), in_points, least=APART))
     return Finding(
+        topic="Accuracy curves vary with c and hardly with r",
         claim="The accuracy curves vary with c under clipping, while r makes almost no impact on those of "
         "normalization.",
         criterion=f"averaged over the second half of the recorded steps, the accuracies of all r are within "
         f"{points(FLAT)} of each other, and at least {points(APART)} closer than those of all c",
         numbers=joined((flat, wider), in_points),
-        verdict=all_of((flat.verdict(most=FLAT), wider.verdict(least=APART))),
+        verdict=verdict_of(parts),
         estimates=(flat, wider),
+        parts=parts,
     )
 
 
@@ -144,15 +164,37 @@ def fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding
     rougher = IntervalEstimate(
         name="rougher by", **{end: math.expm1(getattr(log_ratio, end)) for end in ("value", "low", "high")}
     )
+    parts = judged((rougher,), in_percent, least=ROUGHER)
     return Finding(
+        topic="With a small r the loss fluctuates more than under clipping",
         claim=f"The training loss of normalization with r = {number(r)} fluctuates more than that of clipping with "
         f"c = {number(c)}.",
         criterion="the mean absolute second difference of the recorded training losses, relative to their mean, "
         f"is {ROUGHER:.0%} larger, in the geometric mean over the repetitions",
         numbers=in_percent(rougher),
-        verdict=rougher.verdict(least=ROUGHER),
+        verdict=verdict_of(parts),
         estimates=(rougher,),
+        parts=parts,
     )
+
+
+def learning_rates(results: SearchResults, families: Sequence[Family]) -> Sheet:
+    """The learning rate of each value."""
+    return sheet(
+        "Learning rate of each value: the best that was tried, by the mean last training loss",
+        ("method", "bound", "lr"),
+        [
+            (method_label(family.method), family.named(value), rate)
+            for family in families
+            for value, rate in family.tuned(results).items()
+        ],
+    )
+
+
+def _end(curve: RunCurve) -> float:
+    """The last training loss; infinite for a run that diverged or has none."""
+    loss = curve[-1].get(LOSS) if curve else None
+    return math.inf if loss is None or not math.isfinite(loss) else float(loss)
 
 
 def _means(repeats: Courses) -> dict[float, Course]:

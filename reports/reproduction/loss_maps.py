@@ -7,23 +7,27 @@ import math
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label
-from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures.charts import Map, maps
 from dpsweep.reports.reproduction.diagonal_claims import diagonal, no_diagonal
 from dpsweep.reports.reproduction.finding import Reproduction
-from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.run_rows import CLIP, LR, scores
+from dpsweep.reports.reproduction.learning_curves import LOSS, PUBLIC
+from dpsweep.reports.reproduction.results.differences import OUR_AXES
+from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.statistics.run_rows import CLIP, LR
 
 BEST = 0.01
 """The share of DP-SGD's losses that is drawn white; DP-Adam's losses up to the same value are white too."""
 
-SMALLEST = 1e-9
+SMALLEST, LARGEST = 1e-9, 1e9
+"""Losses are drawn as if they were in this range; those of diverged runs are the largest."""
 
 
-def make(sweep: Sweep, *, source: str, cap: float, measure: str, note: str) -> Reproduction:
-    """Both maps, and the exponents of their best learning rates; a loss is `cap` * (1 - score)."""
-    table = sweep.table.assign(loss=log_losses(sweep.table, cap))
+def make(results: SearchResults, *, source: str, measure: str) -> Reproduction:
+    """Both maps of the training losses in the end, and the exponents of their best learning rates."""
+    table = by_loss(results)
     by_method = {str(method): rows for method, rows in table.groupby("method", sort=False)}
+    scored = table.drop(columns="loss")  # every other column is a setting of a point
     limit = float(by_method["dpsgd"]["loss"].quantile(BEST, interpolation="lower"))
     return Reproduction(
         title="Learning rate and clip norm, entangled or not",
@@ -36,20 +40,40 @@ def make(sweep: Sweep, *, source: str, cap: float, measure: str, note: str) -> R
                 [_map(method, rows, limit) for method, rows in by_method.items()],
             ),
         ),
-        findings=(diagonal(sweep.table), no_diagonal(sweep.table)),
-        sheets=(costs(sweep),),
+        findings=(diagonal(scored), no_diagonal(scored)),
+        sheets=(),
         notes=(
-            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low. "
-            f"{note} The ranges of the axes are ours.",
-            ACCOUNT,
+            f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low.",
+            PUBLIC,
         ),
+        differences=(OUR_AXES,),
     )
 
 
-def log_losses(table: pd.DataFrame, cap: float) -> pd.Series[float]:
-    """log10 of the mean squared error, for scores of 1 - error / cap."""
-    losses = cap * (1 - scores(table))
-    return losses.clip(lower=SMALLEST).map(math.log10)
+def by_loss(results: SearchResults) -> pd.DataFrame:
+    """The search's table with the log10 of each run's last training loss, `loss`, and minus that as its score.
+
+    A run without a recorded loss keeps its row, without a score.
+    """
+    losses = results.table["trial"].map(lambda trial: _last_loss(results, str(trial)))
+    diverged = results.table["state"] == State.DIVERGED
+    logs = losses.where(~diverged, LARGEST).clip(SMALLEST, LARGEST).map(math.log10, na_action="ignore")
+    return results.table.assign(
+        loss=logs,
+        accuracy=-logs,
+        accuracy_low=float("nan"),
+        accuracy_high=float("nan"),
+        state=results.table["state"].where(~diverged, State.FINISHED),
+    )
+
+
+def _last_loss(results: SearchResults, trial: str) -> float:
+    """The last training loss that a run recorded; nan if there is none, infinite for one that is no number."""
+    curve = results.curve(trial)
+    if not curve:
+        return math.nan
+    loss = curve[-1].get(LOSS)
+    return math.inf if loss is None or not math.isfinite(loss) else float(loss)
 
 
 def _map(method: str, rows: pd.DataFrame, limit: float) -> Map:

@@ -7,19 +7,22 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from dpsweep.reports.content.formatting import number
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
-from dpsweep.reports.reproduction.estimate_text import in_points, joined, points
+from dpsweep.reports.reproduction.estimate_text import in_points, joined, judged, points, verdict_of
 from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.tuning_claims import APART
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import METHOD, NOISE, STEPS, scores
 from dpsweep.reports.statistics.score_statistic import ScoreStatistic, statistic
 from dpsweep.reports.statistics.score_statistic import best as highest
-from dpsweep.reports.statistics.verdict import IntervalEstimate, all_of, confidence
+from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence
 
 LEAST = "bounds.least"
 PLAIN, MOMENTUM, FALLING, BOTH = "DP-SGD", "momentum", "falling clip norm", "momentum and falling clip norm"
+TOPIC = "Momentum and a falling clip norm beat DP-SGD"
+"""The claim of two figures."""
+
 _METHODS = {
     ("dpsgd", False): PLAIN,
     ("dpmomentum", False): MOMENTUM,
@@ -31,13 +34,11 @@ Scores = Mapping[float, ScoreStatistic]
 """A method's best score at each noise multiplier."""
 
 
-def runs(sweep: Sweep) -> pd.DataFrame:
-    """The sweep's table with the figure's names of methods, and each run's planned number of steps."""
-    steps = {trial.id: trial.config["steps"] for trial in sweep.plan.trials}
-    table = sweep.table
+def runs(results: SearchResults) -> pd.DataFrame:
+    """The search's table with the figure's names of methods."""
+    table = results.table
     kinds = zip(table[METHOD], table[LEAST].astype(float) < 1, strict=True)
-    named = table.assign(method=[_METHODS[method, falls] for method, falls in kinds])
-    return named.assign(steps=table["trial"].map(steps))
+    return table.assign(method=[_METHODS[method, falls] for method, falls in kinds])
 
 
 def picture(rows: pd.DataFrame, quality: str) -> Drawing:
@@ -78,18 +79,21 @@ def gains(rows: pd.DataFrame, method: str, level: float) -> dict[float, Interval
     }
 
 
-def better(rows: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
+def better(rows: pd.DataFrame, methods: Sequence[str], claim: str, topic: str = TOPIC) -> Finding:
     """Each of the methods has a better score than DP-SGD at every noise multiplier."""
     noises = best(rows, PLAIN)
     level = confidence(len(methods) * len(noises))
     found = [one for method in methods for one in gains(rows, method, level).values()]
     complete = len(found) == len(methods) * len(noises)
+    parts = judged(found if complete else (), in_points, least=APART)
     return Finding(
+        topic=topic,
         claim=claim,
         criterion=f"at every noise multiplier the score is at least {points(APART)} above DP-SGD's",
         numbers=f"above DP-SGD: {joined(found, in_points)}",
-        verdict=all_of(one.verdict(least=APART) for one in found if complete),
+        verdict=verdict_of(parts),
         estimates=tuple(found),
+        parts=parts,
     )
 
 

@@ -12,18 +12,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from dpsweep.accounting.accountants.rdp import Conversion, Rdp
-from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode, UnsupportedEvent
+from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
+from dpsweep.accounting.ledger.bodies import spending
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import delta_up, epsilon_up
-from dpsweep.reports.content.charges import read_bill
-from dpsweep.reports.content.sweep_table import Sweep, read
+from dpsweep.accounting.notation import delta_up
+from dpsweep.reports.content.formatting import number
+from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.reproduction.finding import sheet
+from dpsweep.reports.reproduction.results.processor_time import measured
+from dpsweep.reports.reproduction.results.search_results import SearchResults, results_of
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"
@@ -32,6 +36,9 @@ _OTHER_DATA = re.compile(r"[+~]*(dataset(?!\.vocabulary\.(file|sha256)=)|experim
 
 The file of a published vocabulary is no such override.
 """
+
+PLAN = re.compile(r"Plan ([0-9a-f]+) on (\S+)")
+"""The first line of a plan's price."""
 
 ACCOUNT = (
     "The data set is a public benchmark, or made up. Its runs were charged to an account in a separate ledger of this "
@@ -48,15 +55,55 @@ class TrainingFailed(DpsweepError):
             "The sweep behind this figure ended early; its message is above."
             + (advice if code == ExitCode.BUDGET_REFUSED else "")
         )
-        self.exit_code = ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
+        self.exit_code = _exit_code(code)
 
 
-def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> Sweep:
-    """Runs the missing part of an experiment's sweep in this folder and reads the sweep.
+class NotPlanned(DpsweepError):
+    """The sweep behind a figure cannot be planned here; the message is the plan's own."""
+
+    def __init__(self, code: int, words: str) -> None:
+        lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("(exit code")]
+        super().__init__(" ".join(lines) or "its plan ended without a message.")
+        self.exit_code = _exit_code(code)
+
+
+def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> SearchResults:
+    """Runs the missing part of an experiment's sweep in this folder and reads its results.
 
     Raises `BadInput` for an unknown scale and for overrides of the data, `TrainingFailed` with the sweep's exit code
     if it wrote no page.
     """
+    here = folder.resolve()
+    command = _command(experiment, scale, overrides, here)
+    here.mkdir(parents=True, exist_ok=True)
+    with _separate_ledger(here), measured(here):
+        page = _page_of(command, folder)
+    return results_of(read(page.parents[1], Ledger(here / LEDGER)))
+
+
+def planned(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
+    """The lines that the plan of an experiment prints: its identity, price and time; nothing is charged or trained."""
+    with TemporaryDirectory() as empty:
+        here = folder.resolve() if folder.is_dir() else Path(empty)
+        command = (*_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
+        with _separate_ledger(here):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotPlanned(done.returncode, done.stderr)
+    return done.stdout.splitlines()
+
+
+def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """The command of the sweep; raises `BadInput` as `require_allowed` does."""
+    require_allowed(experiment, scale, overrides)
+    return (
+        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
+        *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
+    )
+
+
+def require_allowed(experiment: str, scale: str, overrides: Sequence[str]) -> None:
+    """Raises `BadInput` for an unknown scale and for overrides of the data."""
     if scale not in SCALES:
         raise BadInput(f"Expected SCALE={scale} to be one of {', '.join(SCALES)}.")
     for word in overrides:
@@ -65,15 +112,10 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
                 f"Expected no override {word}: the figure's account is for its own public data. To sweep other data, "
                 f"run dpsweep sweep experiment={experiment} {word}, which charges your ledger."
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    here = folder.resolve()
-    command = (
-        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
-        *(f"hydra.sweep.dir='{here}/sweeps/${{plan.id}}'", *overrides),
-    )
-    with _separate_ledger(here):
-        page = _run(command, folder)
-        return read(page.parents[1], Ledger(here / LEDGER))
+
+
+def _exit_code(code: int) -> ExitCode:
+    return ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
 
 
 @contextmanager
@@ -96,35 +138,61 @@ def _separate_ledger(folder: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(command: Sequence[str], folder: Path) -> Path:
-    """Runs the command and returns the path of the sweep's page, which is the last line that it prints."""
-    last = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-            last = line.strip() or last
-    page = Path(last)
-    if process.returncode not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
-        raise TrainingFailed(process.returncode, folder)
+def _page_of(command: Sequence[str], folder: Path) -> Path:
+    """The path of the sweep's page; a budget that only runs lost to a kill exceed is raised once, in words."""
+    code, words = _run(command)
+    if code == ExitCode.BUDGET_REFUSED and raised(words, Ledger(folder.resolve() / LEDGER)):
+        code, words = _run(command)
+    page = Path(words[-1] if words else "")
+    if code not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
+        raise TrainingFailed(code, folder)
     return page
 
 
-def costs(sweep: Sweep) -> Sheet:
-    """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
-    whole = epsilon_up(read_bill(sweep).epsilon)
-    papers = Rdp(conversion=Conversion.MIRONOV)
-    most_expensive = sweep.table.astype({"epsilon_alone": float}).groupby("noise_multiplier")["epsilon_alone"].idxmax()
-    events = {trial.id: trial.event.training for trial in sweep.plan.trials}
-    rows = []
-    for noise, place in most_expensive.items():
-        run, ours = events[sweep.table.loc[place, "trial"]], sweep.table.loc[place, "epsilon_alone"]
+def _run(command: Sequence[str]) -> tuple[int, list[str]]:
+    """Runs the command, shows what it prints, and returns its exit code and its printed lines that are not empty."""
+    words: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            papers_epsilon = epsilon_up(papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency))
-        except UnsupportedEvent:
-            papers_epsilon = "no bound"
-        rows.append((noise, papers_epsilon, epsilon_up(ours), whole))
+            _show(process.stdout or (), words)
+        except KeyboardInterrupt:  # the sweep is asked to stop by the same key, and says how it did
+            _show(process.stdout or (), words)
+            process.wait()
+            raise
+    return process.returncode, words
+
+
+def _show(lines: Iterable[str], words: list[str]) -> None:
+    for line in lines:
+        print(line, end="", flush=True)
+        words += [line.strip()] if line.strip() else []
+
+
+def raised(words: Sequence[str], ledger: Ledger) -> bool:
+    """Raises the figure's own budget by the plan's price, if the refused plan is one that was charged before.
+
+    Then charged runs were lost, and are charged again. The budget of a plan that was never charged stays as declared.
+    """
+    plan, account = next((found.groups() for line in words if (found := PLAN.match(line))), ("", ""))
+    charges = [entry for entry in ledger.statement(account).charges if entry.plan == plan] if account else []
+    if not charges:
+        return False
+    price, budget = spending(charges[0]), ledger.statement(account).budget
+    higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
+    ledger.raise_budget(account, higher)
+    print(
+        "Runs of this figure that were charged were lost, so they are charged again. The figure's own account, on "
+        f"public data, is raised from epsilon {number(budget.epsilon)} to {number(higher.epsilon)} and from delta "
+        f"{number(budget.delta)} to {number(higher.delta)}; your ledger is not touched.",
+        flush=True,
+    )
+    return True
+
+
+def costs(results: SearchResults) -> Sheet:
+    """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
     return sheet(
-        f"Price: epsilon at delta {delta_up(sweep.plan.delta)}",
+        f"Price: epsilon at delta {delta_up(results.facts.delta)}",
         ("noise multiplier", "one run, papers' accountant", "one run, our accountant", "the whole search"),
-        rows,
+        [(one.noise_multiplier, one.papers, one.ours, results.facts.epsilon) for one in results.prices],
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label, number
-from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, points
+from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, judged, points, verdict_of
 from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.statistics.point_scores import PointScores, point_scores
 from dpsweep.reports.statistics.run_rows import CLIP, NOISE, REGULARIZER, by, of_method
@@ -48,14 +48,17 @@ def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped
         r, c = _explained(rows, normalized, REGULARIZER), _explained(rows, clipped, CLIP)
         flat.append(_share(r, f"{at} r explains", level))
         differ.append(_excess(c, r, f"{at} c explains more than r by", level))
+    parts = (*judged(flat, in_percent, most=FLAT), *judged(differ, in_points, least=WIDER))
     return Finding(
+        topic=f"{method_label(normalized)} is stable in r, {method_label(clipped)} depends on c",
         claim=f"{method_label(normalized)} is rather stable in its regularizer r, while {method_label(clipped)} "
         "depends on learning rate and clip norm c.",
         criterion=f"r, alone and together with lr, explains at most {FLAT:.0%} of the variance over the grid, and c "
         f"at least {points(WIDER)} more",
         numbers="; ".join((joined(flat, in_percent), joined(differ, in_points))),
-        verdict=all_of([*(one.verdict(most=FLAT) for one in flat), *(one.verdict(least=WIDER) for one in differ)]),
+        verdict=verdict_of(parts),
         estimates=(*flat, *differ),
+        parts=parts,
     )
 
 
@@ -70,14 +73,17 @@ def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
         for noise, rows in noises
         for count in FEW
     ]
+    parts = judged(gains, in_points, least=APART)
     return Finding(
+        topic=f"{method_label(normalized)} is easier to tune than {method_label(clipped)}",
         claim=f"{method_label(normalized)} is stable in regularizer and learning rate, so that it could be easier to "
         f"tune than {method_label(clipped)}.",
         criterion=f"the mean best score of {' and of '.join(map(str, FEW))} random points is at least "
         f"{points(APART)} above that of {method_label(clipped)}, in the mean over all draws of the grid's points",
         numbers=joined(gains, in_points),
-        verdict=all_of(one.verdict(least=APART) for one in gains),
+        verdict=verdict_of(parts),
         estimates=tuple(gains),
+        parts=parts,
     )
 
 
@@ -98,11 +104,13 @@ def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
         gaps += own
         verdicts.append(able(list(points_of.values()), all_of(gap.verdict(-CLOSE, CLOSE) for gap in own)))
     return Finding(
+        topic=f"The best of {_and([method_label(method) for method in methods])} are close",
         claim=claim,
         criterion=f"best scores within {points(CLOSE)} of each other, on grids whose points differ by more than noise",
         numbers=joined(gaps, in_points),
         verdict=all_of(verdicts),
         estimates=tuple(gaps),
+        parts=judged(gaps, in_points, -CLOSE, CLOSE),
     )
 
 
@@ -117,13 +125,16 @@ def few_candidates_do(table: pd.DataFrame, tuned: Sequence[str], few: str) -> Fi
         )
         for method in tuned
     ]
+    parts = judged(gains, in_points, least=APART)
     return Finding(
+        topic=f"A few candidates of {method_label(few)} beat as many of {_and([method_label(one) for one in tuned])}",
         claim=f"For the same privacy, {method_label(few)} with its {count} candidates beats as many candidates "
         "of the others, taken at random.",
         criterion=f"its best score is at least {points(APART)} above the others' mean best score over all such draws",
         numbers=joined(gains, in_points),
-        verdict=all_of(one.verdict(least=APART) for one in gains),
+        verdict=verdict_of(parts),
         estimates=tuple(gains),
+        parts=parts,
     )
 
 
@@ -133,6 +144,11 @@ def able(groups: Sequence[PointScores], verdict: Verdict) -> Verdict:
     A search that shows no difference at all cannot show that there is none between methods.
     """
     return verdict if verdict is Verdict.REFUTED or any(group.vary for group in groups) else Verdict.UNDECIDED
+
+
+def _and(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _best_of(rows: pd.DataFrame, method: str, count: int) -> ScoreStatistic:

@@ -9,7 +9,7 @@ norms have a peak but the grid is fine, the principal axis of its best cells in 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,10 @@ def _of_peaks(grid: ScoreGrid, peaked: NDArray[np.bool_], level: float) -> Inter
     log_rates, x = np.log(grid.rates), np.log(grid.settings[peaked])
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     value = float(peaks(log_rates, grid.means[peaked]) @ weights)
-    return percentiles(NAME, value, peaks(log_rates, grid.draws[:, peaked]) @ weights, level)
+    drawn = percentiles(NAME, value, peaks(log_rates, grid.draws[:, peaked]) @ weights, level)
+    if not drawn.known:
+        return drawn
+    return replace(drawn, low=min(drawn.low, value), high=max(drawn.high, value))  # draws may be biased on one side
 
 
 def _of_axis(grid: ScoreGrid, cells: int, level: float) -> IntervalEstimate:

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
+from dataclasses import replace
+
 from dpsweep.reports.reproduction import tuning_claims
 from dpsweep.reports.reproduction.diagonal_claims import follows_product
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.paired_heatmaps import heatmaps
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.tables.one_run import PRINTED
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 
 
-def make(sweep: Sweep) -> Reproduction:
-    """One map per method and noise multiplier, as on the sweep's page."""
+def make(results: SearchResults) -> Reproduction:
+    """One map per method and noise multiplier, for CIFAR-10 and ResNet20."""
+    whole = panel(results, "CIFAR-10", ())
+    caption = "Epsilon of one run as the paper prints it, at full scale"
+    printed = sheet(caption, ("noise multiplier", "epsilon"), list(PRINTED.items()))
+    return replace(whole, sheets=(*whole.sheets, printed))
+
+
+def panel(results: SearchResults, data: str, differences: tuple[str, ...]) -> Reproduction:
+    """One map per method and noise multiplier, as on a sweep's page."""
     return Reproduction(
         title="What DP-NSGD and DP-SGD ask to be tuned",
-        source="Yang, Zhang, Chen, Liu 2022, Figure 3",
-        drawings=(heatmaps(sweep),),
+        source=f"Yang, Zhang, Chen, Liu 2022, Figure 3, {data}",
+        drawings=(heatmaps(results),),
         findings=(
-            tuning_claims.flat_in_regularizer(sweep.table),
-            follows_product(sweep.table),
+            tuning_claims.flat_in_regularizer(results.table),
+            follows_product(results.table),
             tuning_claims.close(
-                sweep.table,
+                results.table,
                 ("dpnsgd", "dpsgd"),
                 "At their best, DP-NSGD and DP-SGD reach about the same accuracy.",
             ),
         ),
-        sheets=(
-            costs(sweep),
-            sheet(
-                "Epsilon of one run as the paper prints it, at full scale",
-                ("noise multiplier", "epsilon"),
-                list(PRINTED.items()),
-            ),
-        ),
+        sheets=(costs(results),),
         notes=(ACCOUNT,),
+        differences=differences,
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.paired_heatmaps import make as pair
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One map per method."""
     return pair(
-        sweep,
+        results,
         normalized="dpnsgd",
         clipped="dpsgd",
+        data="SST-2",
         source="Yang, Zhang, Chen, Liu 2022, Figure 4",
-        note="The paper fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here.",
+        differences=("The paper fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here.",),
     )
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.paired_heatmaps import make as pair
+from dpsweep.reports.reproduction.results.differences import NO_CLAIMS
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One map per method."""
     return pair(
-        sweep,
+        results,
         normalized="dpnadam",
         clipped="dpadam",
+        data="SST-2",
         source="Yang, Zhang, Chen, Liu 2022, Figure 5",
-        note="The paper makes no claim on these maps: the claims here are those of its Figure 4, for the other two "
-        "methods. It fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here.",
+        differences=(NO_CLAIMS, "The paper fine-tunes RoBERTa-base with frozen embeddings; this is scale=full here."),
     )
 
 

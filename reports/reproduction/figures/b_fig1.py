@@ -33,6 +33,7 @@ def blow_up(rows: Sequence[BlowUpRow]) -> Finding:
     deviation = max(abs(ratios[records] - printed) for records, printed in PRINTED.items())
     lowest, highest = min(RECORDS[1:], key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return Finding(
+        topic="Random stopping costs 4.8 to 7.3 times one run",
         claim="A single run tuned by LT costs about 5 times the run itself, more on larger data sets: 4.8x to 7.3x.",
         criterion="within 0.06 of what is printed, and never falling with the number of records",
         numbers="; ".join(
@@ -50,6 +51,7 @@ def more_tries(rows: Sequence[StoppingRow]) -> Finding:
         prices = [row.epsilon for row in sorted(rows, key=lambda row: -row.gamma) if row.records == records]
         growth[records] = prices[-1] / prices[0] - 1
     return Finding(
+        topic="More expected tries barely cost more under random stopping",
         claim="Once its first try is paid for, LT barely costs more with more expected tries, 1 / gamma.",
         criterion=f"by at most {BARELY:.0%} from one expected try to a thousand",
         numbers="; ".join(f"{records} records: {share:+.1%}" for records, share in growth.items()),
@@ -61,6 +63,7 @@ def affordable(rows: Sequence[AffordableRow]) -> Finding:
     """The right panel's claim."""
     counts = [row.candidates for row in rows]
     return Finding(
+        topic="Composition affords many candidates for random stopping's least price",
         claim="For the least that LT costs, MA composes a considerable number of candidates, more on larger data sets.",
         criterion="at least 2 candidates everywhere, never falling with the number of records, above 100 at a million",
         numbers="; ".join(f"{row.records} records: {row.candidates}" for row in rows),

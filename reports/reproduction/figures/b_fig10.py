@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Map, maps
 from dpsweep.reports.reproduction.default_claims import prunable, wins
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.results.looks import at_lengths, look_rows
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.run_rows import STEPS
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One map with the number of times that each cell is the best."""
-    counts = wins(sweep.table)
+    looks = look_rows(results)
+    counts = wins(looks)
     rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
-    lengths = sweep.table[STEPS].nunique()
+    lengths = looks[STEPS].nunique()
     return Reproduction(
         title="Which candidates ever are the best",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 10",
@@ -35,19 +37,18 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(prunable(sweep.table),),
+        findings=(prunable(at_lengths(looks)),),
         sheets=(
-            costs(sweep),
+            costs(results),
             sheet(
                 "Cells that ever are the best",
                 ("lr", "clip norm", "times"),
                 [(lr, clip, times) for (lr, clip), times in sorted(counts.items()) if times],
             ),
         ),
-        notes=(
-            "One data set and one model; the paper sums over four data sets, two models and three noise levels. Each "
-            "number of steps is a separate run.",
-            ACCOUNT,
+        notes=(ACCOUNT,),
+        differences=(
+            "One data set and one model; the paper sums over four data sets, two models and three noise levels.",
         ),
     )
 

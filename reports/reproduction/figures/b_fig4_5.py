@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.loss_maps import make as landscape
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """Both maps, for mails."""
     return landscape(
-        sweep,
+        results,
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 4 and 5",
-        cap=1.0,
-        measure="log10 of the share of misclassified mails",
-        note="The paper draws the training loss; these maps show the share of misclassified held-out mails, with "
-        "noise on its count.",
+        measure="log10 of the training loss",
     )
 
 

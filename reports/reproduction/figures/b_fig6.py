@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.default_claims import defaults_do
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.results.differences import ADULT
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import LR
@@ -13,9 +14,9 @@ from dpsweep.reports.statistics.run_rows import LR
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One column of points per learning rate."""
-    table = point_scores(sweep.table).table
+    table = point_scores(results.table).table
     rates = sorted(set(table[LR]))
     default = table[(table[list(DEFAULT)] == list(DEFAULT.values())).all(axis=1)]
     curves = {"other decay rates": table, "all defaults": default}
@@ -30,7 +31,7 @@ def make(sweep: Sweep) -> Reproduction:
                     Chart(
                         title="DP-Adam's candidates",
                         x_label="lr",
-                        y_label=sweep.quality,
+                        y_label=results.quality,
                         curves=tuple(
                             Curve(
                                 label=label,
@@ -45,12 +46,13 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(defaults_do(sweep.table, DEFAULT),),
+        findings=(defaults_do(results.table, DEFAULT),),
         sheets=(
-            costs(sweep),
+            costs(results),
             sheet("Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "score"]].to_numpy().tolist()),
         ),
-        notes=("The values of lr, beta1 and beta2 beside the defaults are ours.", ACCOUNT),
+        notes=(ACCOUNT,),
+        differences=("The values of lr, beta1 and beta2 beside the defaults are ours.", ADULT),
     )
 
 

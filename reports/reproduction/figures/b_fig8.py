@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dpsweep.reports.content.formatting import method_label
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.default_claims import alongside
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.results.differences import ADULT
+from dpsweep.reports.reproduction.results.looks import at_lengths, look_rows
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import STEPS
@@ -14,9 +16,10 @@ from dpsweep.reports.statistics.run_rows import STEPS
 METHODS = ("dpadam", "adadp", "dpadamwosm")
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """Two curves per method."""
-    table = point_scores(sweep.table).table
+    looks = look_rows(results)
+    table = point_scores(looks).table
     grouped = table.groupby(["method", STEPS])["score"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
     return Reproduction(
@@ -30,7 +33,7 @@ def make(sweep: Sweep) -> Reproduction:
                     Chart(
                         title="Over the clip norms of Table 2",
                         x_label="steps",
-                        y_label=sweep.quality,
+                        y_label=results.quality,
                         curves=tuple(
                             Curve(
                                 label=f"{method_label(method)}, {kind}",
@@ -44,13 +47,14 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(alongside(sweep.table, "dpadam", "dpadamwosm"),),
-        sheets=(costs(sweep),),
+        findings=(alongside(at_lengths(looks), "dpadam", "dpadamwosm"),),
+        sheets=(costs(results),),
         notes=(
-            "Each number of steps is a separate run, and an iteration of ADADP is two of its steps. The paper makes no "
-            "claim on ADADP for this data set, so there is no verdict on it.",
+            "An iteration of ADADP is two of its steps. The paper makes no claim on ADADP for this data set, so "
+            "there is no verdict on it.",
             ACCOUNT,
         ),
+        differences=(ADULT,),
     )
 
 

@@ -20,6 +20,7 @@ def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     """The number of candidates at which the curves cross."""
     counts = {records: crossing(curve) for records, curve in rows.items()}
     return Finding(
+        topic="Composition affords 14 candidates for random stopping's price at 5000 records, 26 at 60000",
         claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
         criterion="exactly these numbers",
         numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in counts.items()),
@@ -32,6 +33,7 @@ def constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     growth = {size: curve[-1].random_stopping / curve[0].random_stopping - 1 for size, curve in rows.items()}
     composed = {size: curve[-1].composition / curve[0].composition for size, curve in rows.items()}
     return Finding(
+        topic="Random stopping's price is almost constant in the candidates",
         claim="LT's price remains almost constant as candidates are added, MA's does not.",
         criterion=f"LT grows by at most {CONSTANT:.0%} over the chart, and MA at least doubles",
         numbers="; ".join(f"{size} records: LT {growth[size]:+.1%}, MA x{composed[size]:.1f}" for size in rows),

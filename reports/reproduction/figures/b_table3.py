@@ -16,6 +16,7 @@ def agrees(rows: Sequence[CostRow]) -> Finding:
     """The largest deviation from the printed table."""
     worst = max(rows, key=lambda row: abs(row.epsilon - row.printed))
     return Finding(
+        topic="The final epsilons of Table 3",
         claim="The final epsilons of Table 3.",
         criterion=f"every cell within {CLOSE} of what is printed",
         numbers=f"{len(rows)} cells; farthest is {worst.optimizer} on {worst.data_set}: printed {worst.printed}, "
@@ -30,6 +31,7 @@ def adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
     cheapest = {data.name: min(cost[data.name, "DPSGD"], cost[data.name, "DPMomentum"]) for data in DATA_SETS}
     shares = {name: cost[name, "DPAdam"] / other for name, other in cheapest.items()}
     return Finding(
+        topic="DP-Adam with 4 candidates is tuned for the least",
         claim="With 4 candidates composed by MA, DPAdam is tuned for less than the others by LT.",
         criterion="on every data set for less than half of what the next one costs",
         numbers="; ".join(f"{name}: {share:.0%}" for name, share in shares.items()),

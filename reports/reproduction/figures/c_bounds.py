@@ -16,6 +16,7 @@ TRUE_COST, SLACK = 0.0216, 46
 def theorem(row: LectureRow) -> Finding:
     """The theorem's guarantee compared with the proven bound."""
     return Finding(
+        topic="The theorem's noise gives (1, 1e-5)-DP",
         claim="With the theorem's noise, a million steps on 1000 records are (1, 1e-5)-DP.",
         criterion="what is proven of the noise by privacy-loss distributions is at most what is promised",
         numbers=f"noise multiplier {row.noise_multiplier:.1f}; promised {row.promised}, proven {row.bound:.4f}",
@@ -27,6 +28,7 @@ def slack(row: LectureRow) -> Finding:
     """The factor between the promised and the true epsilon."""
     factor = row.promised / row.neighbours
     return Finding(
+        topic="Newer bounds are much tighter than the theorem",
         claim="In practice one should apply tighter versions of amplification and composition.",
         criterion=f"the noise truly costs {TRUE_COST} under the worst known neighbours, {SLACK} times less than "
         "promised, and an attack forces nearly as much",
@@ -42,6 +44,7 @@ def slack(row: LectureRow) -> Finding:
 def accountants(rows: Sequence[NoiseRow]) -> Finding:
     """The lecture's remark on Renyi DP."""
     return Finding(
+        topic="Moments Accountant and PLD save over classical composition",
         claim="The moments accountant or Renyi DP saves a factor in the composition and gets better constants.",
         criterion="at every noise multiplier: classical > Moments Accountant > privacy-loss distributions",
         numbers="; ".join(

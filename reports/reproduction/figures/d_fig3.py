@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
+from dpsweep.reports.reproduction.results.differences import OUR_LENGTHS
+from dpsweep.reports.reproduction.results.looks import first_look, last_look, look_rows
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import STEPS
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One curve per coefficient."""
-    table = point_scores(sweep.table).table
+    looks = look_rows(results)
+    table = point_scores(looks).table
     best = table.groupby([MOMENTUM, STEPS])["score"].max()
     return Reproduction(
         title="How much momentum",
@@ -26,7 +29,7 @@ def make(sweep: Sweep) -> Reproduction:
                     Chart(
                         title="Momentum coefficients",
                         x_label="steps",
-                        y_label=sweep.quality,
+                        y_label=results.quality,
                         curves=tuple(
                             Curve(
                                 label=f"momentum {value:g}",
@@ -39,9 +42,10 @@ def make(sweep: Sweep) -> Reproduction:
                 ),
             ),
         ),
-        findings=(momentum(sweep.table), quick_start(sweep.table)),
-        sheets=(costs(sweep),),
-        notes=("Each number of steps is a separate run.", ACCOUNT),
+        findings=(momentum(last_look(looks)), quick_start(first_look(looks))),
+        sheets=(costs(results),),
+        notes=(ACCOUNT,),
+        differences=(OUR_LENGTHS,),
     )
 
 

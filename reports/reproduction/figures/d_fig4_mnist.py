@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction.figures.d_fig4 import panel
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
+from dpsweep.reports.reproduction.results.differences import OUR_LENGTHS
+from dpsweep.reports.reproduction.results.search_results import SearchResults
 
 
-def make(sweep: Sweep) -> Reproduction:
+def make(results: SearchResults) -> Reproduction:
     """One curve per method."""
-    return panel(sweep, "MNIST", "Covertype is `d_fig4`.")
+    return panel(results, "MNIST", "Covertype, is `d_fig4`.", (OUR_LENGTHS,))
 
 
 FIGURE = Trained(experiment="d_fig4_mnist", make=make)

@@ -95,6 +95,6 @@ def test_the_toys_range_holds_from_a_regularizer_on() -> None:
     assert a_toy.as_stated([a_toy.row(0.1)]).words == "refuted"
     assert a_toy.as_stated([a_toy.row(1.0)]).words == "holds"
     both = a_toy.as_stated([a_toy.row(0.1), a_toy.row(1.0)])
-    assert both.words == "holds for r > 0.382 tau_0"
+    assert both.words == "holds only for r > 0.382 tau_0"
     assert 1 / a_toy.threshold() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
     assert a_toy.clipping().holds

@@ -1,0 +1,147 @@
+"""`make reproduce FIGURE=all`: every figure of a scale, the shortest first, in pieces that a time limit or Ctrl-C ends.
+
+Nothing is remembered beside the figures' own folders: a figure that is made is left out, one that was begun continues,
+so the same command again makes what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.reports.reproduction.finding import Computed, find, known
+from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, planned, require_allowed
+
+ALL = "all"
+"""The name that stands for every figure."""
+
+MADE = "findings.json"
+"""A file that a figure's folder has once it is made."""
+
+DRAWN = "curator"
+"""A folder that a sweep's folder has once the sweep's page is drawn: a plan alone leaves none."""
+
+_TIME = re.compile(r"time\W+about ([\d.]+) (s|min|h)\b")
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+Make = Callable[[str], None]
+"""Makes one figure by name; raises `DpsweepError` if it cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A figure that is still to be made, and the estimated seconds of its training; infinite if nobody knows."""
+
+    name: str
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """The figure and its time, for readers."""
+        return f"{self.name}: {_in_words(self.seconds)}"
+
+
+def make_every(make: Make, scale: str, overrides: Sequence[str], root: Path, hours: float) -> int:
+    """Makes each missing figure that fits in the hours; returns an exit code: that of the first that cannot be made."""
+    require_allowed("NAME", scale, overrides)
+    pieces, codes = _missing(scale, overrides, root)
+    print(f"To make: {_list(pieces) or 'nothing, all figures are made'}.", flush=True)
+    code = make_pieces(pieces, make, hours)
+    return code if code == ExitCode.STOPPED or not codes else codes[0]
+
+
+def make_pieces(pieces: Sequence[Piece], make: Make, hours: float) -> int:
+    """Makes each figure that fits in what is left of the hours by its estimate; returns an exit code.
+
+    A figure whose time nobody knows is begun as long as any time is left. One that fails stops no other, and the code
+    is that of the first; one that the user stops ends the command.
+    """
+    began, later, codes = time.monotonic(), [], []
+    for piece in pieces:
+        left = 3600 * hours - (time.monotonic() - began)
+        if left <= 0 or left < piece.seconds < math.inf:
+            later.append(piece)
+            continue
+        print(f"\n{piece.words}; Ctrl-C stops it, and the same command continues it.", flush=True)
+        try:
+            make(piece.name)
+        except DpsweepError as error:
+            print(error, file=sys.stderr)
+            codes.append(int(error.exit_code))
+            if error.exit_code == ExitCode.STOPPED:
+                return int(ExitCode.STOPPED)
+    if later:
+        print(f"\nLeft for later by HOURS={hours:g}: {_list(later)}. The same command makes them.")
+    return codes[0] if codes else 0
+
+
+def _missing(scale: str, overrides: Sequence[str], root: Path) -> tuple[list[Piece], list[int]]:
+    """The figures that are still to be made, the shortest first, and the exit codes of those that cannot be planned."""
+    pieces: list[Piece] = []
+    codes: list[int] = []
+    for name in known():
+        try:
+            pieces += _piece(name, scale, overrides, root)
+        except DpsweepError as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+            codes.append(int(error.exit_code))
+    return sorted(pieces, key=lambda piece: piece.seconds), codes
+
+
+def _piece(name: str, scale: str, overrides: Sequence[str], root: Path) -> Iterator[Piece]:
+    """The figure, unless its folder has it as it is planned now."""
+    figure = find(name)
+    if isinstance(figure, Computed):
+        if not (root / name / MADE).is_file():
+            yield Piece(name=name, seconds=0.0)
+        return
+    folder = root / name / scale
+    words = planned(figure.experiment, scale, overrides, folder)
+    plan = next((found[1] for line in words if (found := PLAN.match(line))), None)
+    if plan is None:
+        raise TrainingFailed(ExitCode.BUG, folder)
+    sweep = folder / "sweeps" / plan
+    if not ((folder / MADE).is_file() and (sweep / DRAWN).is_dir()):
+        yield Piece(name=name, seconds=seconds_in("\n".join(words)) * _untrained(sweep))
+
+
+def seconds_in(words: str) -> float:
+    """The time that a plan prints, in seconds; infinite if it prints none.
+
+    >>> seconds_in("time: about 28 min on the device found"), seconds_in("time: unknown")
+    (1680.0, inf)
+    """
+    found = _TIME.search(words)
+    return math.inf if found is None else float(found[1]) * _SECONDS[found[2]]
+
+
+def _untrained(sweep: Path) -> float:
+    """The share of a sweep's runs that have no result."""
+    if not (sweep / "plan.json").is_file():
+        return 1.0
+    runs = sum(map(len, json.loads((sweep / "plan.json").read_text())["blocks"]))
+    return 1 - min(runs, len(list(sweep.glob("trials/*/result.json")))) / runs
+
+
+def _list(pieces: Sequence[Piece]) -> str:
+    return "; ".join(piece.words for piece in pieces)
+
+
+def _in_words(seconds: float) -> str:
+    """A time for readers.
+
+    >>> _in_words(0), _in_words(30), _in_words(3000), _in_words(9000), _in_words(math.inf)
+    ('seconds', 'about 30 s', 'about 50 min', 'about 2.5 h', 'a time that nobody knows')
+    """
+    if math.isinf(seconds):
+        return "a time that nobody knows"
+    if seconds < 90:
+        return f"about {math.ceil(seconds)} s" if seconds else "seconds"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
