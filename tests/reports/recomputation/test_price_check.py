@@ -187,6 +187,21 @@ def test_a_tampered_search_fails(searched: tuple[dict[str, Any], dict[str, Any]]
     assert FAILS in codes(check_release(price, report))
 
 
+def test_a_smaller_claim_for_a_search_by_rdp_is_not_recomputed(
+    searched: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    """Its theorem on searches may give less than the bound by curves; a single run has no such excuse."""
+    price, report = copy.deepcopy(searched)
+    with_epsilon(price)
+    report["facts"]["honest_epsilon"]["value"] = price["epsilon"]
+    assert FAILS in codes(check_release(price, report))
+    price["claimed_by"] = "RDP"
+    assert codes(check_release(price, report)) == {NOT_RECOMPUTED}
+    without_search(price)
+    price["rule"] = "composition"
+    assert FAILS in codes(check_release(price, report))
+
+
 def test_a_search_that_is_declared_as_one_run_fails(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
     price, report = copy.deepcopy(searched)
     without_search(price)
