@@ -199,6 +199,9 @@ def test_a_smaller_claim_for_a_search_by_rdp_is_not_recomputed(
     assert codes(check_release(price, report)) == {NOT_RECOMPUTED}
     without_search(price)
     price["rule"] = "composition"
+    for part in price["parts"].values():
+        part["epsilon"] = 0.01
+    price["epsilon"] = report["facts"]["honest_epsilon"]["value"] = 0.01
     assert FAILS in codes(check_release(price, report))
 
 
