@@ -336,7 +336,8 @@ class SweepCoordinator:
 
     @cached_property
     def _missing(self) -> int:
-        return missing_features(self.request.points[0].config, PrivateStore.of(self._ledger, "", ""))
+        store = PrivateStore.of(self._ledger, "", "")
+        return max((missing_features(point.config, store) for point in self.request.points[:1]), default=0)
 
     @cached_property
     def _ledger(self) -> Ledger:

@@ -37,6 +37,7 @@ from dpsweep.sweeper.launchers.hydra_jobs import JOB, Value
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.preflight.data_identity import read_contents
 from dpsweep.sweeper.preflight.training_check import TrainingCheck
+from dpsweep.sweeper.request.audit_settings import AuditSettings
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from tests.faults.syscalls import Fault, arm
 from tests.fuzzing.played_training import PlayedTraining
@@ -117,6 +118,7 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         study=None,
         page=False,
         loggers={},
+        audit=AuditSettings(),
         compute=COMPUTE,
         data=None,
         max_batch_size=None,
