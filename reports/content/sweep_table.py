@@ -252,8 +252,10 @@ def noise_multiplier(trial: Trial) -> float | None:
         noise: float = trial.config["privacy"]["noise_multiplier"]
         return noise
     leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
-    steps = [events.as_gaussian_step(leaf) or events.as_epoch(leaf) for leaf in leaves]
-    return min((step[1] for step in steps if step), default=None) if all(steps) else None
+    steps = [
+        events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) or events.as_epoch(leaf) for leaf in leaves
+    ]
+    return min((step[-1] for step in steps if step), default=None) if all(steps) else None
 
 
 def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
