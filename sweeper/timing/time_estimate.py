@@ -64,7 +64,12 @@ def shapes_of(configs: Iterable[Config], workers: int = 1, together: int | None 
         counts[kind], one_each[kind] = counts[kind] + 1, config
     most = COMPANY if together is None else min(COMPANY, together)
     points = {kind: min(most, math.ceil(count / max(1, workers))) for kind, count in counts.items()}
-    return {kind: Shape(config=one_each[kind], points=points[kind]) for kind in counts}
+    return {kind: Shape(config=_with_a_number_of_steps(one_each[kind]), points=points[kind]) for kind in counts}
+
+
+def _with_a_number_of_steps(config: Config) -> Config:
+    """The configuration, with one step where the budget decides their number: a step takes as long."""
+    return config if isinstance(config["steps"], int) else {**config, "steps": 1}
 
 
 def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int) -> float | None:
