@@ -25,7 +25,7 @@ fetch = set -o pipefail; PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progr
 	-c constraints.txt $(1) | { grep --line-buffered -E '^ *Downloading .*\([0-9.]+ [MG]B\)' || true; }
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep rehearse plan advise report reproduce budget test test-long lint docs format bench clean
+.PHONY: help install sweep rehearse plan advise audit report reproduce budget test test-long lint docs format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -62,6 +62,9 @@ plan: $(STAMP) ## what that sweep would cost under every rule, and how long it w
 
 advise: $(STAMP) ## what an epsilon would buy under each way of searching, as measured (DATASET= ARGS="privacy.epsilon=3")
 	@$(BIN)/dpsweep advise $(OVERRIDES)
+
+audit: $(STAMP) ## attack what that sweep would run, on generated records: a lower bound beside the price (ARGS=)
+	@$(BIN)/dpsweep audit $(OVERRIDES)
 
 report: $(STAMP) ## render finished sweeps again (OUTPUT=sweeps/mnist_5k/...)
 	@$(BIN)/dpsweep report $(or $(OUTPUT),$(patsubst %/multirun.yaml,%,$(wildcard sweeps/*/*/multirun.yaml)))

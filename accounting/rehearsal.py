@@ -26,6 +26,7 @@ from dpsweep.accounting.ledger.private_store import HOME_VARIABLE
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.validation import DAMAGE
 
 GENERATED = "generated"
 """The tag of generated records."""
@@ -87,7 +88,7 @@ def scratch_ledger(folder: Path) -> Ledger:
 
 def _word_in(folder: Path) -> str:
     word = None
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, *DAMAGE):
         word = json.loads((folder / WORD_FILE).read_text()).get("ledger")
     if not isinstance(word, str) or not _WORD.fullmatch(word):
         raise BadInput(f"Expected {folder / WORD_FILE} to name the scratch ledger of this rehearsal.")

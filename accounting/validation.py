@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,13 @@ def texts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"Expected {name}={value!r} to be a list of texts.")
     return tuple(text(name, one) for one in value)
+
+
+def listed(name: str, value: object) -> Sequence[Any]:
+    """The value, if it is a JSON list; raises `ValueError` otherwise."""
+    if not isinstance(value, list):
+        raise ValueError(f"Expected {name}={value!r} to be a list.")
+    return value
 
 
 def truth(name: str, value: object) -> bool:

@@ -16,6 +16,7 @@ from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.gradients.layers import LAYERS
 from dpsweep.trainers.engines.gradients.supported_layers import Treatment
 from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.recorders.parameter_copies import COPIED
 from dpsweep.trainers.engines.recorders.recorded_layers import COMPOSITES
 from dpsweep.trainers.methods.transforms import Clip
 from tests.exactness import Model
@@ -52,6 +53,7 @@ def layers_of(method: str) -> set[str]:
 
 def test_every_layer_is_in_the_row_of_how_its_gradients_are_computed() -> None:
     assert layers_of("rule") == {layer.__name__ for layer in LAYERS}
+    assert layers_of("copies") == {layer.__name__ for layer in COPIED}
     assert layers_of("linear maps") == {layer.__name__ for layer in COMPOSITES}
     slow = {case.kind.__name__ for case in CASES.values() if case.treatment is Treatment.TORCH_FUNC}
     assert layers_of("torch.func") == {name for name in slow - layers_of("rule") if hasattr(nn, name)}
@@ -69,7 +71,7 @@ def twice() -> nn.Module:
 
 
 LAST_ROWS = {
-    "layers of the first five rows called several times": twice,
+    "layers of the first six rows called several times": twice,
     "parameters in two layers": tied,
     "weights with a parametrization": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
     "examples in the second dimension": lambda: Model(

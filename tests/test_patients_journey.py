@@ -33,8 +33,9 @@ WORDS = (*TABLE.split(), *GRID.split())
 LEAVES = {
     *("report.html", "report.json", "trials.csv", "config.yaml", "model.safetensors", "preprocessing.json"),
     *("winner.json", "heatmap.png", "heatmap.svg", "heatmap-dpnsgd.png", "heatmap-dpnsgd.svg"),
-    *("privacy.png", "privacy.svg", "heatmap.pdf", "heatmap-dpnsgd.pdf", "privacy.pdf"),
-    *("commitment.json", "statement.html", "statement.pdf", "methods.tex", "methods.bib"),
+    *("privacy.png", "privacy.svg", "privacy.pdf", "heatmap.pdf", "heatmap-dpnsgd.pdf"),
+    *("methods.tex", "methods.bib"),
+    *("commitment.json", "statement.html", "statement.pdf", "price.json", "price_check.py"),
 }
 """The files of a release under composition."""
 

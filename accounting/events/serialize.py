@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.recent import Recent
+from dpsweep.accounting.events.stored_fields import check_fields
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -87,10 +88,18 @@ def to_json(event: DpEvent) -> dict[str, Any]:
 
 
 def from_json(form: dict[str, Any]) -> DpEvent:
-    """Reads `to_json`'s form; another version or an unknown event is refused."""
-    if form.get("version") != JSON_VERSION:
-        raise BadInput(f"Expected event version={form.get('version')!r} to be {JSON_VERSION}.")
-    event: DpEvent = _decode(form["event"])
+    """Reads `to_json`'s form, and nothing that says more or less than it.
+
+    Raises `BadInput` for another version and for an unknown event, `ValueError` or `TypeError` for a field that is
+    unknown or that no event has with this value, and `KeyError` for a missing one.
+    """
+    version = form.get("version")
+    if type(version) is not int or version != JSON_VERSION:
+        raise BadInput(f"Expected event version={version!r} to be {JSON_VERSION}.")
+    _require_keys(form, ("version", "event"))
+    event = _decode(form["event"])
+    if not isinstance(event, DpEvent):
+        raise TypeError(f"Expected event={event!r} to be an event.")
     return event
 
 
@@ -142,13 +151,36 @@ def _decode(form: Any) -> Any:
     if not isinstance(form, dict):
         return form
     if form.get("type") == TABLE:
-        step = _decode(form["step"])
-        rows = zip(form["noise_multipliers"], form["counts"], strict=True)
-        return ComposedDpEvent([SelfComposedDpEvent(_at_noise(step, noise), count) for noise, count in rows])
-    if form.get("type") not in _TYPES:
+        return _decoded_table(form)
+    if not isinstance(form.get("type"), str) or form["type"] not in _TYPES:
         raise BadInput(f"Expected event={form.get('type')!r} to be one of {sorted(_TYPES)}.")
     kind = _TYPES[form["type"]]
-    return kind(**{name: _decode(form[name]) for name in _FIELDS[kind]})
+    _require_keys(form, ("type", *_FIELDS[kind]))
+    fields = {name: _decode(form[name]) for name in _FIELDS[kind]}
+    check_fields(kind, fields)
+    return kind(**fields)
+
+
+def _decoded_table(form: Mapping[str, Any]) -> ComposedDpEvent:
+    """The composition that a table describes."""
+    _require_keys(form, ("type", "step", "noise_multipliers", "counts"))
+    step, noises, counts = _decode(form["step"]), form["noise_multipliers"], form["counts"]
+    if not isinstance(noises, list) or not isinstance(counts, list) or _noise(step) != 0:
+        raise TypeError(
+            "Expected the noise multipliers and counts of a table to be lists, beside a step without noise."
+        )
+    for noise in noises:
+        check_fields(GaussianDpEvent, {NOISE: noise})
+    for count in counts:
+        check_fields(SelfComposedDpEvent, {"count": count})
+    rows = zip(noises, counts, strict=True)
+    return ComposedDpEvent([SelfComposedDpEvent(_at_noise(step, noise), count) for noise, count in rows])
+
+
+def _require_keys(form: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises ValueError if the form says more than its kind has fields for."""
+    if unknown := sorted(form.keys() - set(known)):
+        raise ValueError(f"Expected {unknown[0]} to be left out: a stored event has only {', '.join(known)} here.")
 
 
 def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:

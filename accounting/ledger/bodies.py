@@ -21,7 +21,14 @@ from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.charge_bodies import Charged, Restored, Spending, SpentOutside
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Policy, policy_from_config, policy_to_json
+from dpsweep.accounting.ledger.composition_policy import (
+    DELTA,
+    EPSILON,
+    Policy,
+    policy_from_config,
+    policy_to_json,
+    stored_amount,
+)
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import as_written, mapping, text
@@ -289,7 +296,7 @@ def budget_to_json(budget: Guarantee) -> dict[str, Any]:
 def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
     """The budget stored in an entry or a balance."""
     return Guarantee(
-        epsilon=float(body[EPSILON]),
+        epsilon=float(stored_amount(EPSILON, body[EPSILON])),
         delta=body[DELTA],
         adjacency=Adjacency(body["adjacency"]),
         unit=text("unit", body["unit"]),

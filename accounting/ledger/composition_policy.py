@@ -220,7 +220,9 @@ def exact(value: float) -> Decimal:
 
 def stored_amount(name: str, value: object) -> Decimal:
     """A stored amount of a charge or a balance; never negative, since no charge gives back."""
-    amount = exact(float(value)) if isinstance(value, (int, float)) else Decimal(str(value))
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    amount = Decimal(value) if isinstance(value, str) else exact(value)
     if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
     return amount

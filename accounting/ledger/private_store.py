@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import flush_folder, write_json
+from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
@@ -139,11 +140,12 @@ class PrivateStore:
     def _nonces(self) -> dict[str, str]:
         try:
             form = json.loads((self.root / LAUNCH_FILE).read_text())
-            return {str(key): str(value) for key, value in form.items()}
+            return {key: text(key, value) for key, value in form.items()}
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, AttributeError) as cause:
-            raise BadInput(f"Expected {self.root / LAUNCH_FILE} to be whole and readable, got {cause!r}.") from cause
+        except (OSError, *DAMAGE) as cause:
+            path = self.root / LAUNCH_FILE
+            raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
 
     def _write_nonces(self, nonces: dict[str, str]) -> None:
         write_json(self.root / LAUNCH_FILE, nonces, mode=PRIVATE)

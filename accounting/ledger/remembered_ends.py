@@ -30,6 +30,8 @@ from platformdirs import user_state_path
 from dpsweep.accounting.chain.hash_chain import End, Lines, Row
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.chain_audit import refuse_another
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
 
 WIDTH = 8
 """Bytes that are remembered of every entry's digest: enough to tell the entries of two chains apart."""
@@ -109,13 +111,13 @@ class RememberedEnd:
         """The memory of the ledger; empty for a ledger never seen."""
         try:
             form = json.loads(self.path.read_text())
-            return Memory(end=End(entries=int(form["entries"]), head=str(form["head"])), balances=form.get("balances"))
+            return _memory_of(form)
         except (FileNotFoundError, NotADirectoryError):
             return Memory()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+        except (OSError, *DAMAGE) as cause:
             raise LedgerDamaged(
-                f"What this machine remembers of the ledger {self.place} cannot be read ({cause}). Where you know that "
-                f"the ledger is the right one, delete {self.path}."
+                f"What this machine remembers of the ledger {self.place} cannot be read ({in_short(cause)}). Where you "
+                f"know that the ledger is the right one, delete {self.path}."
             ) from cause
 
     def prepare(self, known: Memory) -> int:
@@ -181,3 +183,13 @@ class RememberedEnd:
 def shortened(digest: str) -> bytes:
     """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])
+
+
+def _memory_of(form: Mapping[str, Any]) -> Memory:
+    """The memory in a stored form; raises ValueError for values that none has."""
+    balances = form.get("balances")
+    if balances is not None:
+        balances = {account: mapping("balances", one) for account, one in mapping("balances", balances).items()}
+    return Memory(
+        end=End(entries=whole("entries", form["entries"]), head=text("head", form["head"])), balances=balances
+    )

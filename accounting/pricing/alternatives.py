@@ -121,6 +121,15 @@ def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) ->
     return f"{what_fits(priced, trials, room, offers_of(priced), noisier)} {raise_it}"
 
 
+def advice_on_repetition(priced: PricedPlan, event: PlanEvent, statement: Statement) -> str:
+    """How to continue where further attempts, which have this event, do not fit: their plan is fixed."""
+    room = RemainingBudget.of(priced, statement)
+    return (
+        "Repeated runs are those of the plan, so neither their noise nor their rule can be another one; "
+        f"hydra.sweeper.retry=none goes on without them. {_raise_it(room, room.takes(event), priced.plan.account)}"
+    )
+
+
 def what_fits(
     priced: PricedPlan,
     trials: Sequence[Trial],

@@ -8,6 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+LOG_MOMENT = 1e-6
+"""More than the rounding of the log-moment of a composition: a few units for each of at most millions of steps."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tail:
@@ -43,6 +46,11 @@ class Tail:
         """Upper bounds at epsilons from `lowest` to `highest`."""
         at = np.clip(np.floor(epsilons / self.interval).astype(np.int64) - self.first, 0, len(self.mass) - 1)
         return self._delta(epsilons - self.interval * self.centre, at)
+
+    def chernoff(self, epsilons: np.ndarray) -> np.ndarray:
+        """Upper bounds at any epsilons: exp(log-moment - theta epsilon), Chernoff's bound on larger losses."""
+        exponents = self.scale - self.theta * (epsilons - self.interval * self.centre)
+        return np.asarray(np.exp(np.minimum(0.0, exponents + LOG_MOMENT)) + self.beyond)
 
     def epsilon(self, delta: float) -> float:
         """The epsilon between `lowest` and `highest` at which the bound reaches delta, rounded up."""

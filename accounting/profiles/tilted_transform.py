@@ -103,11 +103,14 @@ class ComposedLosses:
         return self._epsilons[delta]
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon."""
+        """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon.
+
+        Between the ranges of two tilts, and above the last, Chernoff's bounds take their place.
+        """
         points = np.asarray(epsilons, dtype=float)
         deltas = np.full(points.shape, self._infinite)
         finite = points < self._interval * self._highest
-        end, least = -math.inf, 1.0
+        end, least, last = -math.inf, 1.0, None
         for step in range(_ATTEMPTS):
             if not (finite & (points > end)).any() or least < FLOOR + self._infinite:
                 break
@@ -116,11 +119,12 @@ class ComposedLosses:
                 break
             reached = finite & (points > end) & (points <= tilt.highest)
             inside = reached & (points >= tilt.lowest)
-            deltas[reached] = least
+            deltas[reached] = _least(least, points[reached], last, tilt)
             deltas[inside] = np.minimum(least, tilt.delta(points[inside]))
-            end = tilt.highest
+            end, last = tilt.highest, tilt
             least = min(least, float(tilt.delta(np.array([end]))[0]))
-        deltas[finite & (points > end)] = least
+        above = finite & (points > end)
+        deltas[above] = _least(least, points[above], last)
         return np.asarray(np.minimum(1.0, deltas))
 
     def _tilt_at(self, step: int) -> Tail | None:
@@ -302,6 +306,11 @@ class ComposedLosses:
         masses = fft.irfft(spectrum, size)
         error = norm / math.sqrt(size) + 2 * level * float(np.linalg.norm(masses))
         return masses, total, error
+
+
+def _least(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
+    """The least of a delta at a smaller epsilon and of Chernoff's bounds, at each point."""
+    return reduce(np.minimum, (tilt.chernoff(points) for tilt in tilts if tilt), np.full(points.shape, delta))
 
 
 def _interval_near(good: np.ndarray, centre: int) -> tuple[int, int]:

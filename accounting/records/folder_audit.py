@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.commitment import Opening, read_commitment
+from dpsweep.accounting.records.final_run import read_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import choices_of
@@ -37,11 +38,12 @@ from dpsweep.accounting.validation import as_written
 def verify_folder(root: Path, ledger: Ledger) -> str:
     """Checks plan, charge and results of one sweep folder; returns a sentence or raises the first contradiction.
 
-    It checks the plan's hash, that its event is the rule's event over its trials, that the ledger charged this event,
-    that every receipt and result belongs to its trial, that every attempt with a result was started and charged, that
-    no result changed after its attempt ended, that each run matches its declaration, that the release has the winner in
-    the ledger, and that the curator's opening opens its commitment. If a secret draw or a sampler determines the runs,
-    there must be no other run.
+    It checks the plan's hash, that the plan says of its data what their account does (private, or declared public),
+    that its event is the rule's event over its trials, that the ledger charged this event, that every receipt and
+    result belongs to its trial, that every attempt with a result was started and charged, that no result changed after
+    its attempt ended, that each run matches its declaration, that the final run is the one that was started, that the
+    release has the winner in the ledger, and that the curator's opening opens its commitment. If a secret draw or a
+    sampler determines the runs, there must be no other run.
     """
     with as_written(f"the sweep in {root}"):
         return _verify_folder(root, ledger)
@@ -60,6 +62,12 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     declared = charged(charges[0]).plan_event
     if declared is None or not same_parts(declared, plan.event) or not pays_as(plan.event, event, plan.paid):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
+    if plan.public != statement.budget.vacuous:
+        said, promised = ("", " not") if plan.public else (" not", "")
+        raise ContractBroken(
+            f"Plan {plan.id} in {root} says that its data were{said} declared public; by the account of {plan.account} "
+            f"they were{promised}."
+        )
     _verify_receipts(plan, folder)
     summary = _VERIFY[execution_of(plan)](plan, folder, statement)
     verify_results(plan, root, ledger)
@@ -182,7 +190,16 @@ def _verify_commitment(folder: SweepFolder, ledger: Ledger) -> None:
         opening.verify(commitment, ledger)
 
 
+def _verify_final(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
+    """Compares the point that was chosen for the final run with the one whose final run was started."""
+    chosen = read_final(plan, folder.final)
+    began = {final.id for final in plan.finals if statement.started(plan.id, final.id)}
+    if chosen is not None and began and chosen.id not in began:
+        raise ContractBroken(f"The final run that {folder.final} names is not the one that was started.")
+
+
 def _verify_runs(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
+    _verify_final(plan, folder, statement)
     runs = folder.runs(plan)
     checked = 0
     for trial in runs:
@@ -222,6 +239,8 @@ def _verify_tries(plan: Plan, folder: SweepFolder, statement: Statement) -> str:
         if one.result is not None:
             _verify_result(one.trial, one.result)
     outcome = SearchOutcome.read(folder.outcome)
+    if outcome is not None and outcome.attempt > stored.attempt:
+        raise ContractBroken(f"The outcome in {folder.root} is one of attempt {outcome.attempt}, which was never made.")
     if outcome is None or outcome.attempt != stored.attempt:
         return "its search is not over."
     won = None if outcome.winner is None else tuple(tries.values())[outcome.winner].score

@@ -18,17 +18,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import digest, in_words, write_line
+from dpsweep.accounting.ledger.composition_policy import stored_amount
 from dpsweep.accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
+from dpsweep.accounting.numbers import real, whole
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.validation import as_written, mapping, text, texts, truth
 
 SCHEMA = 4
 READ = (3, 4)
@@ -94,9 +96,9 @@ class Trial:
     def from_json(cls, form: Mapping[str, Any]) -> Trial:
         """Reads `to_json`'s form; refuses an edited trial, whose id is not the hash of its config."""
         trial = cls(
-            method=form["method"],
-            axes=form["axes"],
-            config=form["config"],
+            method=text("method", form["method"]),
+            axes=mapping("axes", form["axes"]),
+            config=mapping("config", form["config"]),
             event=_event_from_json(form["event"]),
             final=None if form.get("final") is None else cls.from_json(form["final"]),
         )
@@ -238,24 +240,24 @@ class Plan:
         if form.get("schema") not in READ:
             raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
         return cls(
-            account=form["account"],
+            account=text("account", form["account"]),
             budget=Guarantee(
-                epsilon=float(form["budget"]["epsilon"]),
+                epsilon=float(stored_amount("epsilon", form["budget"]["epsilon"])),
                 delta=form["budget"]["delta"],
                 adjacency=Adjacency(form["adjacency"]),
-                unit=form["unit"],
+                unit=text("unit", form["unit"]),
             ),
-            delta=form["delta"],
+            delta=_number("delta", form["delta"]),
             rule=form["rule"],
             blocks=tuple(
-                Block(trials=tuple(Trial.from_json(trial) for trial in block), shared=form["shared"])
+                Block(trials=tuple(Trial.from_json(trial) for trial in block), shared=truth("shared", form["shared"]))
                 for block in form["blocks"]
             ),
             proposed=None if form["proposed"] is None else Proposed.from_json(form["proposed"]),
             event=_event_from_json(form["event"]),
-            spares=form["spares"],
-            target_epsilon=form["target_epsilon"],
-            notes=tuple(form["notes"]),
+            spares=whole("spares", form["spares"]),
+            target_epsilon=None if (target := form["target_epsilon"]) is None else _number("target_epsilon", target),
+            notes=texts("notes", form["notes"]),
         )
 
     def write(self, path: Path) -> None:
@@ -291,6 +293,12 @@ def _parsed(content: bytes, path: Path) -> Plan:
         if plan.id != form["id"]:
             raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
     return plan
+
+
+def _number(name: str, value: Any) -> float:
+    """The value, if it is a number, in its own type: an identity is the hash of what was stored."""
+    real(name, value)
+    return cast(float, value)
 
 
 def _event_to_json(event: PlanEvent) -> dict[str, Any]:

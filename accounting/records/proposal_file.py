@@ -19,8 +19,10 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.stored_draw import read_stored
+from dpsweep.accounting.validation import listed, text
 
 TURN = "turn"
 """The key of the turn in a run's configuration."""
@@ -60,7 +62,13 @@ def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
 
 def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
     """The points proposed so far, in the order of turns, by their index in the plan."""
-    stored = read_stored(path, lambda form: (str(form["plan"]), tuple(map(int, form["proposals"]))))
+    stored = read_stored(
+        path,
+        lambda form: (
+            text("plan", form["plan"]),
+            tuple(whole("proposals", one) for one in listed("proposals", form["proposals"])),
+        ),
+    )
     if stored is None:
         return ()
     if stored[0] != plan.id:

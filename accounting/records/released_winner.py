@@ -15,6 +15,7 @@ from pathlib import Path
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.records.trial_result import OUTPUTS
+from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"
@@ -37,11 +38,11 @@ class ReleasedWinner:
         """Reads the salt from a release, None if it has none; raises `BadInput` for a damaged file."""
         path = folder / WINNER_FILE
         try:
-            return cls(salt=str(json.loads(path.read_text())["salt"]))
+            return cls(salt=text("salt", json.loads(path.read_text())["salt"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as cause:
-            raise BadInput(f"Expected {path} to be whole and readable, got {cause!r}.") from cause
+        except (OSError, *DAMAGE) as cause:
+            raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
 
     def digest(self, folder: Path) -> str:
         """The SHA-256 of the salt and of the winner's files in this folder (no files if there is no winner)."""

@@ -18,6 +18,7 @@ from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, made_
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.stored_draw import DrawnTrial, SearchOutcome, read_stored
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.validation import text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class SearchRecord:
 
         `draw` and `outcome` are the folder's files, `places` the folders of its tries.
         """
-        if read_stored(self._search, lambda form: str(form["draw"])) != _digest(draw):
+        if read_stored(self._search, lambda form: text("draw", form["draw"])) != _digest(draw):
             return "holds another draw"
         for one in tries:
             files, record = places[one.trial.id], self.store.record(one.trial.id)
@@ -96,4 +97,4 @@ def _digest(path: Path) -> str:
 
 
 def _result_of(form: Mapping[str, Any]) -> str | None:
-    return None if form["result"] is None else str(form["result"])
+    return None if form["result"] is None else text("result", form["result"])

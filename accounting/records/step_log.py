@@ -80,12 +80,12 @@ class Header:
         try:
             form = json.loads(path.read_text())
             known = form.pop("digest")
-            header = cls(**form)
+            header, now = cls(**form), digest(form)
         except FileNotFoundError:
             return None
         except (OSError, *DAMAGE) as cause:
             raise ContractBroken(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
-        if known != digest(form):
+        if known != now:
             raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
         return header
 

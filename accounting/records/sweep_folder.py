@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpsweep.accounting.audit_record import AUDIT_FILE
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import FOLDER, PrivateStore, TrialPlace
 from dpsweep.accounting.records.final_run import FINAL_FILE, read_final
@@ -93,6 +94,11 @@ class SweepFolder:
     def curator(self) -> Path:
         """The curator's pages, and the opening of the release's commitment."""
         return self.root / "curator"
+
+    @property
+    def audit(self) -> Path:
+        """What `dpsweep audit` found, on records that nobody's privacy depends on."""
+        return self.root / AUDIT_FILE
 
     @property
     def logged(self) -> Path:

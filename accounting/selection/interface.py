@@ -25,6 +25,7 @@ from dpsweep.accounting import numbers
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.names.stored_classes import build_own, written_name
+from dpsweep.accounting.validation import listed
 
 
 class Disclosure(StrEnum):
@@ -118,9 +119,11 @@ class Draw:
     def from_json(cls, form: Mapping[str, Any]) -> Draw:
         """Reads `to_json`'s form."""
         return cls(
-            tries=tuple(numbers.whole("tries", point) for point in form["tries"]),
-            threshold=None if form.get("threshold") is None else float(form["threshold"]),
-            handicaps=tuple(form.get("handicaps", ())),
+            tries=tuple(numbers.whole("tries", point) for point in listed("tries", form["tries"])),
+            threshold=None if form.get("threshold") is None else numbers.number("threshold", form["threshold"]),
+            handicaps=tuple(
+                numbers.number("handicaps", noise) for noise in listed("handicaps", form.get("handicaps", []))
+            ),
         )
 
 

@@ -6,9 +6,12 @@ To add an exhibit, write a module beside this one that makes it, and add a line 
 
 from __future__ import annotations
 
+from dpsweep.accounting.audit_record import read_audit
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.reports.content.audience import Needs
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.exhibits.audit_bar import audit_bar
 from dpsweep.reports.exhibits.budget_by_method import spending
 from dpsweep.reports.exhibits.collapse import collapse
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
@@ -45,6 +48,10 @@ def _privacy(sweep: Sweep, bill: Bill) -> Exhibit | None:
     return None if sweep.plan.public else privacy(sweep.plan, len(bill.charges))
 
 
+def _audit(sweep: Sweep, bill: Bill) -> Exhibit | None:
+    return None if sweep.plan.public else audit_bar(read_audit(SweepFolder(root=sweep.folder).audit, sweep.plan_id))
+
+
 def _rivals(sweep: Sweep, bill: Bill) -> Exhibit | None:
     return None if sweep.plan.public else rivals(sweep.plan, bill.left[0] + bill.epsilon)
 
@@ -64,6 +71,7 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
 TERMS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.CURATOR, make=_spending),
     DeclaredExhibit(needs=Needs.NOTHING, make=_privacy),
+    DeclaredExhibit(needs=Needs.NOTHING, make=_audit),
     DeclaredExhibit(needs=Needs.CURATOR, make=_rivals),
 )
 """Exhibits about the price; data declared public have no price."""

@@ -1,7 +1,8 @@
-"""The source of one of dpsweep's models as a single file that needs torch alone: its imports from dpsweep, then itself.
+"""The source of a module of dpsweep as a single file without dpsweep: its imports from dpsweep, then itself.
 
-The text is copied from the source files; nothing is imported. A test builds every model of conf/ from this file in an
-interpreter that cannot import dpsweep.
+So the code of a model needs torch alone, and the program that recomputes a price numpy alone. The text is copied from
+the source files; nothing is imported. A test builds every model of conf/ from this file in an interpreter that cannot
+import dpsweep.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from __future__ import annotations
 '''
 
 
-def code_of(module: str) -> str:
-    """The source of a dpsweep module and of the dpsweep modules that it imports, each once, in import order."""
+def code_of(module: str, head: str = _HEAD) -> str:
+    """The source of a dpsweep module and of the dpsweep modules that it imports, each once, in import order.
+
+    `head` is the text before them: a docstring and the `__future__` imports.
+    """
     package = module.partition(".")[0]
     parts = [_without_imports(source, package) for source in _sources(module, package, set())]
-    return "\n".join([_HEAD, *parts])
+    return "\n".join([head, *parts])
 
 
 def _sources(module: str, package: str, seen: set[str]) -> Iterator[str]:

@@ -17,13 +17,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import dpsweep
-from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, close_to_others
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.validation import refuse_link
+from dpsweep.accounting.validation import DAMAGE, refuse_link
 
 FOLDER = "curator"
 FILE = "report.html"
@@ -41,7 +40,7 @@ def current_report(folder: Path, ledger: Ledger) -> Path:
     """
     refuse_link(folder / FOLDER)
     memory, now = None, None
-    with suppress(OSError, ValueError, DpsweepError):  # drawing says what is wrong
+    with suppress(OSError, *DAMAGE):  # drawing says what is wrong
         plan = Plan.read(folder / "plan.json")
         store = PrivateStore.of(ledger, plan.account, plan.id).root
         memory, now = store / MEMORY_FILE, _inputs(folder, plan.account, store, ledger)

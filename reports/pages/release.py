@@ -51,6 +51,7 @@ from dpsweep.reports.pages.released_package import (
     ReleaseFormat,
     write_formats,
     write_opening,
+    write_price,
     write_statement,
 )
 from dpsweep.reports.statement.declared_public import statement_of
@@ -102,6 +103,8 @@ def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]
         pages.write(page, partial)
         _write_winner(sweep, partial)
         write_statement(claim, partial)
+        if not sweep.plan.public:
+            write_price(opening, read_bill(sweep), partial)
     _record_winner(sweep, partial, ledger)
     write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
     write_opening(opening, curator)

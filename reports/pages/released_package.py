@@ -1,4 +1,4 @@
-"""What goes with a released page: the commitment, the one-page statement, and documents that the user asked for.
+"""What goes with a released page: commitment, one-page statement, recomputable price, and documents on request.
 
 `ReleaseFormat` is the interface of these documents; `reports/disclosure/formats.py` lists all of them. A document is
 written from a `ReleasedPackage` alone, so it cannot say more than the release does.
@@ -15,17 +15,29 @@ from typing import Any, Protocol
 
 import yaml
 
+from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import made_folder
 from dpsweep.accounting.records.commitment import Opening, write_commitment
 from dpsweep.accounting.records.released_winner import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link
+from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.pages.curator_page import Page
+from dpsweep.reports.pages.model_code import code_of
 from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.recomputation.released_price import PRICE_FILE, PROGRAM, PROGRAM_FILE, released_price
 from dpsweep.reports.statement.one_page import one_page
 from dpsweep.reports.statement.one_page_pdf import pdf_of, size_for
 from dpsweep.reports.statement.released_claim import ReleasedClaim
 
 STATEMENT_FILE, STATEMENT_PDF = "statement.html", "statement.pdf"
+PROGRAM_HEAD = '''"""Recomputes the price that a release of dpsweep claims: `python price_check.py [FOLDER] [OPENING]`.
+
+Needs Python and numpy, and nothing of dpsweep. In the order of this file: losses of Gaussian steps on a lattice, the
+best of several tries, the price of an event, and the verdicts on a release. How to read them stands before the last.
+"""
+
+from __future__ import annotations
+'''
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +85,14 @@ def write_statement(claim: ReleasedClaim, folder: Path) -> None:
     write_commitment(folder, claim.commitment)
     store(folder / STATEMENT_FILE, fill("statement.html.j2", page=page, size=size_for(page)).encode())
     store(folder / STATEMENT_PDF, pdf_of(page))
+
+
+def write_price(opening: Opening, bill: Bill, folder: Path) -> None:
+    """Writes the event of the price and the program that recomputes it into a release, if the charge has an event."""
+    price = released_price(opening.charged, bill)
+    if price is not None:
+        write_json(folder / PRICE_FILE, price)
+        store(folder / PROGRAM_FILE, code_of(PROGRAM, PROGRAM_HEAD).encode())
 
 
 def write_formats(package: ReleasedPackage, formats: Iterable[ReleaseFormat], folder: Path) -> None:

@@ -17,6 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.command_words import prepared
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.commands.hydra_door import refuse_words
+from dpsweep.sweeper.commands.readable_files import files_by_name
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.keys.unknown_words import in_our_words
 from dpsweep.sweeper.request.sweep_request import SweeperSettings, SweepRequest, Verb
@@ -31,8 +32,9 @@ def requested(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
     refuse_words(overrides)
     GlobalHydra.instance().clear()
     try:
-        hydra = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(CONF)))
-        yield _request(hydra, verb, prepared(overrides))
+        with files_by_name():
+            hydra = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(CONF)))
+            yield _request(hydra, verb, prepared(overrides))
     except (HydraException, OmegaConfBaseException) as cause:
         raise BadInput(in_our_words(cause, overrides) or str(cause).splitlines()[0]) from cause
     finally:

@@ -237,6 +237,7 @@ def _config(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose, initialize_config_dir
 
     from dpsweep.sweeper.commands.hydra_app import CONF
+    from dpsweep.sweeper.commands.readable_files import files_by_name
 
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with files_by_name(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         return compose("config", overrides=list(overrides))

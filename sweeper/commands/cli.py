@@ -122,6 +122,11 @@ def advise(arguments: list[str]) -> None:
     sweep([*arguments, "hydra.sweeper.verb=advise"])
 
 
+def audit(arguments: list[str]) -> None:
+    """`dpsweep audit OVERRIDES`."""
+    sweep([*arguments, "hydra.sweeper.verb=audit"])
+
+
 def resume(arguments: list[str]) -> None:
     """`dpsweep resume FOLDER [OVERRIDES]`; the overrides say where and how jobs run."""
     folder, *words = arguments or [""]
@@ -243,6 +248,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="what privacy.epsilon would buy under each way of searching, as measured; changes nothing",
         usage="[KEY=VALUE ...]",
         example="dpsweep advise dataset=mnist privacy.epsilon=3",
+    ),
+    "audit": Subcommand(
+        run=audit,
+        line="attack what a sweep would run, on generated records: a lower bound beside the price; charges nothing",
+        usage="[KEY=VALUE[,VALUE...] ...] [audit.KEY=VALUE ...]",
+        example="dpsweep audit dataset=digits trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 privacy.epsilon=1",
     ),
     "budget": Subcommand(
         run=budget, line="show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"

@@ -21,6 +21,7 @@ MULTIRUN = "--multirun"
 TRAINERS = ROOT / "conf" / "trainer"
 
 _AXES = re.compile(r"grid\.axes(\.(?P<trainer>\w+))?=.*", re.DOTALL)
+_COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
 _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
 
 
@@ -30,12 +31,13 @@ def prepared(arguments: Sequence[str]) -> list[str]:
     `script=` is short for `trainer.script=`.
 
     Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
+    Columns may be declared that the data set's file does not name.
 
-    >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}"])
-    ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}']
+    >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
+    ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (REPEAT_ALL if word == AGAIN else decoded(renamed(_with_group(word))) for word in scaled(arguments))
-    return [f"++{word}" if _gives_axes(word) else word for word in words]
+    return [f"++{word}" if _gives_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
 
 
 def options_first(words: Sequence[str]) -> list[str]:

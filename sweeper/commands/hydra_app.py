@@ -14,6 +14,7 @@ from hydra.types import RunMode
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.command_words import MULTIRUN, options_first, prepared
 from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
+from dpsweep.sweeper.commands.readable_files import files_by_name
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     refuse_words(arguments)
     words = options_first(words)
     sys.argv = [sys.argv[0], *words]
-    with _known_mode() if MULTIRUN in words else nullcontext():
+    with files_by_name(), _known_mode() if MULTIRUN in words else nullcontext():
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
 
 

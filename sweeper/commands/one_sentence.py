@@ -78,7 +78,8 @@ def _from_hydra(error: BaseException) -> str | None:
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return None
     words = sys.argv[1:]
-    return in_one_sentence(str(error)) or in_our_words(error, words) or _first_sentence(str(error))
+    sentence = in_one_sentence(str(error)) or in_our_words(error, words)
+    return sentence or _first_sentence(str(error)) or _first_sentence(str(error.__cause__))
 
 
 def _first_sentence(message: str) -> str:

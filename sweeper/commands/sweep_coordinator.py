@@ -27,6 +27,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import new_ledger
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
+from dpsweep.sweeper.audit.audit_command import audit
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
@@ -41,6 +42,7 @@ from dpsweep.sweeper.coordinator.admission import (
 )
 from dpsweep.sweeper.coordinator.final_run import then_final
 from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
+from dpsweep.sweeper.coordinator.refused_folders import none_left
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
@@ -50,7 +52,7 @@ from dpsweep.sweeper.loggers.copies import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.preflight.data_identity import absent, changed_since, fingerprint_of, foresee, news, read_contents
 from dpsweep.sweeper.preflight.former_plan import former_plan
-from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words
+from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words, missing_features
 from dpsweep.sweeper.processes.garbage_collection import usually_collected
 from dpsweep.sweeper.progress.progress_display import Display
 from dpsweep.sweeper.progress.progress_words import CountedTrials, HiddenTries, budget_in_words
@@ -81,7 +83,7 @@ class SweepCoordinator:
 
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
-        verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise}
+        verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise, Verb.AUDIT: self.audit}
         code = verbs.get(self.request.verb, self.sweep)()
         if code is not ExitCode.DONE:
             sys.exit(code)
@@ -95,18 +97,18 @@ class SweepCoordinator:
         with self._speeds.asked(point.config for point in request.points) as costs:
             priced = compose_plan(request.points, request.plan)
             self._refuse_large_delta(priced)
-            plan, folder = priced.plan, self._folder(priced.plan)
-            statement = self._statement(plan)
+            plan, folder, statement = priced.plan, self._folder(priced.plan), self._statement(priced.plan)
             if not plan.public:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.show_offers(priced, rules, request.show)
                 for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
                     print(sentence)
             known = self._speeds.known(configs_of(plan))
-            self._show(priced, statement, folder, None if known is None else self._time(priced, known))
+            time = price_table.time_in_words(self._seconds(priced, known), request.place)
+            self._show(priced, statement, folder, None if known is None else time)
             if known is None:
                 sys.stdout.flush()
-                print(f"time: {self._time(priced, costs())}")
+                print(f"time: {price_table.time_in_words(self._seconds(priced, costs()), request.place)}")
         for message in (
             former_plan(plan, folder, request.jobs.words),
             absent(plan, request.data) or foresee(plan, request.data, self._ledger),
@@ -127,15 +129,17 @@ class SweepCoordinator:
         priced = compose_plan(self.request.points[:1], alone)
         if priced.plan.target_epsilon is None:
             raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
-        found = comparison_for(priced.plan, priced.plan.target_epsilon)
-        if found is None:
+        if (found := comparison_for(priced.plan, priced.plan.target_epsilon)) is None:
             raise BadInput(
                 f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
                 f"{priced.plan.account} was measured."
             )
-        for line in in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"]):
-            print(line)
+        print(*in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"]), sep="\n")
         return ExitCode.DONE
+
+    def audit(self) -> ExitCode:
+        """Attacks what the plan would run, by canaries among generated or public records; charges nothing."""
+        return audit(self.request)
 
     def sweep(self) -> ExitCode:
         """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
@@ -176,7 +180,8 @@ class SweepCoordinator:
 
     def _sweep(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> ExitCode:
         request, plan, ledger = self.request, priced.plan, self._ledger
-        self._check_study(plan, folder, execution)
+        if request.study is not None:
+            study.require_reachable(plan, folder, request.study)
         statement = self._statement(plan)
         over = statement is not None and is_over(plan, folder, statement.attempts(plan.id))
         if over and request.retry is not Retry.ALL:
@@ -187,7 +192,7 @@ class SweepCoordinator:
         if message := former_plan(plan, folder, request.jobs.words):
             print(message, file=sys.stderr)
         seconds = self._seconds(priced, check.costs)
-        self._show(priced, self._statement(plan), folder, self._time(priced, check.costs))
+        self._show(priced, self._statement(plan), folder, price_table.time_in_words(seconds, request.place))
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
         open_account(priced, ledger)
@@ -266,11 +271,8 @@ class SweepCoordinator:
         view = outlook(priced, statement, could_share=could_share(priced.plan, priced.rule.discloses))
         price_table.show(priced, statement, view, time, data_in_words(priced.plan, folder.private))
 
-    def _time(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        return price_table.time_in_words(self._seconds(priced, costs), self.request.place)
-
     def _seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
-        return None if costs is None else plan_seconds(priced, costs, self.request.workers.jobs)
+        return None if costs is None else plan_seconds(priced, costs, self.request.workers.jobs, self._missing)
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.
@@ -283,18 +285,6 @@ class SweepCoordinator:
             statement = self._statement(priced.plan)
             if statement is None or not statement.attempts(priced.plan.id).charges:
                 raise
-
-    def _check_study(self, plan: Plan, folder: SweepFolder, execution: Execution) -> None:
-        """Raises `BadInput` if a shared study would reveal what the rule hides, or if the study cannot be opened."""
-        address = self.request.study
-        if address is None:
-            return
-        if execution is Execution.DRAWN_TRIES:
-            raise BadInput(
-                f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may "
-                "look into the study sees how many tries there were, and how each did."
-            )
-        study.require_reachable(plan, folder, address)
 
     def _store(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> None:
         """Writes the plan, the rule's draw (readable by its owner only) and the configuration before the runs."""
@@ -322,7 +312,7 @@ class SweepCoordinator:
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
         lock = ledger.beside / "locks" / f"{name}.lock"
         of_plan = ledger.hold(name, what) if ledger.path is None else held(lock, what)
-        with of_plan, held(folder.lock, f"The sweep in {folder.root}"):
+        with of_plan, none_left(folder), held(folder.lock, f"The sweep in {folder.root}"):
             yield
 
     def _statement(self, plan: Plan) -> Statement | None:
@@ -340,7 +330,14 @@ class SweepCoordinator:
             most=request.most_threads,
             workers=request.workers.jobs,
             together=request.together,
+            processes=request.compute.processes,
+            extracts=self._missing > 0,
         )
+
+    @cached_property
+    def _missing(self) -> int:
+        store = PrivateStore.of(self._ledger, "", "")
+        return max((missing_features(point.config, store) for point in self.request.points[:1]), default=0)
 
     @cached_property
     def _ledger(self) -> Ledger:

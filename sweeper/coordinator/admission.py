@@ -8,8 +8,9 @@ the existing charge. Killed attempts take a spare attempt, are charged anew, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from dpsweep.accounting.cautions import require_small_delta
@@ -19,7 +20,7 @@ from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.notation import epsilon_up, typed
-from dpsweep.accounting.pricing.alternatives import advice
+from dpsweep.accounting.pricing.alternatives import advice, advice_on_repetition
 from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
@@ -69,7 +70,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     if not attempts.charges:
         names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
         spares = plan.spares + (plan.proposed.trials if plan.proposed else 0) + bool(plan.finals)
-        charge(ledger, priced, plan.trials, plan.event, priced.quote, "plan", names, spares)
+        charge(ledger, priced, partial(advice, priced, plan.trials), plan.event, priced.quote, "plan", names, spares)
         return folder.runs(plan)
     where = AttemptStates.of(stages(plan, folder, attempts))
     repeats = {
@@ -86,7 +87,8 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
         event, quote = priced.repetition(beyond)
         if message := _beforehand(priced, ledger, event, quote, len(beyond)):
             print(message, flush=True)
-        charge(ledger, priced, beyond, event, quote, "repeat", [trial.id for trial in beyond])
+        ways = partial(advice_on_repetition, priced, event)
+        charge(ledger, priced, ways, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again
 
 
@@ -177,14 +179,14 @@ def _refuse_paid_results(priced: PricedPlan, folder: SweepFolder, attempts: Atte
 def charge(
     ledger: Ledger,
     priced: PricedPlan,
-    trials: Sequence[Trial],
+    ways: Callable[[Statement], str],
     event: PlanEvent,
     quote: Quote,
     reason: str,
     names: Sequence[str],
     spares: int = 0,
 ) -> None:
-    """Charges the account the price of `event`, a search over these points; a refusal says what would fit.
+    """Charges the account the price of `event`; a refusal says what would fit, by `ways` on the account.
 
     The charge pays for one attempt at each of `names`, and for `spares` attempts at any trial.
     Raises `BadInput` if delta is 1 / units or more and was not accepted.
@@ -205,7 +207,7 @@ def charge(
         statement = ledger.statement(plan.account, plan.id)
         hint = "" if is_rehearsal(plan) else f" {WITHOUT_SPENDING}"
         refusal = statement.refusal(quote.guarantee)
-        raise BudgetRefused(f"{refusal} {advice(priced, trials, statement)}{hint}") from None
+        raise BudgetRefused(f"{refusal} {ways(statement)}{hint}") from None
 
 
 def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import SystemRandom
 from secrets import token_hex
 
@@ -31,6 +32,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.pricing.alternatives import advice
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.search_record import SearchRecord
@@ -252,7 +254,8 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
                 f"hydra.sweeper.retry={retry} another search is not paid for."
             )
         reason = "plan" if attempt == 1 else "repeat"
-        charge(ledger, priced, plan.trials, plan.event, priced.quote, reason, [plan.id])
+        ways = partial(advice, priced, plan.trials)
+        charge(ledger, priced, ways, plan.event, priced.quote, reason, [plan.id])
     folder.make()
     stored.write(folder.draw)
     return stored

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.planning.optuna_samplers import METHOD
 
 if TYPE_CHECKING:
@@ -49,7 +51,15 @@ def record(
 
 
 def require_reachable(plan: Plan, folder: SweepFolder, address: str) -> None:
-    """Opens or creates the plan's study in this database; raises `BadInput` if that fails."""
+    """Opens or creates the plan's study in this database.
+
+    Raises `BadInput` if that fails, and if a shared study would show what the plan's rule hides.
+    """
+    if execution_of(plan) is Execution.DRAWN_TRIES:
+        raise BadInput(
+            f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may look "
+            "into the study sees how many tries there were, and how each did."
+        )
     with _reached(folder, address):
         _study(plan, address)
 

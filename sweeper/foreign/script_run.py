@@ -69,6 +69,24 @@ def run_scripts(
             results.end(session, replace(result, seconds=time.perf_counter() - clock))
 
 
+def predict(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
+    """Runs the script of a claimed session on these records; its predictions for the records that are scored.
+
+    Nothing is scored, and nothing of the script is kept. Raises `ContractBroken` if it reports no run, or another one
+    than was declared.
+    """
+    blank = results.blank_result(session, machine, results.now())
+    run = _ScriptRun(session=session, machine=machine, should_stop=lambda: False, blank=blank)
+    content, log = charged_content(run._script), run._marked()
+    with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
+        status = run._run(folder, content, log, data)
+        if status or not (folder / REPORT_FILE).exists():
+            raise ContractBroken(_no_report(status))
+        reported, taken, declaration = run._reported(folder), _read(folder).get("taken"), session.declaration
+        check_reported(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
+        return run._predictions(folder, len(scored_part(declaration.score, data)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ScriptRun:
     """One session of a script."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.validation import DAMAGE
 
 WORK = ".lock"
 
@@ -81,5 +82,5 @@ def _holder(path: Path) -> str:
     try:
         holder = json.loads(_holder_file(path).read_text())
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGE):
         return "another process"

@@ -13,6 +13,7 @@ from dpsweep.sweeper.keys.synonyms import our_word
 
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
 _UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>[\w/]+)/(?P<choice>[^'/]+)'")
+_QUOTED_NAME = re.compile(r"""[{,]\s*(?P<quote>["'])[^"']*(?P=quote)\s*:""")
 _UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
 
 BY_GRID = "by_grid"
@@ -106,6 +107,9 @@ def _ungrammatical(error: BaseException) -> str:
     word = getattr(cause, "override", "")
     if "=" not in word:
         return f"Expected {word} to be KEY=VALUE, as in steps=100."
+    if _QUOTED_NAME.search(word):
+        names = word.lstrip("+")
+        return f"Expected the names in {names} to stand without quotes, as in dataset.bounds={{age: [18, 90]}}."
     return (
         f"Expected {word} to be KEY=VALUE: check its brackets, commas and quotes, and quote a value with spaces or "
         "brackets twice, as in data=\"'my folder'\"."

@@ -103,7 +103,7 @@ class HydraJobs:
 
     def launcher(self, root: Path) -> JobLauncher:
         """The launcher that was configured, with its own settings and the configuration that its jobs start from."""
-        config = copy.deepcopy(self.config)
+        config = _for_jobs(self.config)
         config.hydra.sweep.dir = str(root)
         launcher = self._instantiate(config)
         tame(launcher)
@@ -112,6 +112,17 @@ class HydraJobs:
     def _instantiate(self, config: DictConfig) -> Any:
         context: Any = HydraContext(config_loader=JobConfigs(), callbacks=self.context.callbacks)  # type: ignore[arg-type]
         return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=self.task, config=config)
+
+
+def _for_jobs(config: DictConfig) -> DictConfig:
+    """A copy without what no job reads: Hydra copies, and a pool pickles, all of `hydra` several times for each job."""
+    config = copy.deepcopy(config)
+    hydra = config.hydra
+    OmegaConf.set_readonly(hydra, False)
+    hydra.runtime.choices, hydra.runtime.config_sources = {}, []
+    for text in ("header", "footer", "template"):
+        hydra.help[text] = ""
+    return config
 
 
 def overrides(values: Mapping[str, Value]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
@@ -46,7 +47,13 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> Tr
         forked_jobs.prepare(machine.device, machine.threads)
     contents = read_contents(plan, machine.data)
     _check_features(plan, store)
-    kinds = shapes_of(configs_of(plan), request.workers.jobs, request.together)
+    kinds = shapes_of(
+        configs_of(plan),
+        request.workers.jobs,
+        request.together,
+        processes=machine.processes,
+        extracts=missing_features(plan.trials[0].config, store) > 0,
+    )
     shapes = {kind: shape for kind, shape in kinds.items() if shape.timeable}
     try:
         times = time_steps(list(shapes.values()), machine.device, request.compute.threads, request.most_threads)
@@ -61,10 +68,18 @@ def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:
     if isinstance(dataset, Extracted):
         missing, dataset = dataset.missing(store.features), dataset.of
         if missing:
-            words["features"] = f"of about {missing} records are computed first, once: this time is not in the estimate"
+            words["features"] = f"of about {missing} records are computed first, once"
     if caution := getattr(dataset, "caution", None):
         words["records"] = str(caution)
     return words
+
+
+def missing_features(config: Mapping[str, Any], store: PrivateStore) -> int:
+    """About how many records' frozen features are computed before the first run of this configuration."""
+    if not config.get("features"):
+        return 0
+    dataset = declare(config).dataset
+    return dataset.missing(store.features) if isinstance(dataset, Extracted) else 0
 
 
 def _check_features(plan: Plan, store: PrivateStore) -> None:

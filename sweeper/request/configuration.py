@@ -15,6 +15,7 @@ from dpsweep.accounting.rehearsal import PREFIX
 from dpsweep.sweeper.keys.unknown_words import in_our_words
 from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
+from dpsweep.sweeper.request.audit_settings import AuditSettings
 from dpsweep.sweeper.trial.spec import build
 
 
@@ -84,6 +85,11 @@ def loggers(config: DictConfig) -> Loggers:
     """The loggers that the configuration names; a folder of an earlier version names none."""
     nodes = _group(config, "logger") if "logger" in config else {}
     return {name: build(node, "logger") for name, node in nodes.items()}
+
+
+def audit_settings(config: DictConfig) -> AuditSettings:
+    """The size of an audit; a folder of an earlier version names none."""
+    return AuditSettings.of(_group(config, "audit")) if "audit" in config else AuditSettings()
 
 
 def _group(config: DictConfig, name: str) -> dict[str, Any]:

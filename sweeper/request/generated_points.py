@@ -28,7 +28,7 @@ def on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
         dataset = point.config["dataset"]
         if KIND in dataset and place == 0:
             declare(point.config)
-        yield replace(point, config={**point.config, "dataset": _generated(dataset, point.config["loss"])})
+        yield replace(point, config={**point.config, "dataset": generated_dataset(dataset, point.config["loss"])})
 
 
 def refuse_generated(points: Iterable[Point]) -> Iterator[Point]:
@@ -39,7 +39,8 @@ def refuse_generated(points: Iterable[Point]) -> Iterator[Point]:
         yield point
 
 
-def _generated(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
+def generated_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of generated records in the shape of a data set; raises `BadInput` with the missing keys."""
     if missing := [f"dataset.{key}" for key in NEEDED if dataset.get(key) is None]:
         raise BadInput(
             f"Expected {', '.join(missing)} in the configuration of this data set: a rehearsal generates its records "

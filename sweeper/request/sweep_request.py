@@ -20,7 +20,8 @@ from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
-from dpsweep.sweeper.request.configuration import loggers, plan_settings, rehearsed
+from dpsweep.sweeper.request.audit_settings import AuditSettings
+from dpsweep.sweeper.request.configuration import audit_settings, loggers, plan_settings, rehearsed
 from dpsweep.sweeper.request.generated_points import on_generated_records, refuse_generated
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Verb(StrEnum):
     PLAN = "plan"
     ADVISE = "advise"
     REHEARSE = "rehearse"
+    AUDIT = "audit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,9 @@ class SweepRequest:
 
     `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
     again, `study` the database for results, None for a file in the sweep's folder. `page` says whether the sweep ends
-    with its page, `loggers` where else its results are written. `data` is the folder with the official files. At most
-    `max_batch_size` jobs are handed to the launcher at once; it runs them on `workers`, `forked` from this process or
-    not.
+    with its page, `loggers` where else its results are written, `audit` how large an audit is. `data` is the folder
+    with the official files. At most `max_batch_size` jobs are handed to the launcher at once; it runs them on
+    `workers`, `forked` from this process or not.
     """
 
     verb: Verb
@@ -70,6 +72,7 @@ class SweepRequest:
     study: str | None
     page: bool
     loggers: Loggers
+    audit: AuditSettings
     compute: Compute
     data: Path | None
     max_batch_size: int | None
@@ -110,6 +113,7 @@ class SweepRequest:
             study=settings.study,
             page=_flag("page", config.page),
             loggers=loggers(config),
+            audit=audit_settings(config),
             compute=Compute.of(config.compute),
             data=data_folder(config.data),
             max_batch_size=settings.max_batch_size,

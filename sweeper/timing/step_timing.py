@@ -62,8 +62,10 @@ def time_steps(shapes: Sequence[Shape], device: str, threads: int | None, most: 
 
     from dpsweep.sweeper.job.machine import resolve_device
     from dpsweep.sweeper.trial.step_work import threads_for
+    from dpsweep.trainers.training.freed_memory import keep_freed_memory
 
     torch.set_num_threads(threads or 1)
+    keep_freed_memory()
     device = resolve_device(device)
     probes = [_Probe.of(shape, device) for shape in shapes]
     threads = threads_for([probe.work for probe in probes], most) if threads is None else threads
@@ -110,12 +112,32 @@ class _Probe:
         from dpsweep.sweeper.trial.step_work import LARGE
         from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
+        record = self._extraction() if self.shape.extracts else None
         if isinstance(self.declared.trainer, OutputPerturbation):
-            return Cost(step=self._fit(), beside=self._scores())
+            return Cost(step=self._fit(), beside=self._scores(), record=record)
         most = FEW_POINTS if self.work >= LARGE else self.shape.points
         stacked = min(most, self.shape.points, at_once(self.shape.config))
         step = self._stacked(stacked) if stacked else self._single()
-        return Cost(step=step, beside=self._scores())
+        return Cost(step=step, beside=self._scores(), record=record)
+
+    def _extraction(self) -> float | None:
+        """Seconds in which the features of one record are computed; None if the records have no features."""
+        import torch
+
+        from dpsweep.trainers.features.checks import probes_of
+        from dpsweep.trainers.features.extracted import Extracted
+
+        dataset, clock = self.declared.dataset, _clock(self.device)
+        if not isinstance(dataset, Extracted):
+            return None
+        module = dataset.module().to(self.device)
+        records = probes_of(dataset.form).to(self.device)
+        with torch.inference_mode():
+            module(records[:1])
+            started = clock()
+            for record in records:
+                module(record[None])
+        return (clock() - started) / len(records)
 
     def _stacked(self, points: int) -> float:
         """Seconds per point of a step of so many points that are trained together."""
@@ -128,7 +150,10 @@ class _Probe:
         return self._loop(sums, points, self.declared) / points
 
     def _single(self) -> float:
-        """Seconds of a step of one point: its engine's sum, by fewer examples if slow, and the noise and update."""
+        """Seconds of a step of one point: its engine's sum, by fewer examples if slow, and the noise and update.
+
+        Processes divide the examples of the sum.
+        """
         import torch
 
         from dpsweep.sweeper.trial.spec import build
@@ -136,7 +161,9 @@ class _Probe:
         from dpsweep.trainers.engines.interface import Minibatch, Task
 
         declared, engine = self.declared, build(self.shape.config["engine"], "engine")
-        task, batch_size = Task(transform=declared.trainer.transform, loss=declared.loss), _examples(declared)
+        processes = 1 if declared.augmentation is not None else self.shape.processes
+        task = Task(transform=declared.trainer.transform, loss=declared.loss)
+        batch_size = math.ceil(_examples(declared) / processes)
         inputs = self._inputs(batch_size)
         positions = target_shape(declared.loss, tuple(declared.dataset.shape))
         targets = torch.zeros(batch_size, *positions, dtype=getattr(torch, declared.loss.labels), device=self.device)
@@ -203,7 +230,7 @@ class _Probe:
         return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else ends[-1] - started
 
     def _fit(self) -> float:
-        """Seconds of a convex fit of all records."""
+        """Seconds of a convex fit of all records; a first fit is not counted, since torch imports its solver there."""
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.convex_fit import fit
         from dpsweep.trainers.training.run import Run, Unrecorded
@@ -222,9 +249,10 @@ class _Probe:
             ema=None,
             public=declared.public,
         )
+        streams, records = reproducible_streams(0, "estimate"), self._records(few, varied=True)
+        fit(run, self.model, records, streams, Unrecorded(), self.device)
         started = clock()
-        streams = reproducible_streams(0, "estimate")
-        fit(run, self.model, self._records(few, varied=True), streams, Unrecorded(), self.device)
+        fit(run, self.model, records, streams, Unrecorded(), self.device)
         return (clock() - started) * declared.train_records / few
 
     def _scores(self) -> float:

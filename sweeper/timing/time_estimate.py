@@ -33,10 +33,16 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """One kind of step: a configuration that has it, and the number of points that one job may train together."""
+    """One kind of step: a configuration that has it, and the number of points that one job may train together.
+
+    So many `processes` share the gradient sums of a model that is not stacked. With `extracts`, features of records are
+    still to be computed.
+    """
 
     config: Config
     points: int
+    processes: int = 1
+    extracts: bool = False
 
     @property
     def timeable(self) -> bool:
@@ -44,18 +50,29 @@ class Shape:
         return not is_script(self.config)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cost:
-    """Seconds of one point's step, and of all that a run does besides its steps: curves and scores."""
+    """Seconds of one point's step, and of all that a run does besides its steps: curves and scores.
+
+    `record` is the time in which an extractor computes the features of one record; None if it was not timed.
+    """
 
     step: float
     beside: float = 0.0
+    record: float | None = None
 
 
-def shapes_of(configs: Iterable[Config], workers: int = 1, together: int | None = None) -> dict[str, Shape]:
+def shapes_of(
+    configs: Iterable[Config],
+    workers: int = 1,
+    together: int | None = None,
+    *,
+    processes: int = 1,
+    extracts: bool = False,
+) -> dict[str, Shape]:
     """One shape for each kind of step, by its key, if the points of a kind are divided among these workers.
 
-    At most `together` points are in one job, if it is given.
+    At most `together` points are in one job, if it is given. `processes` and `extracts` are those of each shape.
     """
     counts: Counter[str] = Counter()
     one_each: dict[str, Config] = {}
@@ -64,7 +81,12 @@ def shapes_of(configs: Iterable[Config], workers: int = 1, together: int | None 
         counts[kind], one_each[kind] = counts[kind] + 1, config
     most = COMPANY if together is None else min(COMPANY, together)
     points = {kind: min(most, math.ceil(count / max(1, workers))) for kind, count in counts.items()}
-    return {kind: Shape(config=_with_a_number_of_steps(one_each[kind]), points=points[kind]) for kind in counts}
+    return {
+        kind: Shape(
+            config=_with_a_number_of_steps(one_each[kind]), points=points[kind], processes=processes, extracts=extracts
+        )
+        for kind in counts
+    }
 
 
 def _with_a_number_of_steps(config: Config) -> Config:
@@ -72,9 +94,10 @@ def _with_a_number_of_steps(config: Config) -> Config:
     return config if isinstance(config["steps"], int) else {**config, "steps": 1}
 
 
-def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int) -> float | None:
+def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0) -> float | None:
     """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run.
 
+    Before them the features of so many `missing` records are extracted, which the workers divide among them.
     None if the time of a step is unknown, as that of a script is before its first run.
     """
     trials = priced.plan.trials
@@ -88,7 +111,8 @@ def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int) ->
     at_once = min(max(1, workers), math.ceil(priced.expected_runs))
     search = sum(map(seconds, trials)) * priced.expected_runs / len(trials) / at_once
     finals = [final for final in priced.plan.finals if kind_of(final.config) in costs]
-    return search + max(map(seconds, finals), default=0.0)
+    extraction = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0) / at_once
+    return extraction + search + max(map(seconds, finals), default=0.0)
 
 
 def configs_of(plan: Plan) -> list[Config]:

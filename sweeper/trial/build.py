@@ -16,7 +16,7 @@ from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
-from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, class_of, dataset_of, part_of
+from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, build, class_of, dataset_of, part_of
 from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 from dpsweep.trainers.features.extracted import Extracted
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import Streams
+    from dpsweep.trainers.training.run import Run
 
 
 def make_streams(trial: Trial, receipt: Receipt) -> Streams:
@@ -84,6 +85,23 @@ def _adapted(model: nn.Module, adapter: Mapping[str, Any], identity: str) -> nn.
 
     seed = initial_seed(f"{identity}, {ADAPTER}")
     return attach(model, build(adapter, ADAPTER), torch.Generator().manual_seed(seed))
+
+
+def make_run(config: Mapping[str, Any], declaration: Declaration) -> Run:
+    """The declared training run of a configuration, at its noise."""
+    from dpsweep.trainers.training.run import Run
+
+    return Run(
+        trainer=declaration.trainer,
+        sampler=declaration.sampler,
+        schedule=declaration.schedule,
+        bounds=declaration.bounds,
+        noise_multiplier=config["privacy"]["noise_multiplier"],
+        steps=declaration.steps,
+        train_records=declaration.train_records,
+        ema=declaration.ema,
+        public=declaration.public,
+    )
 
 
 def load(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.trial.blocks import stacks
-from dpsweep.sweeper.trial.ready_session import ReadySession
 from dpsweep.sweeper.trial.session import Machine, log
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.sweeper.trial.spec import Declaration, build
 
 if TYPE_CHECKING:
-    from dpsweep.trainers.data.split import Split
+    from torch import nn
+
+    from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.gradient_sums import Sums
 
@@ -22,24 +23,29 @@ CUDA = "cuda"
 
 @contextmanager
 def gradient_sums(
-    group: Sequence[ReadySession], data: Split, machine: Machine, streams: Sequence[Streams]
+    config: Mapping[str, Any],
+    declaration: Declaration,
+    models: Sequence[nn.Module],
+    train: Records,
+    machine: Machine,
+    streams: Sequence[Streams],
 ) -> Iterator[Sums]:
     """Gradient sums of stacked models if the models can be stacked (faster even for one), else by the engine.
 
-    An engine sums in `machine.processes` processes; stacked models and augmented copies take one.
+    The models have this configuration, but for numbers of their methods. An engine sums in `machine.processes`
+    processes; stacked models and augmented copies take one.
     """
     from dpsweep.trainers.engines.stacked import Stack
     from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 
-    first, records = group[0].session, data.train.to(machine.device)
-    config, declaration = first.trial.config, first.declaration
+    records = train.to(machine.device)
     if stacks(config):
         log.info("engine stacked")
-        stack = Stack.of(group[0].model, declaration.loss)
+        stack = Stack.of(models[0], declaration.loss)
         yield StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
         return
     sums = EngineSums(
-        models=tuple(one.model for one in group),
+        models=tuple(models),
         engine=build(config["engine"], "engine"),
         records=records,
         device=machine.device,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.records.step_log import StepLog, go_on
 from dpsweep.sweeper.trial import results
-from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_streams
+from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_run, make_streams
 from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.ready_session import ReadySession
@@ -101,24 +101,15 @@ def _prepare(session: Session, machine: Machine) -> ReadySession:
     import torch
 
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
-    from dpsweep.trainers.training.run import Run
+    from dpsweep.trainers.training.freed_memory import keep_freed_memory
     from dpsweep.trainers.training.weight_delta import WeightDelta
 
     torch.set_num_threads(machine.threads)
+    keep_freed_memory()
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
     begin = StepLog.begin(session.place, trial, receipt.attempt)
     steps = go_on(session.place, trial, receipt) if receipt.resume else begin
-    run = Run(
-        trainer=declaration.trainer,
-        sampler=declaration.sampler,
-        schedule=declaration.schedule,
-        bounds=declaration.bounds,
-        noise_multiplier=trial.config["privacy"]["noise_multiplier"],
-        steps=declaration.steps,
-        train_records=declaration.train_records,
-        ema=declaration.ema,
-        public=declaration.public,
-    )
+    run = make_run(trial.config, declaration)
     model = make_model(trial.config, initial_identity(trial))
     since = read_checkpoint(steps, run, machine.device) if receipt.resume else None
     return ReadySession(
@@ -159,10 +150,11 @@ def _train(
         return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
     places = [one.session.place.files for one in group]
     streams = _streams(group)
-    with gradient_sums(group, data, machine, streams) as sums:
+    first, models = group[0].session, [one.model for one in group]
+    with gradient_sums(first.trial.config, first.declaration, models, data.train, machine, streams) as sums:
         return train_together(
             [one.run for one in group],
-            [one.model for one in group],
+            models,
             sums,
             data.train,
             streams,
@@ -172,7 +164,7 @@ def _train(
             should_stop=should_stop,
             journals=[one.journal for one in group],
             since=[one.since for one in group],
-            watch=_watch(group[0].session, data, machine),
+            watch=_watch(first, data, machine),
         )
 
 

@@ -189,6 +189,10 @@ def _rule(kind: type[nn.Module], make: Callable[[], nn.Module], *, words: bool =
     return Case(kind=kind, treatment=Treatment.RULE, make=make, words=words)
 
 
+def _copies(kind: type[nn.Module], make: Callable[[], nn.Module]) -> Case:
+    return Case(kind=kind, treatment=Treatment.COPIES, make=make)
+
+
 def _maps(kind: type[nn.Module], make: Callable[[], nn.Module]) -> Case:
     return Case(kind=kind, treatment=Treatment.LINEAR_MAPS, make=make)
 
@@ -203,7 +207,9 @@ CASES: Mapping[str, Case] = {
     "Conv1d, strides": _rule(nn.Conv1d, lambda: of_channels(nn.Conv1d(2, 3, 3, stride=2, bias=False), (2, 10))),
     "Conv1d, many channels": _rule(nn.Conv1d, lambda: of_channels(nn.Conv1d(20, 2, 1), (20, 1))),
     "Conv2d": _rule(nn.Conv2d, lambda: of_channels(nn.Conv2d(1, 3, (2, 3), padding=(0, 1), stride=(2, 1)), (1, 4, 5))),
-    "GroupNorm": _rule(nn.GroupNorm, lambda: of_channels(nn.GroupNorm(2, 4), (4, 5))),
+    "GroupNorm": _copies(nn.GroupNorm, lambda: of_channels(nn.GroupNorm(2, 4), (4, 5))),
+    "GroupNorm of numbers": _copies(nn.GroupNorm, lambda: of_channels(nn.GroupNorm(1, 20), (20,))),
+    "GroupNorm of images": _copies(nn.GroupNorm, lambda: of_channels(nn.GroupNorm(2, 2), (2, 5, 2))),
     "LayerNorm": _rule(nn.LayerNorm, lambda: around(nn.LayerNorm(WIDTH))),
     "RMSNorm": _rule(nn.RMSNorm, lambda: around(nn.RMSNorm(WIDTH))),
     "RMSNorm, eps": _rule(nn.RMSNorm, lambda: around(nn.RMSNorm([LENGTH, WIDTH], eps=0.1))),

@@ -28,8 +28,8 @@ def automatic_chunk(model: nn.Module, example: Tensor) -> int:
 
 
 def fused_chunk(model: nn.Module, stored: int, example: Tensor) -> int:
-    """The chunk for the fused engine, which stores `stored` gradient numbers per example besides activations."""
+    """The chunk for the fused engine, which stores `stored` gradient numbers per example, once, besides activations."""
     floats = _CUDA_FLOATS if example.device.type == "cuda" else _CPU_FLOATS
     widest = max((layer.embedding_dim for layer in model.modules() if isinstance(layer, nn.Embedding)), default=1)
     activations = (_ACTIVATIONS_PER_INPUT if stored else _ACTIVATIONS_WITHOUT_MAPS) * example.numel() * widest
-    return max(1, floats // (_GRADIENT_COPIES * stored + activations))
+    return max(1, floats // (stored + activations))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import hardshrink, pad
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.gradients.row_products import one_dnn_product, suits_one_dnn
 from dpsweep.trainers.engines.gradients.safe_norms import norms_along
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.tempered_sigmoid import TemperedSigmoid
@@ -221,8 +222,15 @@ def _affine(layer: Affine, weights: Tensor, inputs: Tensor) -> Tensor:
     runs, matrix = len(weights), weights[:, layer.weight].view(len(weights), layer.outputs, layer.inputs)
     bias = weights.new_zeros(runs, layer.outputs) if layer.bias is None else weights[:, layer.bias]
     if inputs.ndim == 2:
-        outputs = torch.addmm(bias.reshape(-1, 1), matrix.flatten(0, 1), inputs.t())
+        stacked = matrix.flatten(0, 1)
+        if suits_one_dnn(len(stacked), inputs):
+            outputs = one_dnn_product(stacked, inputs).add_(bias.reshape(-1, 1))
+        else:
+            outputs = torch.addmm(bias.reshape(-1, 1), stacked, inputs.t())
         return outputs.view(runs, layer.outputs, len(inputs))
+    if not inputs.requires_grad and suits_one_dnn(layer.outputs, inputs[0].t()):
+        products = [one_dnn_product(one, own.t()) for one, own in zip(matrix, inputs, strict=True)]
+        return torch.stack(products).add_(bias[:, :, None])
     parts = _runs_in_cache(inputs, bias[:, :, None], matrix, inputs)
     all_outputs = [torch.baddbmm(*part) for part in parts]
     return all_outputs[0] if len(all_outputs) == 1 else torch.cat(all_outputs)

@@ -33,6 +33,7 @@ from torch import Tensor
 from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.training.batch_and_noise import Batch
+from dpsweep.trainers.training.freed_memory import keep_freed_memory
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -174,6 +175,7 @@ def _serve(rank: int, ranks: int, meeting: Path, make: Callable[[], EngineSums],
         signal.signal(one, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    keep_freed_memory()
     own = make()
     _join(rank, ranks, meeting)
     while (request := _received()) is not None:

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorTime:
-    """Processor seconds of all pieces, None if one was not measured, and the distinct commits that trained, in order."""
+    """Processor seconds of all pieces, None if one was not measured, and the distinct commits that trained."""
 
     seconds: float | None
     commits: tuple[str, ...]

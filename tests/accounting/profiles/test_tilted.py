@@ -10,8 +10,17 @@ from scipy import fft
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.events.build import DpEvent, compose, poisson_gaussian, repeat, without_replacement_gaussian
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    compose,
+    poisson_gaussian,
+    repeat,
+    select,
+    without_replacement_gaussian,
+)
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.profiles import privacy_loss as losses
 from dpsweep.accounting.profiles.loss_grid import Losses
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
@@ -43,6 +52,19 @@ def test_small_deltas_are_answered_from_above(
     epsilon = Pld().epsilon(event, delta, adjacency)
     assert exact <= epsilon < 1.001 * exact
     assert 0.9 * exact - 0.2 < Pld().lower(event, delta, adjacency) <= exact
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "steps", "tries"),
+    [(0.0013, 1.64, 37, Poisson(mean=2.0)), (0.0016, 1.55, 28, NegativeBinomial.with_mean(eta=2, mean=3))],
+)
+def test_a_search_of_few_steps_with_small_batches_is_priced_near_its_lower_bound(
+    rate: float, noise: float, steps: int, tries: Tries
+) -> None:
+    """Losses have two modes, one of a step with the record and one without, and no tilt covers the gap between them."""
+    event = select(dpsgd(rate, noise, steps), tries)
+    epsilon = Pld().epsilon(event, 1e-5, ADD)
+    assert lower_bound(event, 1e-5, ADD) <= epsilon < 1.05 * lower_bound(event, 1e-5, ADD)
 
 
 def gaussian_losses(mu: float, interval: float) -> Losses:

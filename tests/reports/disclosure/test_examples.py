@@ -21,6 +21,7 @@ from dpsweep.reports.pages.release import write_release
 
 PAGE = (Path(__file__).parents[3] / "docs" / "releases.md").read_text()
 EXAMPLES = dict(re.findall(r"```\w+ title=\"([\w.]+)\"\n(.*?)```", PAGE, re.DOTALL))
+PROGRAM = "release/price_check.py"
 AXES = {"dpsgd": {"trainer.lr": (0.5, 1.0, 2.0), "trainer.clip_norm": (0.4, 1.6)}}
 SweepOf = Callable[..., Any]
 
@@ -63,6 +64,22 @@ def test_an_auditor_opens_the_commitment_without_us(made: Any) -> None:
     opening.write_text(opening.read_text().replace('"delta": 1e-05', '"delta": 1e-06'))
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=made.folder, capture_output=True, text=True)
     assert "AssertionError" in done.stderr
+
+
+def test_an_outsider_recomputes_the_price_as_the_page_shows(made: Any) -> None:
+    write_release(made.folder, made.ledger)
+    (block,) = (text for text in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) if "price_check" in text)
+    examples = re.findall(r"\$ python ([^#\n]*?) *(?:#[^\n]*)?\n(.*?)(?=\$|\Z)", block, re.DOTALL)
+    assert [command for command, _ in examples] == [PROGRAM, f"{PROGRAM} release curator/opening.json"]
+    for command, shown in examples:
+        done = subprocess.run([sys.executable, "-I", *command.split()], cwd=made.folder, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert cut(done.stdout) == cut(shown)
+
+
+def cut(text: str) -> str:
+    """The text with numbers cut to four digits behind the point."""
+    return re.sub(r"(\d\.\d{4})\d+", r"\1", text)
 
 
 def test_verify_opens_the_commitment_too(made: Any) -> None:

@@ -71,7 +71,7 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
     path = write_release(made.folder, made.ledger)
     names = {"report.html", "report.json", "config.yaml", WINNER_FILE, MODEL_FILE, "privacy.png", "privacy.svg"}
     names |= {"preprocessing.json", "privacy.pdf", "methods.tex", "methods.bib"}
-    names |= {"statement.html", "statement.pdf", "commitment.json"}
+    names |= {"statement.html", "statement.pdf", "commitment.json", "price.json", "price_check.py"}
     assert {file.name for file in path.parent.iterdir()} == names
     assert (path.parent / MODEL_FILE).read_text() == "weights of point 9"
     config = yaml.safe_load((path.parent / "config.yaml").read_text())

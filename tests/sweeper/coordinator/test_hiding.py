@@ -90,6 +90,8 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
         "methods.tex",
         "methods.bib",
         "commitment.json",
+        "price.json",
+        "price_check.py",
         "statement.html",
         "statement.pdf",
     }

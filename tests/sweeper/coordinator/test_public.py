@@ -57,6 +57,7 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
         assert "price below covers" not in text
         assert not any(word in text for word in ("dp:epsilon", "privacy_parameters", "differential_privacy:")), page
     assert "differential-privacy" not in (folder / "export" / "README.md").read_text()
+    assert not [*folder.rglob("price.json"), *folder.rglob("price_check.py")], "there is no price to recompute"
     for form in folder.rglob("*.json"):
         json.loads(form.read_text(), parse_constant=lambda word, form=form: pytest.fail(f"{word} in {form}"))
     assert passbook.to_json(statement)["left"] == {"epsilon": "infinity", "delta": "infinity"}

@@ -110,7 +110,7 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     folder = SweepFolder(root=tmp_path / "sweep", store=PrivateStore(root=tmp_path / "private"))
     config = OmegaConf.create(
         {
-            "hydra": {"sweep": {"dir": "."}},
+            "hydra": {"sweep": {"dir": "."}, "runtime": {}, "help": {}},
         }
     )
     context = HydraContext(config_loader=Any, callbacks=Callbacks())

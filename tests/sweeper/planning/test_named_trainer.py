@@ -19,7 +19,8 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 
 CLI = "dpsweep.sweeper.commands.cli"
 FAST = ("accountant=rdp", "accountant.witnesses=[]")
-LIGHT = ("dataset=digits", *FAST, "privacy.noise_multiplier=9", "score.noise_std=30")
+PUBLIC = ("dataset=digits", *FAST, "privacy.noise_multiplier=9")
+LIGHT = (*PUBLIC, "score.noise_std=30")
 OWN = """# @package _global_
 # An experiment of a user's own.
 defaults:
@@ -65,9 +66,9 @@ def test_a_value_that_is_given_without_a_trainer_is_every_methods(compose_priced
         compose_priced([*LIGHT, "trainer.clip_norm=1"])
 
 
-@pytest.mark.parametrize("scale", [(), ("experiment=smoke/b_fig7",)])
-def test_the_command_lines_trainer_wins_over_a_files(compose_priced: Compose, scale: tuple[str, ...]) -> None:
-    assert methods(compose_priced([*LIGHT, *scale, "trainer=dpsgd", "grid.trainers=[dpadam]"])) == ["dpsgd"]
+@pytest.mark.parametrize("words", [LIGHT, (*PUBLIC, "experiment=smoke/b_fig7")])
+def test_the_command_lines_trainer_wins_over_a_files(compose_priced: Compose, words: tuple[str, ...]) -> None:
+    assert methods(compose_priced([*words, "trainer=dpsgd", "grid.trainers=[dpadam]"])) == ["dpsgd"]
 
 
 def test_axes_are_given_to_a_method_that_runs_beside_others(compose_priced: Compose) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.timing.step_times import Speeds
-from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, shapes_of
+from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, plan_seconds, shapes_of
 from tests.sweeper.searches import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -56,3 +58,29 @@ def test_steps_that_the_budget_decides_are_timed_as_one(compose_priced: Compose)
     assert shape.config["steps"] == 1
     (shape,) = shapes_of([config]).values()
     assert shape.config == config
+
+
+def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
+    compose_priced: Compose, tmp_path: Path
+) -> None:
+    priced = compose_priced(GRID)
+    configs = configs_of(priced.plan)
+    kind = kind_of(configs[0])
+    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
+    speeds._timed(speeds._shapes(configs), [Cost(step=1.0, beside=0.5)])
+    extracts = replace(speeds, extracts=True)
+    assert speeds.known(configs) == {kind: Cost(step=1.0, beside=0.5)}
+    assert extracts.known(configs) is None
+    extracts._timed(extracts._shapes(configs), [Cost(step=1.0, beside=0.5, record=0.25)])
+    costs = extracts.known(configs)
+    assert costs == {kind: Cost(step=1.0, beside=0.5, record=0.25)}
+    alone = plan_seconds(priced, costs, 1)
+    assert plan_seconds(priced, costs, 1, missing=8) == pytest.approx(alone + 2)
+    assert plan_seconds(priced, costs, 2, missing=8) == pytest.approx(alone / 2 + 1)
+
+
+def test_several_processes_are_another_kind_of_step(compose_priced: Compose, tmp_path: Path) -> None:
+    configs = configs_of(compose_priced(GRID).plan)
+    speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
+    speeds._timed(speeds._shapes(configs), [Cost(step=1.0)])
+    assert replace(speeds, processes=2).known(configs) is None

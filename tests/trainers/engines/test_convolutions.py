@@ -92,7 +92,9 @@ def test_every_way_to_a_convolutions_gradients_is_exact(way, kernel, stride, pad
     inputs = noise(18, 3, 7, 8).contiguous(memory_format=layout)
     gradient = noise(*layer(inputs).shape, seed=3).contiguous(memory_format=layout)
     parts = zip(torch.split(inputs, chunk), torch.split(gradient, chunk), strict=True)
-    for row, found in enumerate(torch.cat([way(Geometry.of(layer), *part) for part in parts])):
+    found_parts = [way(Geometry.of(layer), *part) for part in parts]
+    rows = [rows for part in found_parts for rows in (part if isinstance(part, tuple) else (part,))]
+    for row, found in enumerate(torch.cat(rows)):
         weight = layer.weight.detach().clone().requires_grad_()
         output = conv2d(inputs[row : row + 1], weight, None, stride, padding)
         (alone,) = torch.autograd.grad(output, weight, gradient[row : row + 1])

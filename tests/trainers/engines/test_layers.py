@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.gradients.layers import LAYERS
 from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.recorders.parameter_copies import COPIED
 from dpsweep.trainers.engines.recorders.recorded_layers import COMPOSITES, recorded_layers
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from tests.exactness import CLASSES, assert_exact, filled, rows_alone
@@ -19,7 +20,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 
 def test_every_rule_and_every_composite_has_a_model_here() -> None:
     kinds = {case.kind for case in CASES.values()} | {type(layer) for layer in convolution_with_standard_weights()}
-    assert kinds >= {*LAYERS, *COMPOSITES}
+    assert kinds >= {*LAYERS, *COPIED, *COMPOSITES}
 
 
 def convolution_with_standard_weights() -> list[nn.Module]:

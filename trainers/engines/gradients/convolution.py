@@ -63,16 +63,17 @@ class Geometry:
         return self.out_channels, self.in_channels, *self.kernel_size
 
 
-def weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
-    """The gradients [n, *weight's shape], computed for groups of examples that fit the cache."""
+def weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+    """The gradients [n, *weight's shape] of groups of examples that fit the cache, in the examples' order."""
     geometry = Geometry.of(layer)
     if isinstance(layer, nn.Conv1d):
-        return _image_gradients(geometry, inputs.unsqueeze(2), gradient.unsqueeze(2)).squeeze(3)
+        parts = _image_gradients(geometry, inputs.unsqueeze(2), gradient.unsqueeze(2))
+        return tuple(part.squeeze(3) for part in parts)
     return _image_gradients(geometry, inputs, gradient)
 
 
-def _image_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
-    """The gradients [n, out, in, height, width].
+def _image_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+    """The gradients [n, out, in, height, width]: large ones in groups, where a copy would cost more than more calls.
 
     Many channels: one grouped convolution, which on a CPU is fast in float32 only. Few channels: windows unfolded to
     columns, with positions or channels innermost.
@@ -82,7 +83,8 @@ def _image_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tenso
     else:
         algorithm = _by_channels if layer.in_channels >= _FEW_CHANNELS else _by_positions
     parts = zip(torch.split(inputs, _PIECE), torch.split(gradient, _PIECE), strict=True)
-    return torch.cat([algorithm(layer, *part) for part in parts])
+    rows = tuple(algorithm(layer, *part) for part in parts)
+    return rows if algorithm is _grouped or len(rows) == 1 else (torch.cat(rows),)
 
 
 def _grouped(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:

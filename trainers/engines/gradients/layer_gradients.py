@@ -23,6 +23,11 @@ class LayerGradient(Protocol):
     with a non-finite number is not finite.
     """
 
+    @property
+    def stored(self) -> int:
+        """The numbers that are kept for an example until the sum, where they need much memory; else 0."""
+        ...
+
     def norms(self) -> Tensor:
         """The norm of each example's gradient: [n] in float64."""
         ...
@@ -49,6 +54,11 @@ class DenseGradient:
 
     rows: Tensor
 
+    @property
+    def stored(self) -> int:
+        """The numbers of a row, if a parameter has more than one dimension."""
+        return self.rows[0].numel() if self.rows.ndim > 2 else 0
+
     def norms(self) -> Tensor:
         """The rows' norms."""
         return row_norms(self.rows)
@@ -70,6 +80,39 @@ class DenseGradient:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class ConsecutiveGradients:
+    """Explicit gradients of consecutive groups of examples, each where it was computed: nothing is copied together."""
+
+    parts: tuple[DenseGradient, ...]
+
+    @property
+    def stored(self) -> int:
+        """As of each part."""
+        return self.parts[0].stored
+
+    def norms(self) -> Tensor:
+        """The norms of all parts."""
+        return torch.cat([part.norms() for part in self.parts])
+
+    def add_to(self, total: Tensor, factors: Tensor) -> None:
+        """Adds one part after another."""
+        for part, part_factors in zip(self.parts, self._split(factors), strict=True):
+            part.add_to(total, part_factors)
+
+    def to(self, dtype: torch.dtype) -> ConsecutiveGradients:
+        """All parts in this dtype."""
+        return ConsecutiveGradients(parts=tuple(part.to(dtype) for part in self.parts))
+
+    def without(self, non_finite: Tensor) -> ConsecutiveGradients:
+        """All parts, with zero for marked examples."""
+        pairs = zip(self.parts, self._split(non_finite), strict=True)
+        return ConsecutiveGradients(parts=tuple(part.without(marked) for part, marked in pairs))
+
+    def _split(self, values: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(values, [len(part.rows) for part in self.parts])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class OuterProductGradient:
     """Gradients that are outer products of vectors `left` [n, a] and `right` [n, b]; the products are never formed.
 
@@ -78,6 +121,11 @@ class OuterProductGradient:
 
     left: Tensor
     right: Tensor
+
+    @property
+    def stored(self) -> int:
+        """0: both vectors are there anyway."""
+        return 0
 
     def norms(self) -> Tensor:
         """The norm of an outer product is the product of the norms."""
@@ -113,6 +161,11 @@ class SparseGradient:
     rows: Tensor
     owners: Tensor
     examples: int
+
+    @property
+    def stored(self) -> int:
+        """0: as many values as the layer's outputs have."""
+        return 0
 
     def norms(self) -> Tensor:
         """The norm of all values of each example."""

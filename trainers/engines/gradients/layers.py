@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from dpsweep.trainers.engines.gradients.convolution import weight_gradients
 from dpsweep.trainers.engines.gradients.layer_gradients import (
+    ConsecutiveGradients,
     DenseGradient,
     LayerGradient,
     OuterProductGradient,
@@ -46,7 +47,8 @@ def convolution(
     """Explicit per-example gradients of the weight, and sums over positions for the bias."""
     gradients: dict[str, LayerGradient] = {}
     if "weight" in trained:
-        gradients["weight"] = DenseGradient(rows=weight_gradients(layer, inputs, gradient))
+        parts = weight_gradients(layer, inputs, gradient)
+        gradients["weight"] = ConsecutiveGradients(parts=tuple(DenseGradient(rows=part) for part in parts))
     if "bias" in trained:
         gradients["bias"] = DenseGradient(rows=gradient.flatten(2).sum(dim=2))
     return gradients
@@ -56,16 +58,10 @@ def standardized_convolution(
     layer: WeightStandardConv2d, trained: Trained, inputs: Tensor, gradient: Tensor
 ) -> dict[str, LayerGradient]:
     """Gradients by the standardized weight, mapped back to weight and gain by a linear map that all examples share."""
-    weight, gain = pulled_back(layer.weight, layer.gain, weight_gradients(layer, inputs, gradient))
+    by_standardized = torch.cat(weight_gradients(layer, inputs, gradient))
+    weight, gain = pulled_back(layer.weight, layer.gain, by_standardized)
     rows = {"weight": weight, "gain": gain, "bias": gradient.sum(dim=(2, 3))}
     return {name: DenseGradient(rows=rows[name]) for name in trained}
-
-
-def group_norm(layer: nn.GroupNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
-    """Per channel, summed over positions: output gradient times normalized input, and output gradient."""
-    by_channel = (*gradient.shape[:2], -1)
-    products = gradient * functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
-    return _weight_and_bias(trained, products.reshape(by_channel).sum(dim=2), gradient.reshape(by_channel).sum(dim=2))
 
 
 def layer_norm(layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
@@ -127,7 +123,6 @@ LAYERS: Mapping[type[nn.Module], Callable[..., dict[str, LayerGradient]]] = Mapp
         nn.Conv1d: convolution,
         nn.Conv2d: convolution,
         WeightStandardConv2d: standardized_convolution,
-        nn.GroupNorm: group_norm,
         nn.LayerNorm: layer_norm,
         nn.RMSNorm: rms_norm,
         nn.Embedding: embedding,

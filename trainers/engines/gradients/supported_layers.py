@@ -21,6 +21,7 @@ class Treatment(Enum):
     """How the gradients of a layer's parameters are computed, fastest first."""
 
     RULE = "rule"
+    COPIES = "copies"
     LINEAR_MAPS = "linear maps"
     TORCH_FUNC = "torch.func"
 

@@ -12,6 +12,7 @@ from torch import nn
 from dpsweep.trainers.engines.gradients.layers import LAYERS, has_rule
 from dpsweep.trainers.engines.gradients.supported_layers import Layer, Treatment, Unsupported
 from dpsweep.trainers.engines.recorders.attention import attention, plain_attention
+from dpsweep.trainers.engines.recorders.parameter_copies import COPIED
 from dpsweep.trainers.engines.recorders.recurrent import plain_recurrent, recurrent
 
 
@@ -72,6 +73,8 @@ def treatment_of(module: nn.Module) -> Treatment:
     composite = COMPOSITES.get(type(module))
     if composite is not None and composite.takes(module):
         return Treatment.LINEAR_MAPS
+    if type(module) in COPIED and module._parameters.keys() <= {"weight", "bias"}:
+        return Treatment.COPIES
     return Treatment.RULE if type(module) in LAYERS and has_rule(module) else Treatment.TORCH_FUNC
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.gradients.layer_gradients import DenseGradient, LayerGradient, joint_norms
+from dpsweep.trainers.engines.gradients.layer_gradients import LayerGradient, joint_norms
 from dpsweep.trainers.engines.gradients.parameters import in_places, trainable
 from dpsweep.trainers.engines.gradients.single_examples import perturb
 from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
@@ -52,8 +52,7 @@ def prove(
         for ours, norm, theirs in _gradients(twin, parameters, recorded, probes, targets, loss):
             if not _same(parameters, ours, norm, theirs):
                 raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
-        dense = [gradient.rows for gradient in recorded.values() if isinstance(gradient, DenseGradient)]
-        return sum(rows[0].numel() for rows in dense if rows.ndim > 2)
+        return sum(gradient.stored for gradient in recorded.values())
     except Unsupported:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:

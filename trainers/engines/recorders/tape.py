@@ -19,6 +19,7 @@ from dpsweep.trainers.engines.gradients.layer_gradients import LayerGradient
 from dpsweep.trainers.engines.gradients.supported_layers import Layer, Treatment
 from dpsweep.trainers.engines.recorders.custom_layers import CustomLayer
 from dpsweep.trainers.engines.recorders.linear_maps import LinearMaps
+from dpsweep.trainers.engines.recorders.parameter_copies import CopiedParameters
 from dpsweep.trainers.engines.recorders.recorded_layers import COMPOSITES
 from dpsweep.trainers.engines.recorders.recorded_pass import RecordedPass, Recorder
 from dpsweep.trainers.engines.recorders.ruled_layers import RuledLayer
@@ -26,6 +27,7 @@ from dpsweep.trainers.engines.recorders.ruled_layers import RuledLayer
 _RECORDERS: Mapping[Treatment, Callable[[Layer, RecordedPass], Recorder]] = MappingProxyType(
     {
         Treatment.RULE: lambda layer, current: RuledLayer(layer=layer, current=current),
+        Treatment.COPIES: lambda layer, current: CopiedParameters(layer=layer, current=current),
         Treatment.LINEAR_MAPS: lambda layer, current: LinearMaps(
             layer=layer, current=current, forward=COMPOSITES[type(layer.module)].forward
         ),

@@ -1,0 +1,179 @@
+"""The record of an audit in a sweep's folder: attacks, their lower bounds, and how much their silence means.
+
+Invariant: every bound of one record holds at once with probability `confidence`, over the attacker's coins and the
+noise of the trainings: each test has an equal part of the rest as its false alarm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.numbers import fraction, is_whole, non_negative, positive_int
+from dpsweep.accounting.validation import as_written
+
+SCHEMA = 1
+AUDIT_FILE = "audit.json"
+
+
+class Data(StrEnum):
+    """The records that canaries are put among: made up, or of a data set that was declared public."""
+
+    GENERATED = "generated"
+    OWN = "own"
+
+
+class Attack(StrEnum):
+    """The canaries, and the statistic that the attacker makes of what is released.
+
+    Of gradients: their sum over the steps, their variance over the steps, or the difference of two trainings' sums. Of
+    records: the sum of their inner products with the steps, or the loss that the final model has less on them.
+    """
+
+    GRADIENTS = "gradients, sum"
+    STEPS = "gradients, variance"
+    TRAININGS = "gradients, difference"
+    RECORDS = "records, steps"
+    LOSSES = "records, loss"
+
+
+class Scope(StrEnum):
+    """What is released to the attacker: one training, or what the rule releases of the whole search."""
+
+    TRAINING = "training"
+    SEARCH = "search"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFinding:
+    """One attack on one scope: its guesses about `canaries` coins, and what they say.
+
+    `right` of `made` guesses give the lower bound `epsilon` at the plan's delta; `claimed` is the scope's price.
+    `claim_right` of `claim_made` guesses test the whole privacy curve of the price, with the p-value `p_value`, None
+    without a curve. If the noise were half the declared, an ideal audit of this size would find the bound
+    `halved_epsilon` and refute the curve with probability `halved_seen`; `unclipped_seen` is this probability if
+    nothing bounded the canaries. All three are None for an attack without a model of its power.
+    """
+
+    attack: Attack
+    scope: Scope
+    canaries: int
+    made: int
+    right: int
+    epsilon: float
+    claimed: float
+    claim_made: int
+    claim_right: int
+    p_value: float | None
+    halved_epsilon: float | None = None
+    halved_seen: float | None = None
+    unclipped_seen: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attack", Attack(self.attack))
+        object.__setattr__(self, "scope", Scope(self.scope))
+        counts = (self.canaries, self.made, self.right, self.claim_made, self.claim_right)
+        if not all(is_whole(count, 0) and count <= self.canaries for count in counts):
+            raise ValueError(f"Expected counts={counts} to be integers from 0 to canaries.")
+        non_negative("epsilon", self.epsilon)
+        if not self.claimed >= 0:
+            raise ValueError(f"Expected claimed={self.claimed} >= 0.")
+        for chance in (self.p_value, self.halved_seen, self.unclipped_seen):
+            if chance is not None and not 0 <= chance <= 1:
+                raise ValueError(f"Expected probabilities of a finding, got {chance}.")
+
+    def refutes(self, false_alarm: float) -> bool:
+        """Whether it contradicts the price, as one test with this false alarm or both of them say."""
+        return self.epsilon > self.claimed or (self.p_value is not None and self.p_value < false_alarm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRecord:
+    """An audit of a plan: `charge` is the price of the whole search at `delta`, `records` what canaries were put among.
+
+    `trainings` is the number of trainings of each point, each with coins of its own. `floating_point` is the number of
+    noisy numbers of which none was off the lattice of the noise, or None if one was. `notes` say what was not attacked.
+    """
+
+    plan: str
+    confidence: float
+    charge: float
+    delta: float
+    records: Data
+    trainings: int
+    findings: tuple[AuditFinding, ...]
+    floating_point: int | None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fraction("confidence", self.confidence)
+        fraction("delta", self.delta)
+        positive_int("trainings", self.trainings)
+        if not self.charge >= 0:
+            raise ValueError(f"Expected charge={self.charge} >= 0.")
+        object.__setattr__(self, "records", Data(self.records))
+
+    @property
+    def false_alarm(self) -> float:
+        """That of each test: two for each finding."""
+        return false_alarm(self.confidence, len(self.findings))
+
+    @property
+    def epsilon(self) -> float:
+        """The largest lower bound: with probability `confidence` the search's true epsilon is at least this."""
+        return max((finding.epsilon for finding in self.findings), default=0.0)
+
+    @property
+    def contradictions(self) -> tuple[AuditFinding, ...]:
+        """The findings that contradict the price."""
+        return tuple(finding for finding in self.findings if finding.refutes(self.false_alarm))
+
+    @property
+    def refuted(self) -> bool:
+        """Whether an attack found more than was charged."""
+        return bool(self.contradictions) or self.floating_point is None
+
+    def write(self, path: Path) -> None:
+        """Stores the record, atomically."""
+        write_json(
+            path, in_words({"schema": SCHEMA, **self.to_json(), "epsilon": self.epsilon, "refuted": self.refuted})
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `from_json` reads beside the schema."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> AuditRecord:
+        """Reads the stored form; what follows from the rest is not read."""
+        if form.get("schema") != SCHEMA:
+            raise ValueError(f"Expected audit schema={form.get('schema')!r} to be {SCHEMA}.")
+        findings = tuple(
+            AuditFinding(**{**one, "claimed": float(one["claimed"]), "epsilon": float(one["epsilon"])})
+            for one in form["findings"]
+        )
+        names = ("plan", "confidence", "delta", "records", "trainings", "floating_point")
+        own = {name: form[name] for name in names}
+        return cls(**own, charge=float(form["charge"]), findings=findings, notes=tuple(form["notes"]))
+
+
+def false_alarm(confidence: float, findings: int) -> float:
+    """The false alarm of each of the two tests of so many findings."""
+    return (1 - confidence) / (2 * max(1, findings))
+
+
+def read_audit(path: Path, plan: str) -> AuditRecord | None:
+    """The audit of this plan in a file; None if there is no file, or if it is of another plan.
+
+    Raises `BadInput` if the file cannot be read.
+    """
+    if not path.is_file():
+        return None
+    with as_written(f"the audit in {path}"):
+        record = AuditRecord.from_json(json.loads(path.read_text()))
+    return record if record.plan == plan else None

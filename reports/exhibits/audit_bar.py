@@ -1,0 +1,83 @@
+"""What an audit of the plan found: attack <= truth <= charge as one bar, and how much the audit's silence means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditFinding, AuditRecord, Scope
+from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.reports.content.sections import Segment, Tone
+from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.exhibits.exhibit import Exhibit
+
+SOURCE = f"{AUDIT_FILE}, written by `dpsweep audit`"
+NOTE = (
+    "Secret coins decided which canaries were trained on: guesses that are better than the price allows refute it. The "
+    "canaries lay among generated records, so nothing here depends on the data set. An attack proves a lower bound "
+    "alone: that it found no more does not show that no other attack would."
+)
+COLUMNS = ("attack", "sees", "right guesses", "guesses", "epsilon, at least", "price", "power")
+
+
+def audit_bar(record: AuditRecord | None) -> Exhibit | None:
+    """The section on an audit; None without one."""
+    if record is None or not record.findings:
+        return None
+    return Exhibit(
+        key="audit",
+        title="What an audit found",
+        note=NOTE,
+        source=SOURCE,
+        findings=tuple(_sentences(record)),
+        bar=tuple(_segments(record)),
+        sheets=(_sheet(record),),
+    )
+
+
+def _sentences(record: AuditRecord) -> Iterator[str]:
+    yield (
+        f"attack {epsilon_down(record.epsilon)} ≤ audit-free truth ≤ charge {epsilon_up(record.charge)}, at delta "
+        f"{delta_up(record.delta)}. The attack's bound holds with {record.confidence:.0%} confidence."
+    )
+    if record.refuted:
+        yield "THE PRICE IS CONTRADICTED by this audit: do not rely on it."
+    powers = {finding.scope: finding.halved_seen for finding in record.findings if finding.attack is Attack.GRADIENTS}
+    names = {Scope.SEARCH: "the whole search", Scope.TRAINING: "one training"}
+    known = [f"{power:.0%} for {names[scope]}" for scope, power in powers.items() if power is not None]
+    if known:
+        yield (
+            "Had the noise been half the declared, such an audit would have contradicted the price with a probability "
+            f"of {' and '.join(known)}."
+        )
+
+
+def _segments(record: AuditRecord) -> Iterator[Segment]:
+    """From 0 to the charge, or to the attack if it found more."""
+    whole = max(record.charge, record.epsilon)
+    share = min(record.epsilon, record.charge) / whole if whole else 0.0
+    attack, charge = epsilon_down(record.epsilon), epsilon_up(record.charge)
+    if record.epsilon > record.charge:
+        yield Segment(name="charge", tone=Tone.OWN, start=0.0, share=share, text=charge)
+        yield Segment(name="an attack found", tone=Tone.TROUBLE, start=share, share=1 - share, text=attack)
+        return
+    yield Segment(name="an attack proves", tone=Tone.OWN, start=0.0, share=share, text=attack)
+    yield Segment(
+        name="the truth lies between it and the charge of", tone=Tone.LEFT, start=share, share=1 - share, text=charge
+    )
+
+
+def _sheet(record: AuditRecord) -> Sheet:
+    return Sheet(caption="Attacks of the audit", columns=COLUMNS, rows=tuple(map(_row, record.findings)))
+
+
+def _row(finding: AuditFinding) -> tuple[Item, ...]:
+    power = finding.halved_seen
+    return (
+        Item(text=finding.attack.value),
+        Item(text=finding.scope.value),
+        Item(text=str(finding.right), key=finding.right),
+        Item(text=str(finding.made), key=finding.made),
+        Item(text=epsilon_down(finding.epsilon), key=finding.epsilon),
+        Item(text=epsilon_up(finding.claimed), key=finding.claimed),
+        Item(text="unknown" if power is None else f"{power:.0%}", key=None if power is None else power),
+    )

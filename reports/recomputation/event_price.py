@@ -1,0 +1,217 @@
+"""The price of an event as `price.json` has it: an upper bound on epsilon at a delta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpsweep.reports.recomputation.loss_lattice import (
+    FARTHEST,
+    MARGIN,
+    Array,
+    Curve,
+    LossLattice,
+    NotRecomputed,
+    Steps,
+    gaussian,
+)
+from dpsweep.reports.recomputation.search_envelope import best_of, on_both_sides
+
+REPLACE, MOST_KINDS = "replace_one", 2000
+"""The adjacency under which a record is replaced, and the largest number of kinds of step in a composition."""
+
+Event = Mapping[str, Any]
+
+
+def leaves(event: Event, times: int = 1) -> list[tuple[Event, int]]:
+    """The leaves of a composition with their multiplicities; raises ValueError for a negative one."""
+    if times < 0:
+        raise ValueError(f"Expected count={times} >= 0.")
+    kind = event["type"]
+    if kind == "NoOpDpEvent" or not times:
+        return []
+    if kind == "SelfComposedDpEvent":
+        return leaves(event["event"], times * int(event["count"]))
+    if kind == "ComposedDpEvent":
+        return [leaf for inner in event["events"] for leaf in leaves(inner, times)]
+    if kind == "Table":
+        rows = zip(event["noise_multipliers"], event["counts"], strict=True)
+        return [leaf for noise, count in rows for leaf in leaves(_at_noise(event["step"], noise), times * int(count))]
+    return [(event, times)]
+
+
+def _at_noise(step: Event, noise: float) -> Event:
+    inner = {"event": _at_noise(step["event"], noise)} if "event" in step else {"noise_multiplier": noise}
+    return {**step, **inner}
+
+
+def curves(event: Event, adjacency: str) -> list[Curve]:
+    """The curve of each direction of a mechanism, or one for both."""
+    parts = leaves(event)
+    steps = [_steps(leaf, count, adjacency) for leaf, count in parts]
+    if all(step is not None for step in steps):
+        return _composed([step for step in steps if step is not None])
+    if len(parts) > 1 or parts[0][1] > 1 or parts[0][0]["type"] not in _CURVES:
+        raise NotRecomputed(f"no tight bound for {' with '.join(sorted({str(leaf['type']) for leaf, _ in parts}))}")
+    return _CURVES[parts[0][0]["type"]](parts[0][0], adjacency)
+
+
+def _steps(leaf: Event, count: int, adjacency: str) -> Steps | None:
+    """A leaf as Gaussian steps; None if it has none. Replacing a record moves a sum twice as far."""
+    kind, replaced, inner = leaf["type"], adjacency == REPLACE, leaf.get("event", {})
+    noise = float((inner or leaf).get("noise_multiplier", math.nan))
+    if noise <= 0:
+        raise NotRecomputed("a step without noise has no epsilon")
+    if not 0 < float(leaf.get("sampling_probability", 1.0)) <= 1:
+        raise ValueError(f"Expected sampling_probability={leaf['sampling_probability']} in (0, 1].")
+    if kind in ("GaussianDpEvent", "EpochDpEvent"):  # an epoch has each record in one step: McSherry 2009, Theorem 4
+        return "plain", 1.0, (2 if replaced else 1) / noise, count
+    if kind == "StatedGaussianDpEvent" and leaf["adjacency"] in (None, adjacency):
+        return "plain", 1.0, 1 / noise, count
+    if inner.get("type") != "GaussianDpEvent":
+        return None
+    if kind == "PoissonSampledDpEvent":
+        rate = float(leaf["sampling_probability"])
+        pair = "replaced" if replaced else "sampled"
+        return _steps(inner, count, adjacency) if rate == 1 else (pair, rate, 1 / noise, count)
+    if kind == "SampledWithoutReplacementDpEvent" and replaced:
+        return "fixed", float(leaf["sample_size"]) / float(leaf["source_dataset_size"]), 2 / noise, count
+    return None
+
+
+def _composed(steps: Sequence[Steps]) -> list[Curve]:
+    """Gaussian steps together; those without sampling are one Gaussian mechanism."""
+    plain = math.sqrt(sum(count * mu**2 for kind, _, mu, count in steps if kind == "plain"))
+    counts: dict[tuple[str, float, float], int] = {}
+    for kind, rate, mu, count in steps:
+        if kind != "plain":
+            counts[kind, rate, mu] = counts.get((kind, rate, mu), 0) + count
+    if len(counts) > MOST_KINDS:
+        raise NotRecomputed(f"{len(counts)} kinds of step")
+    if not counts:
+        return [gaussian(plain) if plain else lambda points: np.maximum(0.0, -np.expm1(points))]
+    kinds = [(*key, count) for key, count in counts.items()] + ([("sampled", 1.0, plain, 1)] if plain else [])
+    ways = (0, 1) if any(kind == "sampled" and rate < 1 for kind, rate, _, _ in kinds) else (0,)
+    return [LossLattice(kinds, way).delta for way in ways]
+
+
+def _together(leaf: Event, adjacency: str, join: Callable[[Array], Array]) -> list[Curve]:
+    inner = [curves(event, adjacency) for event in leaf["events"]]
+    ways = range(max(map(len, inner)))
+    return [_joined([one[min(way, len(one) - 1)] for one in inner], join) for way in ways]
+
+
+def _joined(sides: Sequence[Curve], join: Callable[[Array], Array]) -> Curve:
+    return lambda points: join(np.array([side(points) for side in sides]))
+
+
+def _worst(leaf: Event, adjacency: str) -> list[Curve]:
+    return _together(leaf, adjacency, lambda deltas: np.asarray(deltas.max(axis=0)))
+
+
+def _least(deltas: Array) -> Array:
+    return np.asarray(deltas.min(axis=0))
+
+
+def _mixed(leaf: Event, adjacency: str) -> list[Curve]:
+    """One of several mechanisms by a public draw: the mean of their deltas."""
+    if min(leaf["counts"]) < 0:
+        raise ValueError(f"Expected counts={leaf['counts']} >= 0.")
+    shares = np.array(leaf["counts"]) / sum(leaf["counts"])
+    return _together(leaf, adjacency, lambda deltas: np.minimum(1.0, (1 + MARGIN) * (shares @ deltas)))
+
+
+def _noisy_max(leaf: Event, adjacency: str) -> list[Curve]:
+    """The exponential mechanism (McSherry and Talwar 2007), as randomised response (Kairouz, Oh, Viswanath 2015)."""
+    at = (2 if adjacency == REPLACE else 1) / float(leaf["noise_scale"])
+    return [lambda points: -np.expm1(np.minimum(0.0, points - at)) / (1 + math.exp(-at))]
+
+
+def _selected(leaf: Event, adjacency: str) -> list[Curve]:
+    """The envelope bound; where each point runs once, the composition of all runs where that is less."""
+    law, each = leaf["tries"], leaf["tries"]["type"] == "EachPoint"
+    if leaf["limit"] is not None or law["type"] not in _SLOPES:
+        raise NotRecomputed("no tight bound for this law of the number of tries")
+    inner = curves(leaf["event"], adjacency)
+    sides = [on_both_sides(one, other) for one, other in zip(inner, inner[::-1], strict=True)]
+    if law.get("gamma") == 1 or law.get("count") == 1:
+        return inner
+    best = [best_of(side, _SLOPES[law["type"]](law), each) for side in sides]
+    if not each:
+        return best
+    runs = curves({"type": "SelfComposedDpEvent", "event": leaf["event"], "count": law["count"]}, adjacency)
+    return [_joined(pair, _least) for pair in zip(best, runs, strict=True)]
+
+
+def _negative_binomial(law: Event) -> Curve:
+    """Papernot and Steinke 2022, Definition 1: f'(x) is E[K] ((1 - (1 - gamma) x) / gamma)^(-1 - eta)."""
+    eta, gamma = float(law["eta"]), float(law["gamma"])
+    once = (1 - gamma) / -math.log(gamma)
+    if abs(eta) >= 1e-6:
+        once = eta * (1 - gamma) / math.expm1(-eta * math.log(gamma))
+    return lambda x: once * ((1 - x) + gamma * x) ** (-1 - eta)
+
+
+_SLOPES: Mapping[str, Callable[[Event], Curve]] = {
+    "NegativeBinomial": _negative_binomial,
+    "Poisson": lambda law: lambda x: law["mean"] * np.exp(law["mean"] * (x - 1)),
+    "EachPoint": lambda law: lambda x: law["count"] * x ** (law["count"] - 1),
+}
+"""f' for each law of the number of tries, at x [n] in [0, 1]."""
+_CURVES: Mapping[str, Callable[[Event, str], list[Curve]]] = {
+    "WorstDpEvent": _worst,
+    "MixtureDpEvent": _mixed,
+    "NoisyMaxDpEvent": _noisy_max,
+    "SelectionDpEvent": _selected,
+}
+
+
+def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> float:
+    """An upper bound on epsilon at delta, sought from a guess on."""
+    parts = leaves(event)
+    if len(parts) == 1 and parts[0][1] == 1 and parts[0][0]["type"] in _THEOREMS:
+        return _THEOREMS[parts[0][0]["type"]](parts[0][0], delta, adjacency)
+    return max(_invert(side, delta, guess) for side in curves(event, adjacency)) if parts else 0.0
+
+
+def _invert(side: Curve, delta: float, guess: float) -> float:
+    low, high, step = guess, guess, 0.01
+    while float(side(np.array([high]))[0]) > delta:
+        low, high, step = high, high + step, 2 * step
+        if high > FARTHEST:
+            return math.inf
+    while low > 0 and float(side(np.array([low]))[0]) <= delta:
+        low, high, step = max(0.0, low - step), low, 2 * step
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(side(np.array([middle]))[0]) <= delta else (middle, high)
+    return high
+
+
+def _random_stopping(leaf: Event, delta: float, adjacency: str) -> float:
+    """Liu and Talwar 2019, Theorem 3.4."""
+    gamma, limit, tail = float(leaf["tries"]["gamma"]), int(leaf["tries"]["limit"]), float(leaf["delta2"])
+    if tail >= delta or limit < math.log(1 / tail) / gamma * (1 - 1e-12):
+        return math.inf
+    root = (delta - tail) / limit
+    return 3 * epsilon(leaf["event"], root**2 / 2, adjacency) + 3 * root
+
+
+def _threshold(leaf: Event, delta: float, adjacency: str) -> float:
+    """Liu and Talwar 2019, Theorem 3.1, with the constants that dpsweep's docs/accounting.md derives."""
+    gamma = float(leaf["tries"]["gamma"])
+    tail = (1 - gamma) ** int(leaf["tries"]["limit"])
+    if tail >= delta:
+        return math.inf
+    inner = epsilon(leaf["event"], (delta - tail) * gamma, adjacency)
+    return 2 * inner + math.log1p((delta - tail) * math.exp(-inner)) - math.log1p(-tail)
+
+
+_THEOREMS: Mapping[str, Callable[[Event, float, str], float]] = {
+    "RandomStoppingDpEvent": _random_stopping,
+    "ThresholdDpEvent": _threshold,
+}
+"""Searches with a theorem for one delta at a time."""

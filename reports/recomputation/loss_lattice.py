@@ -1,0 +1,215 @@
+"""Upper bounds on delta for compositions of Gaussian steps, by their losses on a lattice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+REACH, DEGREE, MOST_CELLS, MOST_POINTS = 14.0, 4, 200_000, 1 << 23
+"""Standard deviations of outputs that cells cover, nodes of a cell, and the largest numbers of cells and places."""
+BEYOND, FLOOR, FARTHEST = 2e-44, 1e-36, 600.0
+"""The normal mass outside of the cells; smaller deltas and larger epsilons are not told apart."""
+LEVEL, MARGIN = 32 * 2.0**-53, 1e-14
+"""The rounding of a level of a Fourier transform, and of a mass."""
+
+Array = np.ndarray
+Curve = Callable[[Array], Array]
+"""Upper bounds on delta at any real epsilons [n], in one direction P against Q of a pair of neighbours' outputs."""
+Steps = tuple[str, float, float, int]
+"""Gaussian steps: the kind of their pair, the sampling rate, sensitivity over noise, and their number."""
+
+
+class NotRecomputed(Exception):
+    """An event for which this program has no tight bound."""
+
+
+def gaussian(mu: float) -> Curve:
+    """A Gaussian mechanism of sensitivity over noise `mu`. Balle and Wang 2018, Theorem 8."""
+
+    def curve(epsilons: Array) -> Array:
+        near, far = (_normal(sign * mu / 2 - epsilons / mu) for sign in (1, -1))
+        scaled = np.exp(np.minimum(epsilons, FARTHEST)) * far
+        return np.asarray(np.clip(near - scaled + 1e-13 * (near + scaled) + 1e-300, 0.0, 1.0))
+
+    return curve
+
+
+def losses(kind: str, rate: float, mu: float, direction: int, width: float) -> tuple[Array, Array]:
+    """Losses ln dP/dQ at the nodes and both ends of cells of outputs, [cells, DEGREE + 2], and the nodes' P-masses.
+
+    The record is in P in direction 0, in Q in direction 1. Poisson-sampled pairs: Zhu, Dong, Wang 2022, Theorem 11.
+    `fixed` is a batch of fixed size under replacement: the curve of Balle, Barthe, Gaboardi 2018, Theorem 9, is that of
+    the sampled pair's losses above 0, of their mirror image below, and of the rest at 0.
+    """
+    start = mu / 2 if kind == "fixed" else -REACH
+    edges = np.linspace(start, REACH + mu, math.ceil((REACH + mu - start) / width) + 1)
+    nodes, shares = np.polynomial.legendre.leggauss(DEGREE)
+    half = (edges[1] - edges[0]) / 2
+    outputs = np.column_stack([(edges[:-1] + half)[:, None] + half * nodes, edges[:-1], edges[1:]])
+    without = np.exp(-(outputs[:, :-2] ** 2) / 2) / math.sqrt(2 * math.pi) * shares * half
+    ratio, mirrored = (
+        np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + mu * at - mu**2 / 2)
+        for at in (outputs, -outputs)
+    )
+    inside = without * np.exp(ratio[:, :-2])
+    if kind == "replaced":
+        return ratio - mirrored, inside
+    if kind == "sampled":
+        return (ratio, inside) if direction == 0 else (-ratio, without)
+    rest = np.zeros((1, DEGREE))
+    rest[0, 0] = max(0.0, 1 - float(inside.sum() + without.sum()))
+    return np.vstack([ratio, -ratio, np.zeros((1, DEGREE + 2))]), np.vstack([inside, without, rest])
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """Losses weighted by exp(theta loss): log-moment, mean, deviation, the curve, and the epsilons that it is for."""
+
+    theta: float
+    log: float
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    delta: Curve
+
+    @property
+    def peak(self) -> float:
+        """Chernoff's bound at the mean."""
+        return math.exp(min(0.0, self.log - self.theta * self.mean))
+
+
+class LossLattice:
+    """The curve of a composition in one direction, by the sum of its independent losses on a lattice.
+
+    Each cell of outputs is moved to two points of the lattice around its losses, with its mass under P and under Q
+    kept: exp(-loss) spreads and keeps its mean, so E (1 - exp(e - loss))_+ grows (Doroshenko et al. 2022). The sum is
+    taken after weighting by exp(theta loss): with K the log-moment at theta, delta(e) = exp(K) E' exp(-theta loss)
+    (1 - exp(e - loss))_+ under the weighted law, so that rounding stays small beside delta (saddle point). An entry's
+    error is at most the mean error of the transform's values; losses above the window are bounded by Chernoff.
+    """
+
+    def __init__(self, steps: Sequence[Steps], direction: int) -> None:
+        self.count = sum(step[3] for step in steps)
+        self.infinite = BEYOND * self.count
+        spread = sum(_variance(*losses(*step[:3], direction, 0.05)) * step[3] for step in steps)
+        deviation = math.sqrt(spread)
+        self.step = max(math.sqrt(6e-4 / (1 + 10 / deviation) / self.count), 60 * deviation / MOST_POINTS)
+        self.parts = [
+            (*self._placed(*losses(kind, rate, mu, direction, self._width(mu))), count)
+            for kind, rate, mu, count in steps
+        ]
+        self.tilts = [self._tilt(0.0)]
+
+    def delta(self, epsilons: Array) -> Array:
+        """Upper bounds at any real epsilons [n]: the least over a sequence of tilts, and over Chernoff's bounds."""
+        while self.tilts[-1].mean < epsilons.max(initial=-math.inf) and self.tilts[-1].peak > FLOOR:
+            following = self._next(self.tilts[-1])
+            if following is None:
+                break
+            self.tilts.append(following)
+        bounds = np.ones(len(epsilons))
+        for tilt in self.tilts:
+            inside = np.flatnonzero((epsilons >= tilt.low) & (epsilons <= tilt.high))
+            bounds[inside] = np.minimum(bounds[inside], tilt.delta(epsilons[inside]))
+            bounds = np.minimum(bounds, np.exp(np.minimum(0.0, tilt.log - tilt.theta * epsilons)) + self.infinite)
+        return bounds
+
+    def _next(self, tilt: Tilt) -> Tilt | None:
+        """The tilt from which this one has a relative entropy of 3 to 6; None if it would be beyond all losses."""
+        shortest, longest, shift = 0.0, math.inf, 3 / tilt.deviation
+        for _ in range(60):
+            log, mean, _ = self._moments(tilt.theta + shift)
+            entropy = tilt.log - log + shift * mean
+            if 3 <= entropy <= 6:
+                return self._tilt(tilt.theta + shift)
+            shortest, longest = (shortest, shift) if entropy > 6 else (shift, longest)
+            shift = 2 * shift if longest == math.inf else (shortest + longest) / 2
+            if tilt.theta + shift > 1e4:
+                break
+        return None
+
+    def _width(self, mu: float) -> float:
+        return min(0.01, max(self.step / mu, 2 * (REACH + mu) / MOST_CELLS))
+
+    def _placed(self, at: Array, weights: Array) -> tuple[int, Array]:
+        """The first place on the lattice, and the masses from there on."""
+        low = np.floor(at[:, -2:].min(axis=1) / self.step)
+        high = np.maximum(np.ceil(at[:, -2:].max(axis=1) / self.step), low + 1)
+        mass = weights.sum(axis=1)
+        above = -(weights * np.expm1((low * self.step)[:, None] - at[:, :-2])).sum(axis=1)
+        up = np.clip(above / np.maximum(-mass * np.expm1((low - high) * self.step), 1e-300) * (1 + 1e-13) + 1e-14, 0, 1)
+        first = int(low.min())
+        places = np.concatenate([low, high]).astype(np.int64) - first
+        return first, np.bincount(places, np.concatenate([mass * (1 - up), mass * up]))
+
+    def _weighted(self, first: int, masses: Array, theta: float) -> tuple[Array, Array, float]:
+        """Losses, weighted probabilities and the log-moment of one step."""
+        at = self.step * (first + np.arange(len(masses)))
+        with np.errstate(divide="ignore"):
+            logs = np.log(masses) + theta * at
+        weights = np.exp(logs - logs.max())
+        return at, weights / weights.sum(), float(logs.max()) + math.log(weights.sum())
+
+    def _moments(self, theta: float) -> tuple[float, float, float]:
+        """The log-moment of all steps at theta, and its first two derivatives."""
+        log = mean = variance = 0.0
+        for first, masses, count in self.parts:
+            at, weights, one = self._weighted(first, masses, theta)
+            centre = float(at @ weights)
+            log, mean = log + count * one, mean + count * centre
+            variance += count * float((at - centre) ** 2 @ weights)
+        return log, mean, variance
+
+    def _tilt(self, theta: float) -> Tilt:
+        log, mean, variance = self._moments(theta)
+        shifts = [scale / math.sqrt(variance) for scale in (0.5, 1, 2, 4, 8)]
+        ahead = {theta + shift: (self._moments(theta + shift)[0] - log + 40) / shift for shift in shifts}
+        far = min(ahead, key=ahead.__getitem__)
+        behind = min((self._moments(theta - shift)[0] - log + 40) / shift for shift in shifts)
+        first, last = math.floor(-behind / self.step), math.ceil(ahead[far] / self.step)
+        size = 1 << max(8, (last - first).bit_length())
+        if size > 2 * MOST_POINTS:
+            raise NotRecomputed("losses that spread too far for this program's lattice")
+        level, product = LEVEL * (math.log2(size) + 4), np.zeros(size // 2 + 1, dtype=complex)
+        modulus, larger = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
+        for start, masses, count in self.parts:
+            weights = self._weighted(start, masses, theta)[1]
+            values = np.fft.rfft(np.bincount((start + np.arange(len(masses))) % size, weights, minlength=size))
+            values = np.where(np.abs(values) < 1e-30, 1e-30, values)
+            product, modulus = product + count * np.log(values), modulus + count * np.log(np.abs(values))
+            larger = larger + count * np.log(np.abs(values) + level)
+        entry = float(np.mean(np.exp(larger) - np.exp(modulus)) + level * np.mean(np.exp(modulus))) + 1e-25
+        masses = np.roll(np.maximum(np.fft.irfft(np.exp(product), size), 0.0), -(first % size))
+        at = self.step * (first + np.arange(size))
+        near = theta * np.abs(at - mean) < 500
+        at, masses = at[near], masses[near]
+        missed = math.exp(min(0.0, self._moments(far)[0] - far * at[-1])) + self.infinite
+        weights = masses * np.exp(-theta * (at - mean))
+        sums = [np.append(np.cumsum(part[::-1])[::-1], 0.0) for part in (weights, weights * np.exp(mean - at))]
+        scale = math.exp(log - theta * mean)
+        rounding = scale * entry * (min(size, 1 / (self.step * theta * (theta + 1)) if theta else size) + 1)
+        steepest = max(
+            float(np.abs(self.step * (start + np.array([0, len(one)]))).max()) for start, one, _ in self.parts
+        )
+        growth = math.exp(self.count * MARGIN * (2 + theta * steepest))
+
+        def curve(points: Array) -> Array:
+            places = np.searchsorted(at, points, side="right")
+            mass = scale * sums[0][places]
+            values = np.maximum(0.0, mass - scale * np.exp(points - mean) * sums[1][places])
+            return np.asarray(growth * (values + rounding * np.exp(-theta * (points - mean)) + 1e-12 * mass + missed))
+
+        return Tilt(theta, log, mean, math.sqrt(variance), float(at[0]), float(at[-1]), curve)
+
+
+def _variance(at: Array, weights: Array) -> float:
+    mean = float((at[:, :-2] * weights).sum())
+    return float(((at[:, :-2] - mean) ** 2 * weights).sum())
+
+
+def _normal(at: Array) -> Array:
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in at])

@@ -1,0 +1,1 @@
+"""Audits: attacks on what a plan would run, with canaries among records that nobody's privacy depends on."""

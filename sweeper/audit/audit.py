@@ -1,0 +1,147 @@
+"""An audit of a plan: trains what the plan declares, with canaries among records that nobody's privacy depends on.
+
+Invariant: no private record is read. Canaries lie among generated records, or among records that the user declared
+public; nothing is charged, since nothing is at stake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpsweep.accounting.audit_record import AuditRecord, Data, Scope
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan_execution import execution_of
+from dpsweep.accounting.selection.interface import Execution
+from dpsweep.sweeper.audit.evidence import AttackEvidence
+from dpsweep.sweeper.audit.gradient_attack import attack_gradients
+from dpsweep.sweeper.audit.record_attack import RecordAttack
+from dpsweep.sweeper.audit.script_attack import attack_script
+from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
+from dpsweep.sweeper.request.audit_settings import AuditSettings
+from dpsweep.sweeper.trial.session import Machine
+from dpsweep.sweeper.trial.spec import declare
+from dpsweep.trainers.declarations.clip_schedules import noise_factors
+from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
+from dpsweep.trainers.methods.script import is_script
+
+FINAL_RUN = "The final run on the rest of the records, and the search as a whole with it, were not attacked."
+SCRIPT = "Of a script of yours only the predictions of canaries were attacked: nobody sees its steps."
+
+
+def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator) -> AuditRecord:
+    """The record of a new audit of the plan, with coins from `rng`; raises `BadInput` if it cannot be audited."""
+    import torch
+
+    plan = priced.plan
+    refuse(plan, settings)
+    torch.set_num_threads(machine.threads)
+    alone, search = _dearest(priced), not (_has_parts(plan) or _by_script(plan))
+    evidence, on_lattice, notes = _attacked(plan, alone, settings, machine, rng, search=search)
+    judge = Judge.of(_scopes(priced, alone, search=search), plan.delta, settings.confidence, len(evidence))
+    return AuditRecord(
+        plan=plan.id,
+        confidence=settings.confidence,
+        charge=priced.quote.epsilon,
+        delta=plan.delta,
+        records=settings.data,
+        trainings=settings.trainings,
+        findings=tuple(map(judge.finding, evidence)),
+        floating_point=on_lattice,
+        notes=((FINAL_RUN,) if _has_parts(plan) else ()) + notes,
+    )
+
+
+def _attacked(
+    plan: Plan, alone: Trial, settings: AuditSettings, machine: Machine, rng: np.random.Generator, *, search: bool
+) -> tuple[tuple[AttackEvidence, ...], int | None, tuple[str, ...]]:
+    """The evidence of all attacks, the noisy numbers that were on the lattice (None if one was off), and remarks."""
+    by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
+    if _by_script(plan):
+        return attack_script(by_records, alone, settings.trainings).evidence(), 0, (SCRIPT,)
+    evidence: tuple[AttackEvidence, ...] = ()
+    on_lattice: int | None = 0
+    notes: tuple[str, ...] = ()
+    if settings.records:
+        evidence = by_records.scores(alone, settings.trainings, search=search).evidence()
+        notes = by_records.notes
+    if settings.gradients:
+        collected, on_lattice = attack_gradients(
+            plan, alone, settings.gradients, settings.trainings, search=search, rng=rng
+        )
+        evidence = collected.evidence() + evidence
+    return evidence, on_lattice, notes
+
+
+def refuse(plan: Plan, settings: AuditSettings) -> None:
+    """Raises `BadInput` if no attacker can observe the plan's steps, or for records that are not made up or public."""
+    if settings.data is Data.OWN and not plan.public:
+        raise BadInput(
+            f"Expected audit.data={settings.data} to be {Data.GENERATED}, or dataset.public=true: canaries among "
+            "private records would be an access to them that nobody charged."
+        )
+    trainers = [declare(trial.config).trainer for trial in plan.trials]
+    if _by_script(plan) and not settings.records:
+        raise BadInput(
+            f"Expected audit.records={settings.records} >= 1 with trainer=script: nobody sees the steps of a script of "
+            "yours, so only its predictions of canaries can be attacked."
+        )
+    if any(isinstance(trainer, OutputPerturbation) for trainer in trainers):
+        raise BadInput(
+            "Expected trainer= to train by noisy steps: output perturbation adds its noise once, to the fitted weights."
+        )
+    if any(trial.config["seed"] is not None for trial in plan.trials):
+        raise BadInput(
+            "Expected seed to be null: whoever knows the seed can subtract the noise, so there is no privacy."
+        )
+
+
+def _dearest(priced: PricedPlan) -> Trial:
+    """The point whose single run costs most: whichever wins costs no more."""
+    plan = priced.plan
+    prices = {}
+    for trial in plan.trials:
+        event = PlanEvent(training=trial.event.training)
+        if event.training not in prices:
+            prices[event.training] = priced.panel.epsilon(event, plan.delta, plan.adjacency)
+    return max(plan.trials, key=lambda trial: prices[trial.event.training])
+
+
+def _by_script(plan: Plan) -> bool:
+    return any(is_script(trial.config) for trial in plan.trials)
+
+
+def _has_parts(plan: Plan) -> bool:
+    """Whether the search reads a part of the records, or a final run follows it."""
+    return bool(plan.finals) or any(trial.config.get("part") for trial in plan.trials)
+
+
+def _scopes(priced: PricedPlan, alone: Trial, *, search: bool) -> dict[Scope, PricedScope]:
+    plan, panel = priced.plan, priced.panel
+    one = tuple(_steps(alone, plan.adjacency))
+    scopes = {Scope.TRAINING: PricedScope.of(alone.event.training, one, panel, plan.delta, plan.adjacency)}
+    if search:
+        released = {
+            Execution.DRAWN_TRIES: (alone,),
+            Execution.PROPOSED: (alone,) * len(plan.turns or ()),
+        }.get(execution_of(plan), plan.trials)
+        everything = tuple(step for trial in released for step in _steps(trial, plan.adjacency))
+        scopes[Scope.SEARCH] = PricedScope.of(plan.event.training, everything, panel, plan.delta, plan.adjacency)
+    return scopes
+
+
+def _steps(trial: Trial, adjacency: Adjacency) -> Iterator[CanarySteps]:
+    """A run's steps as an ideal canary takes part in them; where records come once an epoch, at the mean rate."""
+    declared, noise = declare(trial.config), float(trial.config["privacy"]["noise_multiplier"])
+    records, sampler = declared.train_records, declared.sampler
+    period = sampler.period(records)
+    rate = 1 / period if period > 1 else min(1.0, sampler.batch_size / records)
+    absent = -1 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0
+    for factor, count in noise_factors(declared.bounds, declared.steps).items():
+        yield CanarySteps(rate=rate, noise_multiplier=noise * factor, count=count, instead=absent)

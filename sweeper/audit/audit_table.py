@@ -1,0 +1,69 @@
+"""The outcome of an audit in the terminal: a row for each attack, then what all of them say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
+from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+
+UNKNOWN = "?"
+EXPLANATION = (
+    "right: guesses of secret coins; epsilon: at least, by these guesses; p-value: of the price's whole\n"
+    "privacy curve, by guesses of another number, which contradict it below {false_alarm}; power: the chance that\n"
+    "this audit would contradict the price had the noise been half, for an attack whose power is known"
+)
+
+
+def show_audit(record: AuditRecord, account: str) -> None:
+    """Prints the record."""
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(
+        title=f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records",
+        title_justify="left",
+        pad_edge=False,
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("attack", no_wrap=True)
+    table.add_column("sees", no_wrap=True)
+    for column in ("right", "epsilon", "price", "p-value", "power"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
+        table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
+    console.print(table)
+    console.print(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    for line in lines(record):
+        console.print(line)
+
+
+def lines(record: AuditRecord) -> Iterator[str]:
+    """The sentences below the table."""
+    yield (
+        f"attack {epsilon_down(record.epsilon)} <= audit-free truth <= charge {epsilon_up(record.charge)}, at delta "
+        f"{delta_up(record.delta)}; the attack holds with {record.confidence:.0%} confidence"
+    )
+    if record.floating_point is None:
+        yield "THE NOISE LEAKS: some noisy numbers are off the lattice of their noise (Mironov 2012)."
+    elif record.floating_point:
+        yield f"floating point: {record.floating_point} noisy numbers, none off the lattice of its noise"
+    yield from record.notes
+    if record.contradictions:
+        which = ", ".join(f"{finding.attack} ({finding.scope})" for finding in record.contradictions)
+        yield f"THE PRICE IS CONTRADICTED by {which}."
+    else:
+        yield "No attack contradicts the price. docs/audit.md says what this shows, and what not."
+
+
+def _cells(finding: AuditFinding) -> Iterator[str]:
+    yield finding.attack
+    yield finding.scope
+    yield f"{finding.right} of {finding.made}"
+    yield epsilon_down(finding.epsilon)
+    yield epsilon_up(finding.claimed)
+    yield "none" if finding.p_value is None else f"{finding.p_value:.2g}"
+    yield UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"

@@ -1,0 +1,196 @@
+"""The attack by records: on model, engine and score too, by canaries among generated or public records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsweep.accounting.audit_record import Attack, Data, Scope
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
+from dpsweep.sweeper.audit.released_runs import ReleasedRuns
+from dpsweep.sweeper.request.generated_points import generated_dataset
+from dpsweep.sweeper.trial.build import load, make_model, make_run
+from dpsweep.sweeper.trial.gradient_sums import gradient_sums
+from dpsweep.sweeper.trial.session import Machine
+from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare
+from dpsweep.trainers.data.text.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dpsweep.trainers.auditing.record_canaries import RecordCanaries
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.randomness import Streams
+
+PART = "part"
+
+BACKGROUND = 64
+"""The number of records beside the canaries where a record is added or removed; the declared number stays."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnCanaries:
+    """The coins of one set of canaries, and the seed of their inputs and labels, which are no secret."""
+
+    coins: Coins
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordAttack:
+    """Trainings of a plan's runs on records with `canaries` of them drawn by coins."""
+
+    plan: Plan
+    machine: Machine
+    data: Data
+    canaries: int
+    rng: np.random.Generator
+
+    def scores(self, alone: Trial, trainings: int, *, search: bool) -> Collected:
+        """The scores of so many trainings of the run `alone`, and of the whole search if `search` says so.
+
+        Without forward-mode derivatives of the model, only the final losses are scored. Raises `BadInput` for a model
+        that cannot be trained on this data set.
+        """
+        collected = Collected()
+        self._check_models()
+        for _ in range(trainings):
+            drawn = self.draw(alone)
+            ((seen, _),) = self._trained([alone], drawn, shared=False, scored=False)
+            collected.add(Scope.TRAINING, seen, drawn.coins)
+            if search:
+                collected.add(Scope.SEARCH, self._of_search(drawn), drawn.coins)
+        return collected
+
+    def draw(self, alone: Trial) -> DrawnCanaries:
+        """New coins, and the seed of new canaries."""
+        return DrawnCanaries(coins=secret_coins(self._count(alone), self.rng), seed=int(self.rng.integers(2**63)))
+
+    def _check_models(self) -> None:
+        from dpsweep.trainers.models.checks.modules import refuse_mixing
+
+        configs = [self.config(trial.config) for trial in self.plan.trials]
+        kinds = {json.dumps([one["model"], one.get(ADAPTER)], sort_keys=True): one for one in configs}
+        for config in kinds.values():
+            try:
+                refuse_mixing(make_model(config, "audit"), tuple(dataset_of(config).shape))
+            except (ValueError, TypeError, RuntimeError) as cause:
+                raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+
+    def _count(self, alone: Trial) -> int:
+        """The number of canaries: no more than records that they may replace."""
+        if Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
+            return self.canaries
+        return min(self.canaries, len(self.background(self.config(alone.config)).train))
+
+    def _of_search(self, drawn: DrawnCanaries) -> Mapping[Attack, Scores]:
+        """The scores from what the rule releases of one search; zeros if it releases nothing."""
+        runs = ReleasedRuns.drawn(self.plan)
+        trained = self._trained(runs.trials, drawn, shared=runs.shared, scored=runs.draw is not None)
+        released = runs.released([score for _, score in trained])
+        total = {attack: np.zeros(len(drawn.coins)) for attack in self.attacks}
+        for place in released:
+            for attack, values in trained[place][0].items():
+                total[attack] += scaled(values)
+        return total
+
+    def _trained(
+        self, trials: Sequence[Trial], drawn: DrawnCanaries, *, shared: bool, scored: bool
+    ) -> list[tuple[dict[Attack, Scores], float | None]]:
+        """The scores of the canaries after each of these runs, and the run's own score if it is asked for."""
+        groups = [trials] if shared else [[trial] for trial in trials]
+        return [one for group in groups for one in self._group(group, drawn, share=shared, scored=scored)]
+
+    def _group(
+        self, trials: Sequence[Trial], drawn: DrawnCanaries, *, share: bool, scored: bool
+    ) -> Iterator[tuple[dict[Attack, Scores], float | None]]:
+        from dpsweep.trainers.auditing.observed_training import train_observed
+        from dpsweep.trainers.auditing.record_canaries import Alignment
+        from dpsweep.trainers.randomness import secret_streams
+
+        config, device = self.config(trials[0].config), self.machine.device
+        declarations = [declare(trial.config) for trial in trials]
+        declaration, split = declarations[0], self.background(config)
+        canaries = self.canaries_of(drawn, declaration, split)
+        data = replace(split, train=canaries.inserted(split.train, drawn.coins, self.plan.adjacency))
+        models = [make_model(config, trial.id).to(device) for trial in trials]
+        before = [canaries.losses(model, declaration.loss, device) for model in models]
+        seen = [Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device) for model in models]
+        streams = [secret_streams() for _ in trials]
+        runs = [make_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
+        with gradient_sums(config, declaration, models, data.train, self.machine, streams) as sums:
+            observers = seen if self.notes == () else [lambda *_: None for _ in seen]
+            train_observed(runs, models, sums, data.train, streams, observers, device=device, share=share)
+        for place, model in enumerate(models):
+            after = canaries.losses(model, declaration.loss, device)
+            found = {Attack.RECORDS: seen[place].total, Attack.LOSSES: before[place] - after}
+            scores = {attack: found[attack] for attack in self.attacks}
+            score = self._score(declarations[place], model, data, streams[place]) if scored else None
+            yield scores, score
+
+    @property
+    def attacks(self) -> tuple[Attack, ...]:
+        """The attacks that are possible on this model."""
+        return (Attack.LOSSES,) if self.notes else (Attack.RECORDS, Attack.LOSSES)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Why the noisy steps cannot be compared with the gradients of records; empty if they can."""
+        from torch.nn.utils import parameters_to_vector
+
+        from dpsweep.trainers.engines.gradients.parameters import trainable
+        from dpsweep.trainers.models.checks.modules import one_line
+
+        config = self.config(self.plan.trials[0].config)
+        declaration, device = declare(self.plan.trials[0].config), self.machine.device
+        model = make_model(config, "audit").to(device)
+        one = DrawnCanaries(coins=np.ones(1, dtype=np.bool_), seed=0)
+        canaries = self.canaries_of(one, declaration, self.background(config))
+        weights = parameters_to_vector(trainable(model)).detach()
+        try:
+            canaries.alignments(model, weights, weights, declaration.loss, device)
+        except (RuntimeError, NotImplementedError) as cause:
+            return (f"Steps were not compared with gradients of records: {one_line(cause)}",)
+        return ()
+
+    def _score(self, declaration: Declaration, model: nn.Module, data: Split, streams: Streams) -> float | None:
+        """The run's own noisy score."""
+        estimate = declaration.score.measure(model, data, streams.score, self.machine.device, declaration.loss)
+        return float(estimate.value)
+
+    def config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A trial's configuration on the audited records; frozen features are generated in place of computed."""
+        if self.data is Data.OWN:
+            if config.get(FEATURES):
+                raise BadInput("Expected features=none with audit.data=own; audit.data=generated makes features up.")
+            return dict(config)
+        kept = {key: value for key, value in config.items() if key not in (FEATURES, PART)}
+        dataset = dict(config["dataset"])
+        if config.get(FEATURES):
+            shape = tuple(declare(config).dataset.shape)
+            dataset = {key: value for key, value in dataset.items() if key != "vocabulary"} | {"shape": list(shape)}
+        return kept | {"dataset": generated_dataset(dataset, config["loss"])}
+
+    def background(self, config: Mapping[str, Any]) -> Split:
+        """The records that canaries are put among: few where that is allowed, whose gradients hide canaries less."""
+        from dpsweep.trainers.auditing.record_canaries import as_inputs
+
+        split = load(config, self.plan.adjacency, self.machine.data)
+        few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
+        return replace(split, train=as_inputs(split.train.select(slice(0, BACKGROUND)) if few else split.train))
+
+    def canaries_of(self, drawn: DrawnCanaries, declaration: Declaration, split: Split) -> RecordCanaries:
+        """The canaries for the records of a split: the same in every run of a search."""
+        from dpsweep.trainers.auditing.record_canaries import RecordCanaries
+
+        vocabulary, rng = vocabulary_of(declaration.dataset), np.random.Generator(np.random.Philox(drawn.seed))
+        words = None if vocabulary is None else vocabulary.words
+        return RecordCanaries.among(split.train, len(drawn.coins), declaration.dataset.classes, words, rng)

@@ -1,0 +1,111 @@
+"""Findings from evidence: bounds and tests at one joint confidence, beside what an ideal audit would have found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpsweep.accounting.audit_record import Attack, AuditFinding, Scope, false_alarm
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
+from dpsweep.accounting.lower_bounds.ideal_audit import NOISE_HALVED, IdealAudit, Mistake
+from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, guess, least_epsilon, p_value
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.sweeper.audit.evidence import AttackEvidence
+
+DELTAS = tuple(float(delta) for delta in np.geomspace(1e-6, 0.6, 12))
+"""Where the privacy curve of a price is tested, beside the plan's delta."""
+
+UNCLIPPED = Mistake(share=1000.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedScope:
+    """The event and the steps of what is released: `claimed` is its epsilon at the plan's delta.
+
+    `curve` has its epsilons at other deltas too; None if they are infinite.
+    """
+
+    steps: tuple[CanarySteps, ...]
+    claimed: float
+    curve: Claim | None
+
+    @classmethod
+    def of(
+        cls, event: DpEvent, steps: Sequence[CanarySteps], panel: Panel, delta: float, adjacency: Adjacency
+    ) -> PricedScope:
+        """The price of this event of the training records."""
+        points: dict[float, float] = {}
+        for at in (delta, *DELTAS):
+            with suppress(DpsweepError, ValueError):
+                points[at] = panel.epsilon(PlanEvent(training=event), at, adjacency)
+        finite = {at: epsilon for at, epsilon in points.items() if math.isfinite(epsilon)}
+        curve = Claim(epsilons=tuple(finite.values()), deltas=tuple(finite)) if finite else None
+        return cls(steps=tuple(steps), claimed=points.get(delta, math.inf), curve=curve)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judge:
+    """Judges all evidence of one audit: each of the two tests of a finding has an equal part of the false alarm."""
+
+    scopes: Mapping[Scope, PricedScope]
+    delta: float
+    false_alarm: float
+    _splits: dict[tuple[Scope, int], tuple[GuessCounts, GuessCounts]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, scopes: Mapping[Scope, PricedScope], delta: float, confidence: float, findings: int) -> Judge:
+        """The judge of so many findings."""
+        return cls(scopes=scopes, delta=delta, false_alarm=false_alarm(confidence, findings))
+
+    def finding(self, evidence: AttackEvidence) -> AuditFinding:
+        """What the evidence proves; the numbers of guesses do not depend on it."""
+        scope = self.scopes[evidence.scope]
+        for_bound, for_claim = self._chosen(evidence.scope, len(evidence.coins))
+        bound = guess(evidence.scores, evidence.coins, for_bound)
+        tested = guess(evidence.scores, evidence.coins, for_claim)
+        return AuditFinding(
+            attack=evidence.attack,
+            scope=evidence.scope,
+            canaries=bound.canaries,
+            made=bound.made,
+            right=bound.right,
+            epsilon=least_epsilon(bound, self.delta, self.false_alarm),
+            claimed=scope.claimed,
+            claim_made=tested.made,
+            claim_right=tested.right,
+            p_value=None if scope.curve is None else p_value(tested, scope.curve),
+            **(self._power(evidence) if evidence.attack is Attack.GRADIENTS else {}),
+        )
+
+    def _power(self, evidence: AttackEvidence) -> dict[str, float | None]:
+        """What ideal audits of this size find of mistakes."""
+        scope, canaries = self.scopes[evidence.scope], len(evidence.coins)
+        ideal = IdealAudit(steps=scope.steps, canaries=canaries)
+        for_bound, for_claim = self._chosen(evidence.scope, canaries)
+        seen = [
+            None if scope.curve is None else ideal.refuted(mistake, for_claim, scope.curve, self.false_alarm)
+            for mistake in (NOISE_HALVED, UNCLIPPED)
+        ]
+        return {
+            "halved_epsilon": ideal.epsilon(NOISE_HALVED, for_bound, self.delta, self.false_alarm),
+            "halved_seen": seen[0],
+            "unclipped_seen": seen[1],
+        }
+
+    def _chosen(self, scope: Scope, canaries: int) -> tuple[GuessCounts, GuessCounts]:
+        """The numbers of guesses for the bound and for the test of the curve, from simulated audits alone."""
+        if (scope, canaries) not in self._splits:
+            priced, rng = self.scopes[scope], np.random.Generator(np.random.Philox(canaries))
+            ideal = IdealAudit(steps=priced.steps, canaries=canaries)
+            for_bound = ideal.for_bound(self.delta, self.false_alarm, rng)
+            curve = priced.curve
+            for_claim = for_bound if curve is None else ideal.for_claim(curve, self.false_alarm, rng)
+            self._splits[scope, canaries] = for_bound, for_claim
+        return self._splits[scope, canaries]

@@ -1,0 +1,246 @@
+"""Each kind of file that the program stores: examples of it, how it is read, and how what was read is written again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.bodies import read_body
+from dpsweep.accounting.ledger.private_store import LAUNCH_FILE, PrivateStore
+from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
+from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.proposal_file import read_proposals
+from dpsweep.accounting.records.released_winner import WINNER_FILE, ReleasedWinner
+from dpsweep.accounting.records.step_log import Header
+from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
+from dpsweep.accounting.records.trial_result import RESULT_FILE, SCHEMA, TrialResult
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.accounting.validation import as_written
+
+TESTS = Path(__file__).resolve().parents[1]
+FROZEN = TESTS / "frozen" / "e41da95"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredKind:
+    """A kind of file, by the name that it has in its folder.
+
+    `write` gives the JSON form of what was read. With `strict`, a key that nobody reads is refused; elsewhere it is
+    left out, as a later version may have written it, and a hash or a digest covers the keys that are read.
+    """
+
+    file: str
+    examples: Callable[[], tuple[Any, ...]]
+    read: Callable[[Path], Any]
+    write: Callable[[Any], Any]
+    strict: bool = False
+
+
+def _json(*paths: Path) -> tuple[Any, ...]:
+    return tuple(json.loads(path.read_text()) for path in paths)
+
+
+@cache
+def event_forms() -> tuple[Any, ...]:
+    """An event of each type, as it is stored."""
+    add, step = Adjacency.ADD_OR_REMOVE_ONE, events.poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0)
+    many = [events.repeat(events.gaussian(noise_multiplier=1 + 0.01 * place), 1 + place % 3) for place in range(102)]
+    searches = [
+        events.select(step, NegativeBinomial(eta=1.0, gamma=0.3)),
+        events.select(step, Poisson(mean=3.0), limit=5),
+        events.random_stopping(step, gamma=0.5, delta2=1e-6),
+        events.above_threshold(step, gamma=0.5, limit=7),
+    ]
+    ours = [
+        events.nothing(),
+        events.non_private(),
+        events.repeat(step, 12),
+        events.compose([step, events.noisy_count(noise_std=3.0)]),
+        events.output_perturbation(noise_std=3.0, sensitivity=1.0, adjacency=add),
+        events.shuffled_gaussian(epochs=2, steps=5, noise_multiplier=1.5),
+        events.random_allocation(epochs=2, steps=5, noise_multiplier=1.5),
+        events.without_replacement_gaussian(records=100, batch_size=7, noise_multiplier=1.5),
+        events.truncated_poisson_gaussian(records=100, sample_rate=0.1, largest_batch=20, noise_multiplier=1.5),
+        events.black_box(epsilon=1.0, delta=1e-6, adjacency=add),
+        events.noisy_max(noise_scale=2.0),
+        events.worst([step, events.gaussian(noise_multiplier=1.0)]),
+        events.mixture([step, events.gaussian(noise_multiplier=1.0)]),
+        events.compose(many),
+        *searches,
+    ]
+    return tuple(events.to_json(event) for event in ours)
+
+
+def _read_memory(path: Path) -> Any:
+    """What this machine remembers of a ledger at that path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RememberedEnd, "path", path)
+        return RememberedEnd(place="ledger").read()
+
+
+def _read_event(path: Path) -> Any:
+    with as_written("an event"):
+        return events.from_json(json.loads(path.read_text()))
+
+
+@cache
+def _plans() -> tuple[Any, ...]:
+    """Plans of an earlier version, as this one stores them."""
+    return tuple(_plan_form(Plan.read(FROZEN / sweep / "plan.json")) for sweep in ("composition", "private_selection"))
+
+
+def _plan_form(plan: Plan) -> Mapping[str, Any]:
+    return {"id": plan.id} | plan.to_json()
+
+
+def _draws() -> tuple[Any, ...]:
+    stored = {"plan": "0" * 12, "attempt": 1, "salt": "1" * 32}
+    draws = (Draw(tries=(0, 1, 1), threshold=0.5), Draw(tries=(0, 1), handicaps=(0.5, -2.0)))
+    return tuple(stored | {"coins": "2" * 64} | draw.to_json() for draw in draws)
+
+
+def _draw_form(stored: StoredDraw) -> Mapping[str, Any]:
+    about = {name: value for name, value in vars(stored).items() if name != "draw"}
+    return about | stored.draw.to_json()
+
+
+def _headers() -> tuple[Any, ...]:
+    """With the digest that it has, and unread without it."""
+    return ({**asdict(HEADER), "digest": "0" * 12},)
+
+
+HEADER = Header(
+    **{"plan": "0" * 12, "trial": "1" * 12, "charge": "2" * 64, "sha256": "3" * 64, "tensors": "weights-1-4.pt"},
+    **{"attempt": 1, "step": 1, "steps": 3, "spent": 1, "marked": 1},
+)
+
+
+def _openings() -> tuple[Any, ...]:
+    charged = ChargedSweep(
+        account="digits",
+        plan="0" * 12,
+        adjacency="add_or_remove_one",
+        unit="record",
+        charges=({"event": event_forms()[2], "rule": {"kind": "composition"}, "epsilon": 1.0, "delta": 1e-5},),
+    )
+    return ({"salt": "1" * 64, "charged": charged.to_json()},)
+
+
+@cache
+def _bodies() -> tuple[Any, ...]:
+    """A body of each kind, with the kind."""
+    return tuple(_entries())
+
+
+_CONSTANT = {"outside": ("reason", "trials"), "restored": ("reason", "trials")}
+"""Keys that are written for readers of the ledger alone, always with the same values."""
+
+
+def _entries() -> Iterator[Any]:
+    stored = json.loads((TESTS / "frozen" / "bodies.json").read_text())
+    for kind, _, body, _ in (entry for entries in stored.values() for entry in entries):
+        form = json.loads(body)
+        for name in _CONSTANT.get(kind, ()):
+            form.pop(name, None)
+        yield {"kind": kind, "body": form}
+
+
+def _read_entry(path: Path) -> Any:
+    with as_written("an entry"):
+        form = json.loads(path.read_text())
+        if not isinstance(form["kind"], str) or not isinstance(form["body"], dict):
+            raise TypeError("Expected a kind and a body, as the chain stores them.")
+        blank = Entry(seq=1, account="a", kind=form["kind"], plan="p", body={}, balance={}, who="", at="", digest="")
+        return form["kind"], read_body(replace(blank, body=form["body"]))
+
+
+def _entry_form(read: tuple[str, Any]) -> Any:
+    kind, body = read
+    return {"kind": kind, "body": body.to_json()}
+
+
+KINDS: Mapping[str, StoredKind] = {
+    "event": StoredKind(file="event.json", examples=event_forms, read=_read_event, write=events.to_json, strict=True),
+    "plan": StoredKind(
+        file="plan.json",
+        examples=_plans,
+        read=Plan.read,
+        write=_plan_form,
+    ),
+    "result": StoredKind(
+        file=RESULT_FILE,
+        examples=lambda: _json(*sorted((FROZEN / "composition").glob(f"trials/*/{RESULT_FILE}"))[:1]),
+        read=lambda path: TrialResult.read(path.parent),
+        write=lambda result: {"schema": SCHEMA} | vars(result),
+    ),
+    "receipt": StoredKind(
+        file=RECEIPT_FILE,
+        examples=lambda: _json(*sorted((FROZEN / "composition").glob(f"trials/*/{RECEIPT_FILE}"))[:1]),
+        read=lambda path: Receipt.read(path.parent),
+        write=asdict,
+        strict=True,
+    ),
+    "draw": StoredKind(file="draw.json", examples=_draws, read=StoredDraw.read, write=_draw_form),
+    "outcome": StoredKind(
+        file="outcome.json",
+        examples=lambda: ({"attempt": 1, "winner": 2}, {"attempt": 1, "winner": None}),
+        read=SearchOutcome.read,
+        write=asdict,
+    ),
+    "opening": StoredKind(
+        file=OPENING_FILE,
+        examples=_openings,
+        read=lambda path: Opening.read(path.parent),
+        write=lambda opening: {"salt": opening.salt, "charged": opening.charged.to_json()},
+    ),
+    "commitment": StoredKind(
+        file="commitment.json",
+        examples=lambda: ({"commitment": "1" * 64},),
+        read=lambda path: read_commitment(path.parent),
+        write=lambda commitment: {"commitment": commitment},
+    ),
+    "winner": StoredKind(
+        file=WINNER_FILE,
+        examples=lambda: ({"salt": "1" * 64},),
+        read=lambda path: ReleasedWinner.read(path.parent),
+        write=asdict,
+    ),
+    "checkpoint": StoredKind(
+        file="checkpoint-1.json",
+        examples=_headers,
+        read=lambda path: Header.read(path.parent, 1),
+        write=asdict,
+        strict=True,
+    ),
+    "launch": StoredKind(
+        file=LAUNCH_FILE,
+        examples=lambda: ({"nonce": "1" * 32, "next": "2" * 32},),
+        read=lambda path: PrivateStore(root=path.parent)._nonces(),
+        write=dict,
+    ),
+    "proposals": StoredKind(
+        file="proposals.json",
+        examples=lambda: ({"plan": "7beb1ecff388", "proposals": [1, 0]},),
+        read=lambda path: read_proposals(Plan.read(FROZEN / "composition" / "plan.json"), path),
+        write=lambda proposals: {"plan": "7beb1ecff388", "proposals": list(proposals)},
+    ),
+    "memory": StoredKind(
+        file="memory.json",
+        examples=lambda: ({"entries": 3, "head": "1" * 64, "balances": {"digits": {"closed": False}}},),
+        read=_read_memory,
+        write=lambda memory: {**vars(memory.end), "balances": memory.balances},
+    ),
+    "entry": StoredKind(file="entry.json", examples=_bodies, read=_read_entry, write=_entry_form),
+}

@@ -1,0 +1,85 @@
+"""A configuration file that cannot be read is refused by its name and its line; nothing is opened or charged."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.api.hydra_session import requested
+from dpsweep.sweeper.request.sweep_request import Verb
+from tests.composing import FILES
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+CLI = "dpsweep.sweeper.commands.cli"
+
+BROKEN = {
+    "an open bracket": (b"dataset:\n  labels: [a, b\n  classes: 2\n", "line 3, to be", "expected ',' or ']'"),
+    "a tab": (b"dataset:\n\tname: mine\n", "line 2, to be", "'\\t' that cannot start"),
+    "a key that is there twice": (b"a: 1\na: 2\n", "line 2, to be", "found duplicate key a"),
+    "two documents": (b"a: 1\n---\nb: 2\n", "line 2, to be", "expected a single document"),
+    "an object": (
+        b"a: !!python/object/apply:os.system ['true']\n",
+        "line 1, to be",
+        "could not determine a constructor",
+    ),
+    "an unknown alias": (b"a: *b\n", "line 1, to be", "found undefined alias"),
+    "another encoding": (b"name: caf\xe9\n", ".yaml to be", "'utf-8' codec can't decode byte 0xe9"),
+    "a control character": (b'name: "\x01"\n', ".yaml to be", "special characters are not allowed"),
+    "a number without end": (b"a: " + b"9" * 5000 + b"\n", ".yaml to be", "5000 digits"),
+    "lists without end": (b"a: " + b"[" * 5000, ".yaml to be", "nested too deeply"),
+    "an alias of itself": (b"a: &a {b: *a}\n", ".yaml to be", "nested too deeply"),
+    "defaults that are no list": (b"defaults: 3\n", "dataset/mine.yaml to be", "must be a list (got int)"),
+}
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A file of a data set in a folder of the user's."""
+    path = tmp_path / "own" / "dataset" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(program: Program, mine: Path, what: str) -> None:
+    content, place, reason = BROKEN[what]
+    mine.write_bytes(content)
+    done = program("plan", "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
+    assert done.returncode == 2, done.stderr
+    sentence, code = done.stderr.splitlines()
+    assert sentence.startswith("Expected ")
+    assert place in sentence
+    assert str(mine if "defaults" not in what else "dataset/mine.yaml") in sentence
+    assert reason in sentence
+    assert code == "(exit code 2: bad input, nothing was charged)"
+
+
+@pytest.mark.parametrize("verb", [("sweep",), ("rehearse",), ("budget", "open")])
+def test_every_verb_that_composes_refuses_it(program: Program, mine: Path, verb: tuple[str, ...]) -> None:
+    mine.write_text("dataset: {name: mine\n")
+    done = program(*verb, "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert f"Expected {mine}, line 2, to be a configuration in YAML" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interpolation_that_does_not_end_is_a_sentence(program: Program, mine: Path) -> None:
+    mine.write_text("dataset: {name: '${'}\n")
+    done = program("plan", "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_function_of_the_library_refuses_it_too_and_leaves_hydra_as_it_was(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = FILES.load_config
+    mine.write_text("dataset: {name: mine\n")
+    search = f"hydra.searchpath=[file://{mine.parents[1]}]"
+    with pytest.raises(BadInput, match=r"mine\.yaml, line 2, to be"), requested(Verb.PLAN, ["dataset=mine", search]):
+        pass
+    assert FILES.load_config is before

@@ -1,0 +1,38 @@
+"""A refused sweep leaves no folder, so that `dpsweep release sweeps/NAME/*` finds sweeps alone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.coordinator.refused_folders import none_left
+from tests.randomized import TRAINS
+from tests.sweeper.digits_sweeps import TWO, folder_of
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+CLI = "dpsweep.sweeper.commands.cli"
+
+
+@TRAINS
+def test_sweeps_beside_a_refused_one_are_released_together(program: Program, tmp_path: Path) -> None:
+    made = folder_of(program("sweep", *TWO, module=CLI))
+    refused = program("sweep", *TWO, "privacy.epsilon=50", module=CLI)
+    assert refused.returncode == 3, refused.stderr
+    assert list((tmp_path / "sweeps" / "digits").iterdir()) == [made]
+    released = program("release", *map(str, (tmp_path / "sweeps" / "digits").glob("*")), module=CLI)
+    assert released.returncode == 0, released.stderr
+
+
+def test_a_folder_stays_that_was_there_before_or_holds_something(tmp_path: Path) -> None:
+    for name, before, within in (("mine", True, False), ("full", False, True), ("refused", False, False)):
+        folder = SweepFolder(root=tmp_path / name)
+        if before:
+            folder.root.mkdir()
+        with none_left(folder):
+            folder.root.mkdir(exist_ok=True)
+            folder.lock.touch()
+            if within:
+                folder.plan.touch()
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "full"}

@@ -1,0 +1,176 @@
+"""Mistakes that break a price, planted into the program: each changes one thing that the price relies on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dpsweep.trainers import randomness
+from dpsweep.trainers.declarations.batch_sampling import Poisson
+from dpsweep.trainers.methods.transforms import Clip, GradientTransform
+from dpsweep.trainers.noise import Lattices
+from dpsweep.trainers.randomness import Streams, reproducible_streams
+from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise
+from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
+
+Planted = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program as it is."""
+
+
+def nothing_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are summed as they are."""
+    monkeypatch.setattr(Clip, "factors", lambda self, norms: torch.ones_like(norms))
+
+
+def clipped_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch's mean gradient is clipped, and not each record's."""
+    monkeypatch.setattr(EngineSums, "over", _means_first(EngineSums.over, momentum=0.0))
+
+
+def momentum_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The velocity of unclipped mean gradients is clipped."""
+    monkeypatch.setattr(EngineSums, "over", _means_first(EngineSums.over, momentum=0.9))
+
+
+def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the declared noise."""
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
+
+
+def noise_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 16 processes adds a sixteenth of the variance, and one of them is summed."""
+    drawn = BatchAndNoise.noise
+    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / np.sqrt(16))
+
+
+def divided_by_the_drawn_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums are divided by the number of records that were drawn."""
+    batches = BatchAndNoise.batches
+
+    def divided(self: BatchAndNoise) -> Iterator[Batch]:
+        for batch in batches(self):
+            self.__dict__["drawn_size"] = max(1, int(batch.sizes[0]))
+            yield batch
+
+    drawn, add = BatchAndNoise.noise, Lattices.add
+    sizes: list[float] = []
+
+    def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
+        sizes[:] = [self.run.sampler.batch_size / self.__dict__["drawn_size"]]
+        return drawn(self, like)
+
+    monkeypatch.setattr(BatchAndNoise, "batches", divided)
+    monkeypatch.setattr(BatchAndNoise, "noise", noise)
+    monkeypatch.setattr(Lattices, "add", lambda self, sums, noise: add(self, sums, noise) * sizes[0])
+
+
+def every_record_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No subsampling."""
+    monkeypatch.setattr(
+        Poisson,
+        "draw",
+        lambda self, rows, available, records, rng: (np.tile(np.arange(available), rows), np.full(rows, available)),
+    )
+
+
+def batches_from_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every record once an epoch in secret order, charged as Poisson's batches."""
+    left: list[tuple[np.random.Generator, list[int]]] = []
+
+    def draw(self: Poisson, rows: int, available: int, records: int, rng: np.random.Generator) -> Any:
+        batch = max(1, round(available * self.batch_size / records))
+        rest = left[0][1] if left and left[0][0] is rng else []
+        order = rest or rng.permutation(available).tolist()
+        taken, left[:] = order[:batch], [(rng, order[batch:])]
+        return np.sort(np.array(taken, dtype=np.int64)), np.array([len(taken)])
+
+    monkeypatch.setattr(Poisson, "draw", draw)
+
+
+def same_noise_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of the first step is added at every step."""
+    drawn = BatchAndNoise.noise
+    kept: dict[int, Tensor] = {}
+
+    def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
+        if id(self) not in kept:
+            kept.clear()
+            kept[id(self)] = drawn(self, like)
+        return kept[id(self)].clone()
+
+    monkeypatch.setattr(BatchAndNoise, "noise", noise)
+
+
+def public_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of every training comes from one number."""
+
+    def streams() -> Streams:
+        secret = _numbered_streams()
+        return Streams(**{**secret.__dict__, "noise": reproducible_streams(0, "everybody's").noise})
+
+    monkeypatch.setattr(randomness, "secret_streams", streams)
+
+
+def noise_off_the_lattice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noisy sums are not rounded."""
+    monkeypatch.setattr(Lattices, "add", lambda self, sums, noise: sums + noise * self.stds)
+
+
+def empty_batches_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step whose batch is empty adds no noise."""
+    batches = BatchAndNoise.batches
+    monkeypatch.setattr(BatchAndNoise, "batches", lambda self: (batch for batch in batches(self) if len(batch.units)))
+
+
+def shared_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All trainings draw the same batches, one after another."""
+
+    def streams() -> Streams:
+        secret = _numbered_streams()
+        return Streams(**{**secret.__dict__, "subsampling": reproducible_streams(0, "everybody's").subsampling})
+
+    monkeypatch.setattr(randomness, "secret_streams", streams)
+
+
+_COUNT = Counter[str]()
+
+
+def _numbered_streams() -> Streams:
+    """Streams that are new at each call, and the same in every run of a test."""
+    _COUNT["streams"] += 1
+    return reproducible_streams(1, f"training {_COUNT['streams']}")
+
+
+def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of secret streams: new ones at each call, the same in every run of a test."""
+    _COUNT.clear()
+    monkeypatch.setattr(randomness, "secret_streams", _numbered_streams)
+
+
+def _means_first(over: Callable[..., Sum], momentum: float) -> Callable[..., Sum]:
+    def means_first(self: EngineSums, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        inner = over(self, rows, [Clip(clip_norm=1e30)] * len(rows))
+        velocities = [0.0] * len(rows)
+
+        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+            sums = inner(weights, batch)
+            for row, transform in enumerate(transforms):
+                size = max(1, int(batch.sizes[row]))
+                velocities[row] = momentum * velocities[row] + sums[row] / size
+                norm = torch.linalg.vector_norm(velocities[row])[None]
+                sums[row] = size * velocities[row] * transform.factors(norm)
+            return sums
+
+        return total
+
+    return means_first

@@ -1,0 +1,35 @@
+"""Memory that is freed stays with the process, so that the next step takes no new pages."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, torch
+from dpsweep.trainers.training.freed_memory import keep_freed_memory
+
+def faults(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        tensors = [torch.ones(2**20) for _ in range(20)]
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults(3)
+before = faults(3)
+assert keep_freed_memory()
+faults(3)
+print(before, faults(3))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told")
+def test_a_step_that_is_repeated_takes_no_new_pages() -> None:
+    words = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True).split()
+    before, after = map(int, words)
+    assert before > 10_000
+    assert after < before / 10

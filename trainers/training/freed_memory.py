@@ -1,0 +1,32 @@
+"""Memory that a step frees is kept for the next step, in processes that train.
+
+glibc gives freed memory back to the system as soon as there is much of it, and takes it anew in the next step; the
+system then clears every page again. On a CPU this costs a fifth of the time of a large convolutional model's steps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""`M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of mallopt(3)."""
+
+_KEPT = 2**30
+"""Bytes that may be free at the end of the heap before they are given back."""
+
+_LARGEST = 2**25
+"""Bytes of the largest block that is taken from the heap: glibc's own limit."""
+
+
+def keep_freed_memory() -> bool:
+    """Keeps up to 1 GiB of freed memory in this process; False where the C library is not glibc, and nothing changes.
+
+    The peak of memory stays the same; between steps less is given back.
+    """
+    if sys.platform != "linux":
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST)) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))
