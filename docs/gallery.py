@@ -64,9 +64,10 @@ class Made:
     facts: TrainingFacts | None
 
     @property
-    def data(self) -> str:
-        """The data set for readers."""
-        return "computed" if self.facts is None else DATA.get(self.facts.account, self.facts.account)
+    def where(self) -> str:
+        """The figure, and its data set for readers if it has one."""
+        data = "" if self.facts is None else f" on {DATA.get(self.facts.account, self.facts.account)}"
+        return f"`{self.name}`{data}"
 
 
 def make(name: str) -> Made | None:
@@ -119,9 +120,8 @@ def summary(figures: Iterable[Made]) -> str:
 
 def entry(made: Made, finding: Finding) -> tuple[str, str]:
     """One verdict of the summary, and what decides it."""
-    where = f"{made.data} (`{made.name}`)" if made.facts is not None else f"`{made.name}`"
     decides = "computed, without chance" if finding.decisive is None else finding.decisive.text
-    return f"{where}: **{finding.words}**", _cell(decides)
+    return f"{made.where}: **{finding.words}**", _cell(decides)
 
 
 def paper(source: str) -> str:
@@ -162,8 +162,8 @@ def untrained(names: Iterable[str]) -> str:
 
 
 def _places(found: list[tuple[Made, Finding]], verdict: Verdict) -> str:
-    own = [(made.data, finding.scope) for made, finding in found if finding.verdict is verdict]
-    return ", ".join(dict.fromkeys(f"{data} {scope}".strip() for data, scope in own))
+    own = [(made, finding.scope) for made, finding in found if finding.verdict is verdict]
+    return ", ".join(f"{made.where} {scope}".strip() for made, scope in own)
 
 
 def insert(page: str, marks: tuple[str, str], made: str) -> str:

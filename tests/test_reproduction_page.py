@@ -53,7 +53,8 @@ def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], nam
     printed = gallery["sections"](PAGE)[name]
     assert differences(gallery["section"](name, made).strip(), printed.strip()) == [], "run `python docs/gallery.py`"
     for finding in () if made is None else made.reproduction.findings:
-        (row,) = [line for line in summary_rows() if line.startswith(f"| {gallery['_cell'](finding.topic)} |")]
+        begins = f"| {gallery['_cell'](finding.topic)} | {gallery['paper'](made.reproduction.source)}"
+        (row,) = [line for line in summary_rows() if line.startswith(begins)]
         assert gallery["entry"](made, finding)[0] in row
 
 

@@ -82,9 +82,16 @@ def shapes_of(
     most = COMPANY if together is None else min(COMPANY, together)
     points = {kind: min(most, math.ceil(count / max(1, workers))) for kind, count in counts.items()}
     return {
-        kind: Shape(config=one_each[kind], points=points[kind], processes=processes, extracts=extracts)
+        kind: Shape(
+            config=_with_a_number_of_steps(one_each[kind]), points=points[kind], processes=processes, extracts=extracts
+        )
         for kind in counts
     }
+
+
+def _with_a_number_of_steps(config: Config) -> Config:
+    """The configuration, with one step where the budget decides their number: a step takes as long."""
+    return config if isinstance(config["steps"], int) else {**config, "steps": 1}
 
 
 def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0) -> float | None:

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorTime:
-    """Processor seconds of all pieces, None if none was measured, and the distinct commits that trained, in order."""
+    """Processor seconds of all pieces, None if one was not measured, and the distinct commits that trained."""
 
     seconds: float | None
     commits: tuple[str, ...]
@@ -31,8 +31,9 @@ def read_processor_time(folder: Path) -> ProcessorTime:
     """The sum over the pieces that the figure's folder records."""
     file = folder / FILE
     pieces = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    seconds = [piece["seconds"] for piece in pieces]
     return ProcessorTime(
-        seconds=sum(piece["seconds"] for piece in pieces) if pieces else None,
+        seconds=sum(seconds) if seconds and None not in seconds else None,
         commits=tuple(dict.fromkeys(piece["commit"] for piece in pieces if piece["commit"])),
     )
 

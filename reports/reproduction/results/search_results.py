@@ -13,7 +13,7 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import epsilon_up
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.reproduction.results.training_facts import TrainingFacts, facts_of
-from dpsweep.reports.statistics.run_rows import STEPS
+from dpsweep.reports.statistics.run_rows import NOISE, STEPS
 
 RunCurve = tuple[Mapping[str, Any], ...]
 """A run's recorded steps, each {"step", ...} with what was measured there; a value that was not finite is None."""
@@ -53,27 +53,41 @@ class SearchResults:
 
 def results_of(sweep: Sweep) -> SearchResults:
     """The results in a sweep's folder."""
-    steps = {trial.id: int(trial.config["steps"]) for trial in sweep.plan.trials}
+    table = _table(sweep)
     curves = {trial: tuple(result.curator.get("curve") or ()) for trial, result in sweep.results.items()}
     return SearchResults(
-        table=sweep.table.assign(**{STEPS: sweep.table["trial"].map(steps)}),
+        table=table,
         curves={trial: curve for trial, curve in curves.items() if curve},
         axes=sweep.axes,
         quality=sweep.quality,
         measure=sweep.measure,
-        prices=() if sweep.plan.public else _prices(sweep),
-        facts=facts_of(sweep),
+        prices=() if sweep.plan.public else _prices(sweep, table),
+        facts=facts_of(sweep, table[NOISE]),
     )
 
 
-def _prices(sweep: Sweep) -> tuple[RunPrice, ...]:
+def _table(sweep: Sweep) -> pd.DataFrame:
+    """The sweep's table with planned steps, and with the configured noise where an event is no Gaussian step by itself.
+
+    Batches without replacement are such events.
+    """
+    configs = {trial.id: trial.config for trial in sweep.plan.trials}
+    own = [configs[trial] for trial in sweep.table["trial"]]
+    noises = [
+        config["privacy"]["noise_multiplier"] if noise is None else noise
+        for noise, config in zip(sweep.table[NOISE], own, strict=True)
+    ]
+    return sweep.table.assign(**{STEPS: [int(config["steps"]) for config in own], NOISE: noises})
+
+
+def _prices(sweep: Sweep, table: pd.DataFrame) -> tuple[RunPrice, ...]:
     """The most expensive run at each noise multiplier."""
     papers = Rdp(conversion=Conversion.MIRONOV)
-    most_expensive = sweep.table.astype({"epsilon_alone": float}).groupby("noise_multiplier")["epsilon_alone"].idxmax()
+    most_expensive = table.astype({"epsilon_alone": float, NOISE: float}).groupby(NOISE)["epsilon_alone"].idxmax()
     events = {trial.id: trial.event.training for trial in sweep.plan.trials}
     prices = []
     for noise, place in most_expensive.items():
-        run, ours = events[sweep.table.loc[place, "trial"]], sweep.table.loc[place, "epsilon_alone"]
+        run, ours = events[table.loc[place, "trial"]], table.loc[place, "epsilon_alone"]
         try:
             theirs = epsilon_up(papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency))
         except UnsupportedEvent:

@@ -76,8 +76,8 @@ class TrainingFacts:
         return self.epsilon if self.epsilon == NOBODY else f"epsilon {self.epsilon} at delta {number(self.delta)}"
 
 
-def facts_of(sweep: Sweep) -> TrainingFacts:
-    """The facts of a finished sweep, with the processor time that `make reproduce` measured in the folder above."""
+def facts_of(sweep: Sweep, noises: Iterable[float]) -> TrainingFacts:
+    """The facts of a finished sweep with these noise multipliers, and the processor time in the figure's folder."""
     configs = [trial.config for trial in sweep.plan.trials]
     results = tuple(sweep.results.values())
     cost = read_processor_time(sweep.folder.parents[1])
@@ -88,7 +88,7 @@ def facts_of(sweep: Sweep) -> TrainingFacts:
         points=len(sweep.table.drop_duplicates([*(key for key in sweep.axes if key != "repeat"), "method"])),
         batch_sizes=_distinct(config["sampler"]["batch_size"] for config in configs),
         steps=_distinct(config["steps"] for config in configs),
-        noise_multipliers=_distinct(float(noise) for noise in sweep.table["noise_multiplier"].dropna()),
+        noise_multipliers=_distinct(map(float, noises)),
         epsilon=NOBODY if sweep.plan.public else epsilon_up(read_bill(sweep).epsilon),
         delta=sweep.plan.delta,
         adjacency=sweep.plan.adjacency.value,

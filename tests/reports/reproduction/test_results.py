@@ -141,3 +141,7 @@ def test_processor_time_is_that_of_the_pieces_that_trained(tmp_path: Path) -> No
                 (tmp_path / "sweeps" / "plan" / "trials" / piece).mkdir(parents=True)
     assert len((tmp_path / FILE).read_text().splitlines()) == 2, "a piece without a run is none"
     assert 0 < (read_processor_time(tmp_path).seconds or 0) < 60
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"seconds": null, "commit": "0123456789"}\n')
+    assert read_processor_time(tmp_path).seconds is None, "a piece that was killed before it was measured"
+    assert "0123456789" in read_processor_time(tmp_path).commits

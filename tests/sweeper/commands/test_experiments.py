@@ -156,6 +156,7 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
     assert "public benchmark, or made up" in page
     assert "A linear model of frozen public features" in page, "it says where its settings differ from the paper's"
     assert page.count('class="verdict"') == 3
+    assert "noise 1.2, best of 1:" in page, "batches of a fixed size have their noise too"
     (piece,) = (folder / "processor_time.jsonl").read_text().splitlines()
     again = program("a_fig5_sst2", "--scale", "smoke", "steps=3", module="dpsweep.reports.reproduction")
     assert "nothing is run or charged" in again.stdout

@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.timing.step_times import Speeds
-from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, plan_seconds
+from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, plan_seconds, shapes_of
 from tests.sweeper.searches import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -50,6 +50,14 @@ def test_a_file_that_cannot_be_written_costs_nothing(compose_priced: Compose, tm
     assert speeds.known(configs_of(plan)) is None
     (tmp_path / "broken.json").write_text("{")
     assert Speeds(path=tmp_path / "broken.json", device="cpu", threads=None, most=1).known(configs_of(plan)) is None
+
+
+def test_steps_that_the_budget_decides_are_timed_as_one(compose_priced: Compose) -> None:
+    config = compose_priced(GRID).plan.trials[0].config
+    (shape,) = shapes_of([{**config, "steps": "when_budget_spent"}]).values()
+    assert shape.config["steps"] == 1
+    (shape,) = shapes_of([config]).values()
+    assert shape.config == config
 
 
 def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
