@@ -34,7 +34,7 @@ from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.ledger.data_fingerprint import Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
-from dpsweep.accounting.validation import as_written, mapping, text
+from dpsweep.accounting.validation import as_written, listed, mapping, text
 
 DOMAIN = "dpsweep commitment 1"
 COMMITMENT_FILE = "commitment.json"
@@ -95,7 +95,7 @@ class ChargedSweep:
     def from_json(cls, form: Mapping[str, Any]) -> ChargedSweep:
         """Reads `to_json`'s form."""
         names = ("account", "plan", "adjacency", "unit")
-        charges = tuple(mapping("charges", charge) for charge in form["charges"])
+        charges = tuple(mapping("charges", charge) for charge in listed("charges", form["charges"]))
         return cls(charges=charges, **{name: text(name, form[name]) for name in names})
 
     @property

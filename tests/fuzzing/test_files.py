@@ -38,6 +38,14 @@ def refused_or_the_same(kind: StoredKind, folder: Path, content: bytes) -> None:
     assert kind.write(kind.read(path)) == again, "and reads back as the same"
 
 
+def _amount(form: object) -> float | None:
+    """The number of a form, None for others; amounts are written as decimals or as a word and read from numbers too."""
+    try:
+        return float(form) if isinstance(form, (str, int, float)) else None
+    except ValueError:
+        return None
+
+
 def says(value: Any, said: Any, *, strict: bool) -> bool:
     """Whether a form has all that another one says; unless it is strict, it may leave out keys that nobody reads."""
     if isinstance(said, dict):
@@ -51,6 +59,8 @@ def says(value: Any, said: Any, *, strict: bool) -> bool:
         return said is value
     if isinstance(said, float) and math.isnan(said):
         return isinstance(value, float) and math.isnan(value)
+    if isinstance(value, str) and not isinstance(said, bool) and value != said:
+        return _amount(value) is not None and _amount(value) == _amount(said)
     if isinstance(said, str) and isinstance(value, float):
         return float(said) == value  # amounts may be written in decimals, and infinity is a word
     return bool(value == said) or (isinstance(value, float) and isinstance(said, int) and float(said) == value)
