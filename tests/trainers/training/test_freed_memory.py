@@ -30,6 +30,5 @@ print(before, faults(3))
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told")
 def test_a_step_that_is_repeated_takes_no_new_pages() -> None:
     words = subprocess.check_output([sys.executable, "-c", PROGRAM], text=True).split()
-    before, after = map(int, words)
-    assert before > 10_000
+    before, after = map(int, words)  # how many faults depends on the system's page size; their ratio does not
     assert after < before / 10
