@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep
+from hydra.errors import OverrideParseException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
+from dpsweep.sweeper.commands.experiment_scale import ROOT
 
 SWEEPER = "hydra_plugins.honest_sweeper.HonestSweeper"
 
@@ -50,7 +54,10 @@ def refuse_job(config: DictConfig) -> NoReturn:
 
 
 def refuse_words(arguments: Sequence[str]) -> None:
-    """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs."""
+    """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs.
+
+    A group's option that is no name is refused as well (`features=null`, `model=3`).
+    """
     for argument in arguments:
         word = argument.partition("=")[0]
         if word.lstrip("~+") in FILLED_IN:
@@ -59,6 +66,21 @@ def refuse_words(arguments: Sequence[str]) -> None:
             raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
         if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
             raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")
+        _refuse_unnamed_option(argument, word)
+
+
+def _refuse_unnamed_option(argument: str, group: str) -> None:
+    """Hydra has no sentence for an option that its grammar reads as no string."""
+    options = sorted(file.stem for file in (ROOT / "conf" / group.lstrip("+")).glob("*.yaml"))
+    if not group or "=" not in argument or not options:
+        return
+    try:
+        value = OverridesParser.create().parse_override(argument).value()
+    except OverrideParseException:
+        return  # Hydra says what it expects instead
+    named = value.list if isinstance(value, ChoiceSweep) else [value]
+    if any(not option or isinstance(option, int | float | dict) for option in named):
+        raise BadInput(f"Expected {argument} to be one of {', '.join(options)}.")
 
 
 def _leave(error: DpsweepError) -> NoReturn:

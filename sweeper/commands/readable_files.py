@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf.errors import GrammarParseError
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.validation import in_short
 
-UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
-"""No YAML, no UTF-8 or a number of too many digits, and lists within lists within lists."""
+UNREADABLE = (yaml.YAMLError, ValueError, RecursionError, GrammarParseError)
+"""No YAML, no UTF-8 or a number of too many digits, lists within lists within lists, and `${` without its end."""
 
 Load = Callable[[Any, str], Any]
 
@@ -29,11 +32,15 @@ def files_by_name() -> Iterator[None]:
     files = SourcesRegistry.instance().resolve("file")
     places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = ((files, _file), (ConfigRepository, _choice))
     before = [kind.load_config for kind, _ in places]
+    loader: Any = config_loader_impl
+    list_defaults = loader.create_defaults_list
     for (kind, name), load in zip(places, before, strict=True):
         kind.load_config = _named(load, name)
+    loader.create_defaults_list = _without_circles(list_defaults)
     try:
         yield
     finally:
+        loader.create_defaults_list = list_defaults
         for (kind, _), load in zip(places, before, strict=True):
             kind.load_config = load
 
@@ -50,6 +57,29 @@ def _named(load: Load, name: Callable[[Any, str], str]) -> Load:
         return result
 
     return load_config
+
+
+def _without_circles(list_defaults: Callable[..., Any]) -> Callable[..., Any]:
+    def create_defaults_list(*arguments: Any, **named: Any) -> Any:
+        try:
+            return list_defaults(*arguments, **named)
+        except RecursionError as cause:
+            circle = " -> ".join(f"{path}.yaml" for path in _circle(cause))
+            raise BadInput(f"Expected the defaults of no configuration to include itself, got: {circle}.") from cause
+
+    return create_defaults_list
+
+
+def _circle(error: RecursionError) -> list[str]:
+    """The files, each with the next one in its defaults, up to the first one that is there again."""
+    path: list[str] = []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is defaults_list._create_defaults_tree_impl.__code__:
+            file = frame.f_locals["root"].node.get_config_path()
+            if file in path:
+                return [*path[path.index(file) :], file]
+            path.append(file)
+    return path
 
 
 def _file(source: ConfigSource, config_path: str) -> str:
@@ -73,4 +103,6 @@ def _reason(error: Exception) -> str:
         return " ".join(", ".join(part for part in (error.context, error.problem) if part).split())
     if isinstance(error, yaml.reader.ReaderError):
         return f"{error.reason}, at its character {error.position + 1}"
+    if isinstance(error, GrammarParseError):
+        return str(error).splitlines()[0]
     return "lists or mappings that are nested too deeply" if isinstance(error, RecursionError) else in_short(error)

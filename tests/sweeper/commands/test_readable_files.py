@@ -32,6 +32,7 @@ BROKEN = {
     "a number without end": (b"a: " + b"9" * 5000 + b"\n", ".yaml to be", "5000 digits"),
     "lists without end": (b"a: " + b"[" * 5000, ".yaml to be", "nested too deeply"),
     "an alias of itself": (b"a: &a {b: *a}\n", ".yaml to be", "nested too deeply"),
+    "an interpolation without end": (b"dataset: {name: '${'}\n", ".yaml to be", "no viable alternative at input '${'"),
     "defaults that are no list": (b"defaults: 3\n", "dataset/mine.yaml to be", "must be a list (got int)"),
 }
 
@@ -58,19 +59,22 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(program: Program, min
     assert code == "(exit code 2: bad input, nothing was charged)"
 
 
+@pytest.mark.parametrize("circle", [["mine"], ["mine", "other"]])
+def test_defaults_that_include_themselves_are_named(program: Program, mine: Path, circle: list[str]) -> None:
+    for name, following in zip(circle, [*circle[1:], circle[0]], strict=True):
+        (mine.parent / f"{name}.yaml").write_text(f"defaults: [{following}]\n")
+    done = program("plan", "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
+    assert done.returncode == 2, done.stderr
+    files = " -> ".join(f"dataset/{name}.yaml" for name in [*circle, circle[0]])
+    assert done.stderr.startswith(f"Expected the defaults of no configuration to include itself, got: {files}.\n")
+
+
 @pytest.mark.parametrize("verb", [("sweep",), ("rehearse",), ("budget", "open")])
 def test_every_verb_that_composes_refuses_it(program: Program, mine: Path, verb: tuple[str, ...]) -> None:
     mine.write_text("dataset: {name: mine\n")
     done = program(*verb, "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
     assert done.returncode == 2, done.stderr
     assert f"Expected {mine}, line 2, to be a configuration in YAML" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_an_interpolation_that_does_not_end_is_a_sentence(program: Program, mine: Path) -> None:
-    mine.write_text("dataset: {name: '${'}\n")
-    done = program("plan", "dataset=mine", "--config-dir", str(mine.parents[1]), module=CLI)
-    assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -83,3 +87,9 @@ def test_a_function_of_the_library_refuses_it_too_and_leaves_hydra_as_it_was(
     with pytest.raises(BadInput, match=r"mine\.yaml, line 2, to be"), requested(Verb.PLAN, ["dataset=mine", search]):
         pass
     assert FILES.load_config is before
+
+
+@pytest.mark.parametrize("word", ["features=null", "model=3", "dataset="])
+def test_a_function_of_the_library_refuses_an_option_that_is_no_name(word: str) -> None:
+    with pytest.raises(BadInput, match=f"Expected {word} to be one of "), requested(Verb.PLAN, [word]):
+        pass
