@@ -17,6 +17,6 @@ def both(folder: Path) -> TrialPlace:
 def launched(root: Path) -> PrivateStore:
     """A private store whose last launch has the nonce `NONCE`."""
     store = PrivateStore(root=root)
-    store.announce(NONCE)
+    store.announce(NONCE, last=None)
     store.confirm(NONCE)
     return store

@@ -128,10 +128,16 @@ class PrivateStore:
         """Whether a receipt of the launch with this nonce is valid."""
         return bool(nonce) and self._nonces().get("nonce") == nonce
 
-    def announce(self, nonce: str) -> None:
-        """Stores the nonce of a launch before the ledger records it; receipts of the launch are not valid yet."""
+    def announce(self, nonce: str, *, last: str | None) -> None:
+        """Stores the nonce of a launch before the ledger records it; receipts of the launch are not valid yet.
+
+        `last` is the ledger's last nonce. If a kill kept it from being confirmed, it is confirmed here: the store would
+        otherwise forget it with this announcement.
+        """
         self.make()
-        self._write_nonces({**self._nonces(), "next": nonce})
+        known = self._nonces()
+        confirmed = {"nonce": last} if last is not None and last in known.values() else known
+        self._write_nonces({**confirmed, "next": nonce})
 
     def confirm(self, nonce: str) -> None:
         """Makes receipts of this launch valid, and receipts of all other launches void."""

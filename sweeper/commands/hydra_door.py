@@ -79,7 +79,7 @@ def _refuse_unnamed_option(argument: str, group: str) -> None:
     except OverrideParseException:
         return  # Hydra says what it expects instead
     named = value.list if isinstance(value, ChoiceSweep) else [value]
-    if any(not option or isinstance(option, int | float | dict) for option in named):
+    if any(not option or isinstance(option, int | float) for option in named):
         raise BadInput(f"Expected {argument} to be one of {', '.join(options)}.")
 
 

@@ -47,7 +47,7 @@ def adopt(store: PrivateStore, folder: SweepFolder) -> None:
 def launch(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
     """Records a launch in the ledger and in the store; returns its nonce, which the launch's receipts carry."""
     nonce = new_nonce()
-    store.announce(nonce)
+    store.announce(nonce, last=attempts_of(plan, ledger).launch)
     ledger.launch(plan.account, plan=plan.id, nonce=nonce)
     store.confirm(nonce)
     return nonce
