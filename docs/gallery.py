@@ -38,6 +38,7 @@ DATA = {
     "adult": "Adult",
     "cifar10": "CIFAR-10",
     "covertype_sample": "Covertype",
+    "mnist_4_9": "MNIST 4 against 9",
     "enron": "ENRON",
     "mnist": "MNIST",
     "regression": "made-up records",

@@ -156,6 +156,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "gisette": "dpsweep.trainers.data.sets.gisette.Gisette",
         "hugging_face": "dpsweep.trainers.data.own.hugging_face.HuggingFace",
         "idx_images": "dpsweep.trainers.data.files.idx.IdxImages",
+        "idx_subset": "dpsweep.trainers.data.files.idx.IdxSubset",
         "image_folder": "dpsweep.trainers.data.own.image_folder.ImageFolder",
         "linear_regression": "dpsweep.trainers.data.sets.synthetic.LinearRegression",
         "npz": "dpsweep.trainers.data.own.npz.Npz",

@@ -20,6 +20,11 @@ from dpsweep.reports.statistics.score_statistic import mean_best
 
 
 def make(results: SearchResults) -> Reproduction:
+    """The figure's panel of Adult."""
+    return panel(results, ADULT)
+
+
+def panel(results: SearchResults, difference: str) -> Reproduction:
     """The best score of each method over training, and its candidates at the end, sorted from worst to best."""
     methods = list(dict.fromkeys(results.table["method"]))
     ranked = {name: np.sort(point_scores(of_method(results.table, name)).means) for name in methods}
@@ -74,7 +79,7 @@ def make(results: SearchResults) -> Reproduction:
             ),
         ),
         notes=(ACCOUNT,),
-        differences=(ADULT,),
+        differences=(difference,),
     )
 
 

@@ -17,6 +17,10 @@ OTHER_RATES = (
 NO_CLAIMS = "The paper makes no claim on these maps: the claims are those of its Figure 4, for the other two methods."
 OUR_VALUES = "The values of c and r, and the learning rates, are ours; the paper's text does not give them."
 ADULT = "Adult and logistic regression alone; the paper has four data sets and two models."
+DIGITS = (
+    "MNIST's fours and nines with 784 pixels in the place of Gisette, which is made of these two digits and has 5000 "
+    "features, half of them without meaning; logistic regression alone."
+)
 OUR_AXES = "The ranges of both axes are ours."
 OUR_LENGTHS = "The noise multipliers, and with them the numbers of steps that a budget allows, are ours."
 OUR_FALL = (

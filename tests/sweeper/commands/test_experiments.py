@@ -30,7 +30,7 @@ EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 DECLARED_PUBLIC = {"a_fig1", "a_fig2", "a_fig1_mnist", "a_fig2_mnist", "b_fig2_3", "b_fig4_5"}
 """Experiments that look at the training loss."""
 
-LOOKED_AT = {"b_fig7", "b_fig8", "b_fig10", "b_fig11_14", "d_fig3"}
+LOOKED_AT = {"b_fig7", "b_fig7_mnist_4_9", "b_fig8", "b_fig10", "b_fig11_14", "d_fig3"}
 """Experiments that look at a test set in the course of training; at smoke size, at digits that are declared public."""
 
 NO_NOISE = {"a_fig1", "a_fig1_mnist"}
@@ -42,6 +42,7 @@ LARGE = {
     "b_fig2_3": ("trainer=dpsgd", "trainer.clip_norm=1"),
     "b_fig4_5": ("trainer=dpsgd", "trainer.clip_norm=1"),
     "b_fig7": ("trainer=dpsgd",),
+    "b_fig7_mnist_4_9": ("trainer=dpsgd",),
     "b_fig10": ("steps=2000",),
     "b_fig11_14": ("trainer.clip_norm=1",),
     "d_fig2": ("trainer=dpsgd", "steps=100"),

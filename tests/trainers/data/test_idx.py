@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.files.idx import IdxImages, parse_idx
+from dpsweep.trainers.data.files.idx import IdxImages, IdxSubset, parse_idx
 from dpsweep.trainers.data.files.official import Official
 
 if TYPE_CHECKING:
@@ -139,3 +139,31 @@ def test_an_empty_file_of_the_right_kind_has_no_records() -> None:
 def test_a_declaration_that_makes_no_sense_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"Expected (dataset\\.)?{next(iter(wrong))}"):
         dataclasses.replace(written(tmp_path, contents()), **wrong)  # type: ignore[arg-type]
+
+
+def subset(folder: Path, **fields: object) -> IdxSubset:
+    """The images with labels 2 and 0 of the files that `written` writes."""
+    whole = written(folder, contents())
+    own = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    return IdxSubset(**{**own, "records": 4, "classes": 2, "kept": (2, 0), **fields})
+
+
+def test_a_subset_holds_the_images_of_its_labels_numbered_anew(tmp_path: Path) -> None:
+    private, public = subset(tmp_path).load(tmp_path)
+    assert public is not None
+    assert (private.features.numpy() == IMAGES["train"][[0, 2, 3, 5], None]).all()
+    assert private.labels.tolist() == [1, 0, 0, 1]
+    assert (public.features.numpy() == IMAGES["t10k"][:, None]).all()
+    assert public.labels.tolist() == [0, 1]
+    assert subset(tmp_path).preprocessing["labels"] == ["2", "0"]
+
+
+def test_a_subset_of_known_files_is_no_new_data_set(tmp_path: Path) -> None:
+    whole = written(tmp_path, contents())
+    assert whole.verify(tmp_path) == subset(tmp_path).verify(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [(2,), (2, 2), (0, 1, 2), (2, 256), (-1, 2), ("0", "2")])
+def test_a_subset_declares_as_many_labels_as_classes(tmp_path: Path, kept: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^Expected dataset\.kept=.* to be 2 different labels of 0\.\.255"):
+        subset(tmp_path, kept=kept)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dpsweep.trainers.data.preprocessing import Form
 
 
+LARGEST_LABEL = np.iinfo(np.uint8).max
+
+
 @dataclass(frozen=True, kw_only=True)
 class IdxImages(FromFiles):
     """Grey images of one channel; the 10000 test images are public.
@@ -58,9 +61,41 @@ class IdxImages(FromFiles):
             labels = parse_idx(contents[labels_file], labels_file, ())
             if len(labels) != len(images):
                 raise BadInput(f"Expected {len(images)} labels in {labels_file}, got {len(labels)}.")
-            if (labels >= self.classes).any():
-                raise BadInput(f"Expected labels < {self.classes} in {labels_file}, got {labels.max()}.")
-            yield images.reshape(-1, *self.shape), labels.astype(np.int64)
+            yield self._taken(images.reshape(-1, *self.shape), labels, labels_file)
+
+    def _taken(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], labels_file: str) -> Arrays:
+        """The records that the data set takes from a pair of files."""
+        if (labels >= self.classes).any():
+            raise BadInput(f"Expected labels < {self.classes} in {labels_file}, got {labels.max()}.")
+        return images, labels.astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdxSubset(IdxImages):
+    """The images of `classes` labels alone, numbered anew in the order of `kept`: two digits out of ten, say."""
+
+    kept: tuple[int, ...]
+
+    def _check(self) -> None:
+        super()._check()
+        object.__setattr__(self, "kept", tuple(self.kept))
+        valid = all(isinstance(label, int) and 0 <= label <= LARGEST_LABEL for label in self.kept)
+        if not valid or len(set(self.kept)) != self.classes or len(self.kept) != self.classes:
+            raise ValueError(
+                f"Expected dataset.kept={list(self.kept)} to be {self.classes} different labels of "
+                f"0..{LARGEST_LABEL}, as many as dataset.classes."
+            )
+
+    @property
+    def preprocessing(self) -> Form:
+        """The pixels, scaled; the labels have the files' numbers as names."""
+        return of_array(self.shape, self._scaling, labels=tuple(map(str, self.kept)))
+
+    def _taken(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], labels_file: str) -> Arrays:
+        numbers = np.full(LARGEST_LABEL + 1, -1, dtype=np.int64)
+        numbers[list(self.kept)] = range(self.classes)
+        taken = numbers[labels] >= 0
+        return images[taken], numbers[labels[taken]]
 
 
 def _files(part: str) -> tuple[str, str]:
