@@ -33,8 +33,10 @@ from dpsweep.reports.reproduction import (
 from dpsweep.reports.reproduction import momentum_and_decay as amended
 from dpsweep.reports.reproduction.figures import d_fig2
 from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER
-from dpsweep.reports.statistics.verdict import Verdict
+from dpsweep.reports.statistics.score_statistic import best, statistic
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 PAGE = Path(__file__).with_name("reproduction.md")
 BEGIN, END = "<!-- rates: python docs/verdict_rates.py -->\n", "<!-- end of rates -->\n"
@@ -77,7 +79,7 @@ def table(parts: Sequence[Part], repeats: int) -> pd.DataFrame:
     return pd.concat([_rows(part, repeats) for part in parts], ignore_index=True)
 
 
-def noisy(rows: pd.DataFrame, repeats: int, std: float, random: Generator) -> pd.DataFrame:
+def noisy(rows: pd.DataFrame, repeats: int, std: float | pd.Series, random: Generator) -> pd.DataFrame:
     """The table with noise on each score; where points have one run, the score's interval says how much."""
     scores = rows["accuracy"] + std * random.standard_normal(len(rows))
     half = Z95 * std if repeats == 1 else math.nan
@@ -106,6 +108,22 @@ def criteria() -> Iterator[Criterion]:
         for one in (*_of_grids(), *_of_candidates(), *_of_lengths()):
             yield Criterion(**{**vars(one), "repeats": repeats})
     yield from _of_curves()
+
+
+def _raised(**at: float) -> float:
+    """Best at the three largest learning rates."""
+    return LEVEL + 0.1 * (at[LR] >= LRS[6])
+
+
+SPREADS: dict[str, tuple[Score, Callable[[pd.DataFrame], float | pd.Series]]] = {
+    "alike": (lambda **_: LEVEL, lambda _: NOISE_STD),
+    "a tenth near the best scores": (_raised, lambda rows: 0.02 - 0.018 * (rows[LR] >= LRS[6])),
+    "25 times as much at every other learning rate, of equal scores": (
+        lambda **_: LEVEL,
+        lambda rows: 0.002 + 0.048 * rows[LR].isin(LRS[1::2]),
+    ),
+}
+"""True scores of a grid, and the standard deviation of its runs."""
 
 
 def along_rate(width: float = 0.1) -> Score:
@@ -319,7 +337,24 @@ def rates() -> str:
         shares = (noise[Verdict.HOLDS] / TABLES, noise[Verdict.REFUTED] / TABLES, effect[Verdict.HOLDS] / PLANTED)
         lines.append(f"| {one.name} | {one.repeats} | {' | '.join(f'{share:.1%}' for share in shares)} |")
         print(lines[-1], flush=True)
-    return "\n".join((*lines, ""))
+    return "\n".join((*lines, "", *coverage(), ""))
+
+
+def coverage() -> Iterator[str]:
+    """The table: how often the interval of a grid's best score has the best true score, and its median width."""
+    yield "| spread of three runs of a point | the interval of the best score covers it | median width in points |"
+    yield "|---|---|---|"
+    for name, (score, std) in SPREADS.items():
+        random = Generator(Philox(crc32(name.encode())))
+        rows = table([_grid("dpsgd", score)], 3)
+        found = [_best(noisy(rows, 3, std(rows), random)) for _ in range(TABLES)]
+        share = np.mean([one.low <= rows["accuracy"].max() <= one.high for one in found])
+        width = 100 * np.median([one.high - one.low for one in found])
+        yield f"| {name} | {share:.1%} | {width:.2g} |"
+
+
+def _best(rows: pd.DataFrame) -> IntervalEstimate:
+    return statistic(point_scores(rows), best).estimate("best")
 
 
 def insert(page: str, made: str) -> str:

@@ -1,13 +1,16 @@
 """Mean scores of a search's points, the error of each mean, and bootstrap draws of all means.
 
-Where points were run several times, the error is the spread of the runs around their points' means, pooled over the
-points. Where they were run once, it is the standard error of a score, which the number of scored records and the
-noise of their counts determine; it does not cover that another training would end elsewhere. Where neither is known,
-nothing is decided: the errors are nan.
+Where points were run several times, the error is the spread of the runs around their points' means, pooled over all
+points; but over those of the nearest means where high and low scores do not spread alike: runs near the best may differ
+by a tenth of a point, and those that nearly diverge by tens. Where they were run once, it is the standard error of a
+score, which the number of scored records and the noise of their counts determine; it does not cover that another
+training would end elsewhere. Where neither is known, nothing is decided: the errors are nan.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from zlib import crc32
@@ -25,6 +28,12 @@ DRAWS = 1000
 FEWEST_FREEDOMS = 4
 """Degrees of freedom from which on the runs' own spread is used."""
 
+POOLED_FREEDOMS = 20
+"""Degrees of freedom of a point's own pool: its runs, and those of the nearest means."""
+
+SCORE_GROUPS, UNEVEN = 4, 0.01
+"""Runs are compared in so many groups of rising means; level of the test whether they spread alike."""
+
 NO_EFFECT = 0.001
 """Level of the test whether the points differ at all."""
 
@@ -36,9 +45,8 @@ Chosen = NDArray[np.bool_]
 class PointScores:
     """Points with a score: their settings, mean scores [points] and numbers of runs [points].
 
-    `residuals` [runs of repeated points] are deviations from the points' means, scaled to the runs' variance, and
-    `repeats` the degrees of freedom of that variance; `scored_to` [points] is the standard error of a mean by scoring
-    alone.
+    `residuals` [runs of repeated points] are deviations from the points' means, scaled to the runs' variance, in the
+    order of the means; `scored_to` [points] is the standard error of a mean by scoring alone.
     """
 
     settings: pd.DataFrame
@@ -46,20 +54,42 @@ class PointScores:
     runs: NDArray[np.int64]
     residuals: Values
     scored_to: Values
-    repeats: int
+
+    @cached_property
+    def pools(self) -> NDArray[np.int64]:
+        """The residuals of each point's pool: its first and the one after its last [2, points]."""
+        ordered = np.sort(self.means[self.runs > 1])
+        ends = np.append(0, np.cumsum(self._repeated_runs))
+        width = math.ceil(POOLED_FREEDOMS / (self._repeated_runs.min() - 1))
+        if width >= len(ordered) or _spread_alike(np.array_split(self.residuals, SCORE_GROUPS)):
+            width = len(ordered)
+        starts = np.arange(len(ordered) - width + 1)
+        reaches = np.maximum(self.means[:, None] - ordered[starts], ordered[starts + width - 1] - self.means[:, None])
+        first = reaches.argmin(axis=1)
+        return np.stack([ends[first], ends[first + width]])
+
+    @cached_property
+    def freedoms(self) -> float:
+        """Degrees of freedom of the errors, of the smallest pool; infinite where they follow from the scoring."""
+        if (self.runs - 1).sum() < FEWEST_FREEDOMS:
+            return np.inf
+        freedoms = np.append(0, np.cumsum(np.repeat(1 - 1 / self._repeated_runs, self._repeated_runs)))
+        first, last = self.pools
+        return float((freedoms[last] - freedoms[first]).min().round())
 
     @property
-    def freedoms(self) -> float:
-        """Degrees of freedom of the errors; infinite where they follow from the scoring."""
-        return self.repeats if self.repeats >= FEWEST_FREEDOMS else np.inf
+    def _repeated_runs(self) -> NDArray[np.int64]:
+        """The runs of each repeated point, in the order of the means."""
+        repeated = self.runs > 1
+        return np.asarray(self.runs[repeated][np.argsort(self.means[repeated], kind="stable")])
 
     @cached_property
     def errors(self) -> Values:
         """The standard error of each point's mean [points]; nan if nothing is known of it."""
         if np.isinf(self.freedoms):
             return self.scored_to
-        variance = float((self.residuals**2).sum()) / len(self.residuals)
-        return np.asarray(np.sqrt(variance / self.runs))
+        squares, (first, last) = np.append(0, np.cumsum(self.residuals**2)), self.pools
+        return np.asarray(np.sqrt((squares[last] - squares[first]) / (last - first) / self.runs))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -109,7 +139,8 @@ class PointScores:
         noise = np.empty(shape)
         for runs in np.unique(self.runs):
             own = self.runs == runs
-            noise[:, own] = random.choice(self.residuals, (DRAWS, int(own.sum()), int(runs))).mean(axis=2)
+            first, last = self.pools[:, own, None]
+            noise[:, own] = self.residuals[random.integers(first, last, (DRAWS, len(first), int(runs)))].mean(axis=2)
         return np.asarray(self.means + self.inflation * noise)
 
 
@@ -124,13 +155,23 @@ def point_scores(rows: pd.DataFrame) -> PointScores:
     place = kept.groupby(list(kept.columns), sort=False, dropna=False).ngroup().to_numpy(dtype=np.int64)
     runs = np.bincount(place)
     means = np.bincount(place, weights=values) / np.maximum(runs, 1)
-    repeated = runs[place] > 1
-    scale = np.sqrt(runs[place][repeated] / (runs[place][repeated] - 1))
+    several = np.flatnonzero(runs[place] > 1)
+    several = several[np.lexsort((place[several], means[place[several]]))]
+    scale = np.sqrt(runs[place[several]] / (runs[place[several]] - 1))
     return PointScores(
         settings=kept.loc[~pd.Series(place).duplicated()].reset_index(drop=True),
         means=means,
         runs=runs,
-        residuals=(values - means[place])[repeated] * scale,
+        residuals=(values - means[place])[several] * scale,
         scored_to=np.sqrt(np.bincount(place, weights=errors**2)) / np.maximum(runs, 1),
-        repeats=int((runs - 1).sum()),
     )
+
+
+def _spread_alike(groups: Sequence[Values]) -> bool:
+    """Whether the groups' spreads differ by no more than chance; *source*: Brown and Forsythe 1974, JASA 69."""
+    distances = [np.abs(group - np.median(group)) for group in groups]
+    together = np.concatenate(distances)
+    between = sum(len(one) * (one.mean() - together.mean()) ** 2 for one in distances) / (len(groups) - 1)
+    freedoms = len(together) - len(groups)
+    within = sum(float(((one - one.mean()) ** 2).sum()) for one in distances) / freedoms
+    return bool(between == 0 or fdtrc(len(groups) - 1, freedoms, between / max(within, 1e-300)) >= UNEVEN)

@@ -75,12 +75,14 @@ def peaks(log_rates: Values, scores: Values) -> Values:
 
 def _peaked(grid: ScoreGrid) -> NDArray[np.bool_]:
     """The rows whose best score is inside the row and clearly above its ends and its median [settings]."""
-    means, rows = grid.means, np.arange(len(grid.settings))
-    best = means.argmax(axis=1)
-    plateau = np.maximum(np.maximum(means[:, 0], means[:, -1]), np.median(means, axis=1))
-    error = grid.points.inflation * math.sqrt(2) * grid.errors[rows, best]
-    inside = (best > 0) & (best < means.shape[1] - 1)
-    return np.asarray(inside & (means[rows, best] - plateau >= CLEAR * error))
+    means, errors, rows = grid.means, grid.errors, np.arange(len(grid.settings))[:, None]
+    order = np.argsort(means, axis=1)
+    last = means.shape[1] - 1
+    best, middle = order[:, -1:], order[:, (last + 1) // 2]
+    plateau = np.stack([np.zeros_like(middle), np.full_like(middle, last), middle], axis=1)
+    margin = CLEAR * grid.points.inflation * np.hypot(errors[rows, best], errors[rows, plateau])
+    inside = (best[:, 0] > 0) & (best[:, 0] < last)
+    return np.asarray(inside & (means[rows, best] - means[rows, plateau] >= margin).all(axis=1))
 
 
 def _of_peaks(grid: ScoreGrid, peaked: NDArray[np.bool_], level: float) -> IntervalEstimate:

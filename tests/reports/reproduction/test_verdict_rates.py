@@ -51,3 +51,21 @@ def test_the_page_has_the_rates_of_every_criterion_within_their_bounds() -> None
     rows = re.findall(r"^\| (.+) \| (\d+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|$", made, re.MULTILINE)
     assert [(name, int(runs)) for name, runs, *_ in rows] == [(one.name, one.repeats) for one in CRITERIA]
     assert all(float(noise) <= 100 * MOST and float(effect) >= 100 * LEAST for _, _, noise, _, effect in rows)
+
+
+def test_the_page_has_the_coverage_of_every_spread() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
+    rows = {
+        name: float(share) for name, share in re.findall(r"^\| (.+) \| ([\d.]+)% \| [\d.]+ \|$", made, re.MULTILINE)
+    }
+    assert list(rows) == list(SCRIPT["SPREADS"])
+    *known, unseen = rows.values()
+    assert min(known) >= 90
+    assert unseen >= 80
+
+
+def test_the_coverage_is_that_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    globals_of_script = SCRIPT["coverage"].__globals__
+    monkeypatch.setitem(globals_of_script, "TABLES", 10)
+    assert [line.count("|") for line in SCRIPT["coverage"]()] == [4] * (2 + len(SCRIPT["SPREADS"]))

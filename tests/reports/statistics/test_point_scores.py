@@ -23,11 +23,18 @@ HOLDS, REFUTED, UNDECIDED = Verdict
 RATES, CLIPS = tuple(np.geomspace(0.01, 100, 9)), tuple(np.geomspace(0.1, 10, 5))
 
 
-def table(means: np.ndarray, repeats: int, std: float, seed: int, error: float = math.nan) -> pd.DataFrame:
-    """Runs of a grid [clip norms, rates] whose scores have these means."""
+def table(means: np.ndarray, repeats: int, std: float | np.ndarray, seed: int, error: float = math.nan) -> pd.DataFrame:
+    """Runs of a grid [clip norms, rates] whose scores have these means; `std` is one number, or one a rate."""
     generator = Generator(Philox(seed))
+    stds = np.broadcast_to(std, len(RATES))
     rows = [
-        {"method": "dpsgd", CLIP: clip, LR: rate, "repeat": repeat, "accuracy": means[i, j] + std * generator.normal()}
+        {
+            "method": "dpsgd",
+            CLIP: clip,
+            LR: rate,
+            "repeat": repeat,
+            "accuracy": means[i, j] + stds[j] * generator.normal(),
+        }
         for (i, clip), (j, rate), repeat in itertools.product(enumerate(CLIPS), enumerate(RATES), range(repeats))
     ]
     frame = pd.DataFrame(rows).assign(state=State.FINISHED)
@@ -45,6 +52,41 @@ def test_errors_of_repeated_points_are_their_spread_and_those_of_single_ones_wha
     single = point_scores(table(FLAT, 1, 0.02, seed=1, error=0.03))
     assert single.errors == pytest.approx(0.03, rel=1e-5)
     assert not point_scores(table(FLAT, 1, 0.02, seed=1)).known
+
+
+def test_runs_far_below_the_best_do_not_widen_its_interval() -> None:
+    """The runs of a third of the rates differ by .002 and score best; the others' differ by ten times as much."""
+    high = np.arange(9) > 5
+    covered, margins = 0, []
+    for seed in range(100):
+        points = point_scores(table(FLAT + 0.1 * high, 3, np.where(high, 0.002, 0.02), seed))
+        assert points.freedoms == 20
+        one = statistic(points, best).estimate("best")
+        covered += one.low <= 0.9 <= one.high
+        margins.append(one.high - one.low)
+    assert covered >= 90
+    assert np.median(margins) < 0.005
+
+
+def test_equal_scores_whose_runs_differ_by_more_or_less_have_wide_intervals() -> None:
+    """Every other rate's runs differ by .002, the others' by .05: nothing but a run's own spread says so."""
+    stds, covered = np.where(np.arange(9) % 2, 0.05, 0.002), 0
+    for seed in range(100):
+        one = statistic(point_scores(table(FLAT, 3, stds, seed)), best).estimate("best")
+        covered += one.low <= FLAT.max() <= one.high
+    assert covered >= 80
+
+
+def test_points_are_pooled_with_those_of_the_nearest_means_whatever_their_numbers_of_runs() -> None:
+    rows = table(FLAT + 0.1 * np.arange(9), 3, np.where(np.arange(9) < 5, 0.001, 0.02), seed=1)
+    uneven = rows[(rows["repeat"] < 2) | (rows[CLIP] > 1)]
+    points = point_scores(uneven[(uneven["repeat"] < 1) | (uneven[CLIP] > CLIPS[0])])
+    assert sorted(set(points.runs)) == [1, 2, 3]
+    low, high = (points.where(**{LR: rates}) for rates in (RATES[:3], RATES[-2:]))
+    stds = points.errors * np.sqrt(points.runs)
+    assert stds[low] == pytest.approx(0.001, rel=0.6)
+    assert stds[high] == pytest.approx(0.02, rel=0.6)
+    assert points.draws.std(axis=0) == pytest.approx(points.errors * points.inflation, rel=0.2)
 
 
 def test_two_repeats_of_two_points_are_too_few_for_their_spread() -> None:
