@@ -200,4 +200,4 @@ def test_the_code_of_every_model_of_ours_is_whole_without_us(tmp_path: Path) -> 
             for parameter in model.parameters():
                 parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view(parameter.shape))
         expected = model(torch.linspace(-1, 1, 2 * int(np.prod(shape))).view(2, *shape)).detach()
-        assert torch.equal(torch.load(tmp_path / f"{tag}.pt"), expected)
+        torch.testing.assert_close(torch.load(tmp_path / f"{tag}.pt"), expected)  # the number of threads may differ
