@@ -131,13 +131,13 @@ class PrivateStore:
     def announce(self, nonce: str, *, last: str | None) -> None:
         """Stores the nonce of a launch before the ledger records it; receipts of the launch are not valid yet.
 
-        `last` is the ledger's last nonce. If a kill kept it from being confirmed, it is confirmed here: the store would
-        otherwise forget it with this announcement.
+        `last` is the ledger's last nonce. If a kill kept it from being confirmed, it is kept beside this one: the store
+        still agrees with the ledger, and no receipt becomes valid by that.
         """
         self.make()
         known = self._nonces()
-        confirmed = {"nonce": last} if last is not None and last in known.values() else known
-        self._write_nonces({**confirmed, "next": nonce})
+        kept = {"last": last} if last is not None and last in known.values() else {}
+        self._write_nonces({**known, **kept, "next": nonce})
 
     def confirm(self, nonce: str) -> None:
         """Makes receipts of this launch valid, and receipts of all other launches void."""
