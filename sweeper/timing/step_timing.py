@@ -285,7 +285,7 @@ class _Probe:
         return torch.rand(count, *self.declared.dataset.shape, generator=generator).to(self.device)
 
     def _records(self, count: int | None = None, *, varied: bool = False) -> Any:
-        """Random records; one record in the memory of all, unless they are to be `varied`."""
+        """Random records, or counts with ones if inputs are sparse; one record in the memory of all, or `varied`."""
         import torch
 
         from dpsweep.trainers.data.records import Records
@@ -294,11 +294,15 @@ class _Probe:
         declared = self.declared
         positions = target_shape(declared.loss, tuple(declared.dataset.shape))
         count = self.declared.train_records if count is None else count
+        nonzero = getattr(declared.dataset, "nonzero", None)
         features = self._inputs(count if varied else 1).cpu()
+        if nonzero is not None:
+            features = (features.argsort(dim=1).argsort(dim=1) < nonzero).to(torch.uint8)
         labels = torch.arange(count) % max(1, declared.dataset.classes) if varied else torch.zeros(count, *positions)
         return Records(
             features=features if varied else features.expand(count, *features.shape[1:]),
             labels=labels.to(getattr(torch, self.declared.loss.labels)),
+            nonzero=nonzero,
         )
 
 

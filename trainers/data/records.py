@@ -46,7 +46,8 @@ class Records:
     Shapes: features [n, *shape] of uint8 or float32 as stored; labels [n] of int64 for classes, of float32 for
     numbers, or [n, *shape] of int64 with a label for each position; n may be 0. `units` is None if every record is its
     own unit. `stored` has the digests of the records that the features were computed from, uint8 [n, 32]; None if the
-    features are the stored ones.
+    features are the stored ones. `nonzero` is about how many inputs of a record are not 0, a public number that the
+    data set declares where most inputs are 0; otherwise None.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
@@ -55,6 +56,7 @@ class Records:
     scaling: Scaling = Scaling()
     units: Units | None = None
     stored: NDArray[np.uint8] | None = None
+    nonzero: int | None = None
 
     def __post_init__(self) -> None:
         if str(self.features.dtype) not in ("torch.uint8", "torch.float32"):
@@ -65,6 +67,8 @@ class Records:
             raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({len(self.features)},).")
         if self.units is not None and len(self.units.of) != len(self):
             raise ValueError(f"Expected units.of={len(self.units.of)} entries for {len(self)} records.")
+        if self.nonzero is not None and (str(self.features.dtype) != "torch.uint8" or self.scaling.mean != 0):
+            raise ValueError(f"Expected nonzero={self.nonzero} to be None unless features are counts and a 0 stays 0.")
         if self.stored is not None and self.stored.shape != (len(self), DIGEST_BYTES):
             raise ValueError(f"Expected stored={self.stored.shape} to be [{len(self)}, {DIGEST_BYTES}].")
 

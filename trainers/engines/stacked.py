@@ -18,6 +18,7 @@ from torch.nn.functional import hardshrink, pad
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
 from dpsweep.trainers.engines.gradients.row_products import one_dnn_product, suits_one_dnn
 from dpsweep.trainers.engines.gradients.safe_norms import norms_along
+from dpsweep.trainers.engines.gradients.sparse_rows import SparseRows
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.tempered_sigmoid import TemperedSigmoid
 
@@ -54,10 +55,11 @@ class Affine:
 class Examples:
     """The examples of a step: the same for all runs, or different ones for each run.
 
-    Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n].
+    Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n]. Sparse inputs
+    are different ones for each run.
     """
 
-    inputs: Tensor
+    inputs: Tensor | SparseRows
     targets: Tensor
     lengths: Tensor
 
@@ -68,6 +70,7 @@ class Examples:
         These are inputs divided by their lengths, so the norm is at most 1; zero if a length is zero or not finite. In
         float64, like the sums.
         """
+        assert isinstance(self.inputs, Tensor)
         lines = pad(self.inputs, (0, 1), value=1.0) / self.lengths[..., None]
         lines.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         return (lines if lines.ndim == 2 else lines.transpose(1, 2)).double()
@@ -99,6 +102,11 @@ class Stack:
         return self.affine[0].inputs
 
     @property
+    def reads_sparse_inputs(self) -> bool:
+        """Whether the inputs may be sparse: they are if the first layer multiplies them."""
+        return isinstance(self.layers[0], Affine)
+
+    @property
     def widest_output(self) -> int:
         """The largest number of outputs of a linear layer."""
         return max(layer.outputs for layer in self.affine)
@@ -125,21 +133,23 @@ class Stack:
         `dpsweep.trainers.methods.transforms` holds for each example and run; an example with a non-finite gradient adds
         exactly nothing.
         """
-        layer_inputs, gradients = self._pass(weights, examples.inputs, examples.targets)
-        if len(self.layers) == 1 and self.affine[0].outputs == 1:
+        first, later, gradients = self._pass(weights, examples.inputs, examples.targets)
+        is_line = len(self.layers) == 1 and self.affine[0].outputs == 1
+        if is_line and not isinstance(examples.inputs, SparseRows):
             lengths = transform.along(gradients[0].squeeze(1).mul_(examples.lengths))
             bounded = lengths if mask is None else lengths.mul_(mask)
             _add_products(total[:, None], bounded[:, None].double(), examples.lines[:, : total.shape[1]])
             return
-        norms = self._norms(layer_inputs, gradients, examples.lengths)
+        norms = self._norms(later, gradients, examples.lengths)
         factors = transform.factors(norms)
         if mask is not None:
             factors = factors * mask
         if norms.numel() and not math.isfinite(norms.amax().item()):
             non_finite = ~norms.isfinite()
-            layer_inputs = [_without(tensor, non_finite) for tensor in layer_inputs]
+            first = first if isinstance(first, SparseRows) else _without(first, non_finite)
+            later = [_without(tensor, non_finite) for tensor in later]
             gradients = [_without(tensor, non_finite) for tensor in gradients]
-        for layer, inputs, gradient in zip(self.affine, layer_inputs, gradients, strict=True):
+        for layer, inputs, gradient in zip(self.affine, (first, *later), gradients, strict=True):
             bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
             wide = bounded.double()
             sums = total[:, layer.weight].view(len(total), layer.outputs, layer.inputs)
@@ -147,29 +157,38 @@ class Stack:
             if layer.bias is not None:
                 total[:, layer.bias].add_(wide.sum(dim=2))
 
-    def _pass(self, weights: Tensor, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs of each linear layer, and the gradients [K, outputs, n] by its outputs."""
-        layer_inputs, layer_outputs = [], []
-        values = inputs if inputs.ndim == 2 else inputs.transpose(1, 2)
+    def _pass(
+        self, weights: Tensor, inputs: Tensor | SparseRows, targets: Tensor
+    ) -> tuple[Tensor | SparseRows, list[Tensor], list[Tensor]]:
+        """The inputs of the first linear layer, those of the others, and the gradients [K, outputs, n] by outputs."""
+        first = inputs if isinstance(inputs, SparseRows) or inputs.ndim == 2 else inputs.transpose(1, 2)
+        leading = self.layers.index(self.affine[0])
+        for layer in self.layers[:leading]:
+            assert isinstance(layer, nn.Module)
+            first = layer(first)
+        values = _affine(self.affine[0], weights, first).requires_grad_()
+        later, outputs = [], [values]
         with torch.enable_grad():
-            for layer in self.layers:
+            for layer in self.layers[leading + 1 :]:
                 if isinstance(layer, Affine):
-                    layer_inputs.append(values.detach())
+                    later.append(values.detach())
                     values = _affine(layer, weights, values)
-                    layer_outputs.append(values if values.requires_grad else values.requires_grad_())
+                    outputs.append(values)
                 else:
                     values = layer(values)
         last = self.loss.gradient(values.detach(), targets)
-        inner = torch.autograd.grad(values, layer_outputs[:-1], last) if len(layer_outputs) > 1 else ()
-        return layer_inputs, [*inner, last]
+        inner = torch.autograd.grad(values, outputs[:-1], last) if later else ()
+        return first, later, [*inner, last]
 
-    def _norms(self, layer_inputs: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor) -> Tensor:
+    def _norms(self, later: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor) -> Tensor:
         """The norms [K, n] of the per-example gradients, from outer products that are never formed.
+
+        `later` are the inputs of all linear layers but the first, `first` are the first one's `lengths`.
 
         A layer's norm is the product of two factors. It is too small by at most three roundings, which transforms allow
         for; `_with_bias` compensates for all other rounding.
         """
-        pairs = zip(self.affine[1:], layer_inputs[1:], strict=True)
+        pairs = zip(self.affine[1:], later, strict=True)
         rest = (self._with_bias(layer, norms_along(inputs, 1)) for layer, inputs in pairs)
         parts = [norms_along(gradient, 1) * length for gradient, length in zip(gradients, (first, *rest), strict=True)]
         norms = parts[0]
@@ -217,10 +236,12 @@ def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         yield from _chain(f"{name}.{key}" if name else key, inner)
 
 
-def _affine(layer: Affine, weights: Tensor, inputs: Tensor) -> Tensor:
-    """The layer's outputs [K, outputs, n] for inputs [n, d] that all runs share, or inputs [K, d, n]."""
+def _affine(layer: Affine, weights: Tensor, inputs: Tensor | SparseRows) -> Tensor:
+    """The layer's outputs [K, outputs, n] for inputs [n, d] that all runs share, inputs [K, d, n], or sparse ones."""
     runs, matrix = len(weights), weights[:, layer.weight].view(len(weights), layer.outputs, layer.inputs)
     bias = weights.new_zeros(runs, layer.outputs) if layer.bias is None else weights[:, layer.bias]
+    if isinstance(inputs, SparseRows):
+        return inputs.products(matrix).add_(bias[:, :, None])
     if inputs.ndim == 2:
         stacked = matrix.flatten(0, 1)
         if suits_one_dnn(len(stacked), inputs):
@@ -236,8 +257,11 @@ def _affine(layer: Affine, weights: Tensor, inputs: Tensor) -> Tensor:
     return all_outputs[0] if len(all_outputs) == 1 else torch.cat(all_outputs)
 
 
-def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor) -> None:
+def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRows) -> None:
     """Adds each run's sum of outer products over its examples to `sums` [K, outputs, d], all in float64."""
+    if isinstance(inputs, SparseRows):
+        inputs.add_products(sums, bounded)
+        return
     if inputs.ndim == 3:
         for own_sums, own_bounded, own_inputs in _runs_in_cache(inputs, sums, bounded, inputs):
             for some in _in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):

@@ -17,6 +17,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.augmentation import Augmentation
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
 from dpsweep.trainers.engines.gradients.parameters import require_exact_products, trainable
+from dpsweep.trainers.engines.gradients.sparse_rows import SparseRecords, SparseRows
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.engines.stacked import Examples, Stack
 from dpsweep.trainers.methods.transforms import GradientTransform, side_by_side
@@ -30,6 +31,9 @@ _FLOATS = 2**18
 
 _OWN_FLOATS = 2**21
 """Floats of the runs' own batches that are gathered at a time: each is read by two products alone."""
+
+_SPARSE_FLOATS = 2**16
+"""Weights of runs that are trained on sparse batches at a time, so that they and their sums fit the cache of a core."""
 
 _GATHERED = 2**24
 """Floats of a common batch that are gathered at a time."""
@@ -184,6 +188,8 @@ class StackedSums:
 
     def _masked(self, batch: Batch) -> bool:
         """Whether passing over all records with a mask is cheaper than gathering each run's batch."""
+        if self._sparse is not None:
+            return False
         cheap = batch.nominal * self.stack.widest_output <= _GATHER_COST * batch.block
         return cheap and batch.nominal * self.stack.inputs <= _GATHERED and not batch.common
 
@@ -199,6 +205,8 @@ class StackedSums:
         computed = _FLOATS // (self.stack.widest_output * self._pass(batch))
         if self._masked(batch) or batch.common:
             return computed
+        if self._sparse is not None:
+            return min(computed, _SPARSE_FLOATS // (self.stack.inputs * self.stack.widest_output))
         return min(computed, _OWN_FLOATS // (self.stack.inputs * self._pass(batch)))
 
     @cached_property
@@ -208,6 +216,12 @@ class StackedSums:
             return None
         return self.records.inputs(slice(None), self.device).flatten(1)
 
+    @cached_property
+    def _sparse(self) -> SparseRecords | None:
+        """The inputs of all records, compressed; None unless the data set declares that most of them are 0."""
+        declared = self.records.nonzero is not None and self.stack.reads_sparse_inputs
+        return SparseRecords.of(self.records) if declared and str(self.device) == "cpu" else None
+
     def _inputs(self, index: Index) -> Tensor:
         if self._held is None:
             return self.records.inputs(index, self.device).flatten(1)
@@ -215,16 +229,11 @@ class StackedSums:
             return self._held[index]
         return self._held.index_select(0, torch.from_numpy(index).to(self._held.device))
 
-    def _gathered(self, units: NDArray[np.int64], like: Tensor) -> Examples:
-        """The examples of these records."""
-        lengths = self._lengths.index_select(0, torch.from_numpy(units).to(self._lengths.device)).to(like.dtype)
-        targets = self.records.targets(units, self.device)
-        return Examples(inputs=self._inputs(units).to(like.dtype), targets=targets, lengths=lengths)
-
     def _filled(self, units: NDArray[np.int64], size: int, like: Tensor) -> tuple[Examples, Tensor | None]:
         """The examples of `units`, padded to `size`, and a mask of the true ones [size]; None without padding."""
         missing = size - len(units)
-        examples = self._gathered(np.pad(units, (0, missing), mode="edge"), like)
+        padded = np.pad(units, (0, missing), mode="edge")
+        examples = self._examples(padded, self._inputs(padded).to(like.dtype), like)
         return examples, (torch.arange(size) < len(units)).to(like) if missing else None
 
     def _padded(
@@ -252,12 +261,19 @@ class StackedSums:
 
     def _own(self, index: NDArray[np.int64], mask: NDArray[np.bool_], like: Tensor) -> tuple[Examples, Tensor]:
         """The examples of each run at these indices [k, n], and the mask of the true ones."""
-        flat = self._gathered(index.reshape(-1), like)
-        inputs = flat.inputs.view(*index.shape, self.stack.inputs)
-        examples = Examples(
-            inputs=inputs, targets=flat.targets.view(index.shape), lengths=flat.lengths.view(index.shape)
-        )
-        return examples, torch.from_numpy(mask).to(inputs.device)
+        inputs: Tensor | SparseRows
+        if self._sparse is None:
+            inputs = self._inputs(index.reshape(-1)).to(like.dtype).view(*index.shape, self.stack.inputs)
+        else:
+            inputs = self._sparse.batches(index)
+        return self._examples(index, inputs, like), torch.from_numpy(mask).to(like.device)
+
+    def _examples(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Examples:
+        """The examples at this index [n] or [K, n], which have these inputs."""
+        flat = index.reshape(-1)
+        lengths = self._lengths.index_select(0, torch.from_numpy(flat).to(self._lengths.device)).to(like.dtype)
+        targets = self.records.targets(flat, self.device)
+        return Examples(inputs=inputs, targets=targets.view(index.shape), lengths=lengths.view(index.shape))
 
     def _mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
         """A mask [K, n] of all records, in the order of `all_units`: 1 if a record is in the run's batch, else 0."""

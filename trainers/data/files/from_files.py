@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class FromFiles(Declared, ABC):
     """A data set that reads its records from official files; some or all files are private."""
 
     files: Official
+    nonzero: ClassVar[int | None] = None
+    """About how many inputs of a record are not 0, a public number, where most inputs are 0."""
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder or download them."""
@@ -49,7 +51,12 @@ class FromFiles(Declared, ABC):
         import torch
 
         private, *public = (
-            Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels), scaling=self._scaling)
+            Records(
+                features=torch.from_numpy(features),
+                labels=torch.from_numpy(labels),
+                scaling=self._scaling,
+                nonzero=self.nonzero,
+            )
             for features, labels in self._parts(self.files.read(self.name, folder))
         )
         return private, public[0] if public else None

@@ -38,6 +38,7 @@ class Enron(FromFiles):
     """
 
     most: int
+    nonzero = 170
 
     def _check(self) -> None:
         check_most(self.most)

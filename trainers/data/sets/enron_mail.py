@@ -44,6 +44,7 @@ class EnronMail(Declared):
     most: int
     folders: tuple[str, ...]
     parts: tuple[str, ...]
+    nonzero = 150
 
     def _check(self) -> None:
         object.__setattr__(self, "folders", tuple(self.folders))
@@ -99,8 +100,13 @@ class EnronMail(Declared):
                 )
             labels += [KINDS.index(PurePosixPath(name).parent.name) for name, _ in mails]
         self._check_number(len(labels))
-        scaling = Scaling(scale=float(self.most))
-        return Records(features=torch.from_numpy(features), labels=torch.tensor(labels), scaling=scaling), None
+        records = Records(
+            features=torch.from_numpy(features),
+            labels=torch.tensor(labels),
+            scaling=Scaling(scale=float(self.most)),
+            nonzero=self.nonzero,
+        )
+        return records, None
 
     def _check_number(self, mails: int) -> None:
         if mails != self.records:

@@ -91,6 +91,7 @@ class Sst2(Phrases):
     """
 
     most: int
+    nonzero = 9
     _width = "buckets"
 
     def _check_texts(self) -> None:
