@@ -31,10 +31,10 @@ from dpsweep.reports.reproduction.results.search_results import SearchResults, r
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"
-_OTHER_DATA = re.compile(r"[+~]*(dataset(?!\.vocabulary\.(file|sha256)=)|experiment|scale|hydra)\b")
+_OTHER_DATA = re.compile(r"[+~]*(dataset(?!\.vocabulary\.(file|sha256)=)|experiment|scale|hydra(?![/.]launcher\b))\b")
 """Overrides that could charge a user's records to the account in the figure's folder, which may be deleted.
 
-The file of a published vocabulary is no such override.
+The file of a published vocabulary is no such override, nor is the launcher of jobs.
 """
 
 PLAN = re.compile(r"Plan ([0-9a-f]+) on (\S+)")

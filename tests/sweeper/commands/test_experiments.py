@@ -15,6 +15,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
+from dpsweep.reports.reproduction.training import PLAN, planned, require_allowed
 from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, scaled
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.trial.spec import declare
@@ -178,6 +179,7 @@ def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program:
         "+dataset.name=mnist",
         "~dataset",
         "hydra.sweep.dir=x",
+        "hydra.launcherx=y",
         "scale=full",
     ],
 )
@@ -187,6 +189,14 @@ def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_
     assert done.returncode == 2
     assert done.stderr.startswith(f"Expected no override {word}: the figure's account is for its own public data")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_launcher_of_a_figure_is_the_users_choice(tmp_path: Path) -> None:
+    words = ["hydra/launcher=fork", "hydra.launcher.n_jobs=2"]
+    require_allowed("b_fig6", "smoke", words)
+    lines = planned("b_fig6", "smoke", words, tmp_path)
+    assert any(PLAN.match(line) for line in lines)
+    assert any("2 workers" in line for line in lines)
 
 
 @pytest.mark.parametrize("figure", ["b_fig6", "all"])
