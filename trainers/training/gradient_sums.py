@@ -32,7 +32,7 @@ _FLOATS = 2**18
 _OWN_FLOATS = 2**21
 """Floats of the runs' own batches that are gathered at a time: each is read by two products alone."""
 
-_SPARSE_FLOATS = 2**16
+_SPARSE_FLOATS = 2**17
 """Weights of runs that are trained on sparse batches at a time, so that they and their sums fit the cache of a core."""
 
 _GATHERED = 2**24
