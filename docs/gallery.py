@@ -1,4 +1,4 @@
-"""Writes the summary and the gallery of docs/reproduction.md: every figure's picture, claims, numbers and verdicts.
+"""Writes the overview, summary and gallery of docs/reproduction.md: every figure's picture, claims and verdicts.
 
 python docs/gallery.py [REPRODUCTIONS]
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
+from typing import TypeAlias
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -28,6 +30,7 @@ from dpsweep.reports.statistics.verdict import Verdict
 
 DOCS = Path(__file__).parent
 PAGE, PICTURES, STORED = DOCS / "reproduction.md", DOCS / "figures", DOCS / "full_size"
+OVERVIEW = ("<!-- overview: python docs/gallery.py -->\n", "<!-- end of overview -->\n")
 SUMMARY = ("<!-- summary: python docs/gallery.py -->\n", "<!-- end of summary -->\n")
 GALLERY = ("<!-- gallery: python docs/gallery.py -->\n", "<!-- end of gallery -->\n")
 WIDEST, COLOURS = 1400, 64
@@ -70,6 +73,15 @@ class Made:
         data = "" if self.facts is None else f" on {DATA.get(self.facts.account, self.facts.account)}"
         return f"`{self.name}`{data}"
 
+    @property
+    def data(self) -> str:
+        """The data set for readers before an interval; empty if it has none."""
+        return "" if self.facts is None else f"{DATA.get(self.facts.account, self.facts.account)}: "
+
+
+Topics: TypeAlias = Mapping[tuple[str, str], list[tuple[Made, Finding]]]
+"""The findings on each claim by paper and topic, with the figures that they are from."""
+
 
 def make(name: str) -> Made | None:
     """The figure from its stored results, or from the accountants; None if it was not trained."""
@@ -108,12 +120,50 @@ def _section(made: Made) -> Iterator[str]:
         yield f"| {' | '.join((_cell(finding.claim), _cell(finding.numbers), f'**{finding.words}**'))} |\n"
 
 
-def summary(figures: Iterable[Made]) -> str:
-    """Claim, paper, verdict and interval in a table, then what was right and wrong by paper."""
+def by_topic(figures: Iterable[Made]) -> Topics:
+    """The findings of all figures by paper and topic."""
     topics: dict[tuple[str, str], list[tuple[Made, Finding]]] = {}
     for made in figures:
         for finding in made.reproduction.findings:
             topics.setdefault((paper(made.reproduction.source), finding.topic), []).append((made, finding))
+    return topics
+
+
+def overview(topics: Topics) -> str:
+    """One line for each claim: the paper, how many tests have which verdict, and the interval of the first one."""
+    head = "| claim | paper | verdict at full size | interval of the first test |\n|---|---|---|---|\n"
+    return head + "".join(_line(topic, author, found) for (author, topic), found in topics.items())
+
+
+def _line(topic: str, author: str, found: list[tuple[Made, Finding]]) -> str:
+    short = author.replace(" et al.", "").replace("'s lecture", "")
+    where = _where(found).replace("Figures ", "").replace("Figure ", "").replace(" to ", "-").replace(" and ", ", ")
+    figures = f"Fig. {where}" if where[:1].isdigit() else where
+    places = f"{short}, {figures}" if where else short
+    decides = found[0][1].decisive
+    interval = "computed" if decides is None else f"{found[0][0].data}{decides.text}"
+    return f"| {_cell(topic)} | {places} | {tally([one for _, one in found])} | {_cell(interval)} |\n"
+
+
+def tally(found: Sequence[Finding]) -> str:
+    """The verdicts on a claim, with the number of tests for each where there are several.
+
+    >>> one, two = (Finding(topic="", claim="", criterion="", numbers="", verdict=one) for one in list(Verdict)[:2])
+    >>> tally([one]), tally([one, one]), tally([two, one, one])
+    ('**holds**', '**holds** (2 of 2)', '**holds** (2), **refuted** (1)')
+    """
+    counts = Counter(one.verdict for one in found)
+    if len(counts) == 1:
+        return f"**{found[0].words if len(found) == 1 else found[0].verdict}**" + _of(len(found))
+    return ", ".join(f"**{verdict}** ({counts[verdict]})" for verdict in Verdict if counts[verdict])
+
+
+def _of(count: int) -> str:
+    return f" ({count} of {count})" if count > 1 else ""
+
+
+def summary(topics: Topics) -> str:
+    """Every verdict and its interval in a table, then what was right and wrong by paper."""
     rows = (_row(topic, author, found) for (author, topic), found in topics.items())
     head = "| claim | paper | verdict at full size | interval that decides it |\n|---|---|---|---|\n"
     return "".join((head, *rows, "\n### What the papers got right, and what not\n", *_words(topics)))
@@ -136,12 +186,16 @@ def paper(source: str) -> str:
 def _row(topic: str, author: str, found: list[tuple[Made, Finding]]) -> str:
     entries = [entry(made, finding) for made, finding in found]
     verdicts, decides = ("<br>".join(column) for column in zip(*entries, strict=True))
+    return f"| {_cell(topic)} | {', '.join(filter(None, (author, _where(found))))} | {verdicts} | {decides} |\n"
+
+
+def _where(found: list[tuple[Made, Finding]]) -> str:
+    """The paper's figures that the claim was read from."""
     places = [match["where"] for made, _ in found if (match := FIGURES.match(made.reproduction.source))]
-    where = "; ".join(place for place in dict.fromkeys(places) if place)
-    return f"| {_cell(topic)} | {', '.join(filter(None, (author, where)))} | {verdicts} | {decides} |\n"
+    return "; ".join(place for place in dict.fromkeys(places) if place)
 
 
-def _words(topics: Mapping[tuple[str, str], list[tuple[Made, Finding]]]) -> Iterator[str]:
+def _words(topics: Topics) -> Iterator[str]:
     """A list for each paper: its claims by verdict, and the data on which each has it."""
     for author in dict.fromkeys(author for author, _ in topics):
         yield f"\n{author}:\n\n"
@@ -225,7 +279,9 @@ def main(arguments: list[str]) -> None:
         draw(one)
     for name in missing:
         (PICTURES / f"{name}.png").unlink(missing_ok=True)
-    page = insert(PAGE.read_text(encoding="utf-8"), SUMMARY, summary(made) + untrained(missing))
+    topics = by_topic(made)
+    page = insert(PAGE.read_text(encoding="utf-8"), OVERVIEW, overview(topics))
+    page = insert(page, SUMMARY, summary(topics) + untrained(missing))
     gallery = "".join(("## What came out\n", *(section(name, one) for name, one in every.items())))
     PAGE.write_text(insert(page, GALLERY, gallery), encoding="utf-8")
 

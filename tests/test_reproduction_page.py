@@ -58,6 +58,19 @@ def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], nam
         assert gallery["entry"](made, finding)[0] in row
 
 
+def test_the_overview_has_one_line_for_each_claim_of_the_summary(gallery: dict[str, Any]) -> None:
+    """It is what the stored results give, and its tests are as many as the summary's verdicts."""
+    made = [one for name in sorted(known(), key=gallery["_order"]) if (one := gallery["make"](name)) is not None]
+    mark, end = gallery["OVERVIEW"]
+    printed = PAGE.partition(mark)[2].partition(end)[0]
+    assert differences(gallery["overview"](gallery["by_topic"](made)).strip(), printed.strip()) == []
+    lines = printed.strip().splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == [line.split(" | ")[0] for line in summary_rows()]
+    for line, row in zip(lines, summary_rows(), strict=True):
+        counts = re.findall(r"\((\d)[) ]", line.split(" | ")[2]) or ["1"]
+        assert sum(map(int, counts)) == row.count("**") // 2
+
+
 def summary_rows() -> list[str]:
     return [line for line in SUMMARY.splitlines() if line.startswith("| ")][1:]
 

@@ -24,7 +24,9 @@ class DataSet(Protocol):
     `public` declares all records public: then no guarantee protects them. The optional property `preprocessing` states
     how a raw record becomes an input (`trainers/data/preprocessing.py`); it is released together with a model. The
     optional property `caution` is a sentence about what a guarantee for a record leaves out; every page shows it. The
-    optional attribute `per_position` says that a record has a label for each position of its input.
+    optional attribute `per_position` says that a record has a label for each position of its input. The optional
+    attribute `nonzero` says about how many inputs of a record are not 0, where most are: a public number, by which
+    stacked models read sparse rows.
     """
 
     @property
