@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.group_commit import Flushing, alone
+
 WORD = "infinity"
 """The stored form of an infinite epsilon, which protects nobody; `float` reads it."""
 
@@ -57,15 +59,24 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     `mode` are the file's permissions from its creation on, less the umask.
     """
+    alone(writing(path, content, mode))
+
+
+def writing_line(path: Path, form: object, mode: int = 0o666) -> Flushing[None]:
+    """Does what `write_line` does, as a part of a group commit."""
+    return writing(path, json.dumps(form, allow_nan=False).encode(), mode)
+
+
+def writing(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
+    """Does what `write_bytes` does, as a part of a group commit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as stream:
         stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    yield partial
     partial.replace(path)
-    flush_folder(path.parent)
+    yield path.parent
 
 
 def flush_folder(folder: Path) -> None:

@@ -5,7 +5,8 @@
 Further interpreters, with other versions, are measured side by side. Commands run in the order of `GROUPS`: a sweep
 makes what later commands read. Printed are medians; the aims are about the median of this interpreter's ratios within a
 round. 35 jobs that do nothing are in launchers.py. Our modules are compiled beforehand, as an installation does: where
-PYTHONDONTWRITEBYTECODE is set, every command would compile them anew, .3 of `import torch`.
+PYTHONDONTWRITEBYTECODE is set, every command would compile them anew, .3 of `import torch`. All folders are removed at
+the end: where files were removed a minute ago, ext4 without a journal searches all of them for each new file.
 """
 
 from __future__ import annotations
@@ -111,13 +112,13 @@ class Size:
     commands: str = "words"
 
 
-def seconds(python: str, size: Size) -> Iterator[tuple[str, float]]:
-    """Processor seconds of each command and its children."""
+def seconds(python: str, size: Size, room: Path) -> Iterator[tuple[str, float]]:
+    """Processor seconds of each command and its children, in new folders of this one."""
     for group in ("default", *size.groups):
-        with tempfile.TemporaryDirectory() as place:
-            for name, command in GROUPS[group].items():
-                words = (command.toy if size.commands == "toy" else ()) or command.words
-                yield name, _seconds(python, name, words, Path(place))
+        place = Path(tempfile.mkdtemp(dir=room))
+        for name, command in GROUPS[group].items():
+            words = (command.toy if size.commands == "toy" else ()) or command.words
+            yield name, _seconds(python, name, words, place)
 
 
 def _seconds(python: str, name: str, words: tuple[str, ...], home: Path) -> float:
@@ -146,7 +147,8 @@ def main(size: Size) -> list[Aim]:
     pythons = [*size.others, sys.executable]
     for python in pythons:
         subprocess.run([python, "-c", COMPILE], env=_writing_bytecode(), check=True, capture_output=True)
-    rounds = [[dict(seconds(python, size)) for python in pythons] for _ in range(size.rounds)]
+    with tempfile.TemporaryDirectory() as room:
+        rounds = [[dict(seconds(python, size, Path(room))) for python in pythons] for _ in range(size.rounds)]
     print(f"{'medians of ' + str(size.rounds):30}" + "".join(f"{'s':>9}{'x torch':>9}" for _ in pythons))
     aims = []
     for name, command in ((name, one) for group in ("default", *size.groups) for name, one in GROUPS[group].items()):

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import flush_folder, write_json
+from dpsweep.accounting.group_commit import Flushing, alone
+from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 if TYPE_CHECKING:
@@ -170,9 +171,14 @@ def close_to_others(path: Path) -> None:
 
 def made_folder(folder: Path) -> None:
     """Creates a folder for its owner alone, if it is missing, and flushes its name to the disk."""
+    alone(making_folder(folder))
+
+
+def making_folder(folder: Path) -> Flushing[None]:
+    """Does what `made_folder` does, as a part of a group commit."""
     if folder.is_dir():
         return
     missing = [folder, *(above for above in folder.parents if not above.exists())]
     for one in reversed(missing):
         one.mkdir(mode=FOLDER, exist_ok=True)
-        flush_folder(one.parent)
+        yield one.parent

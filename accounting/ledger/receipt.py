@@ -20,9 +20,10 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Entry
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
-from dpsweep.accounting.json_files import flush_folder, write_line
+from dpsweep.accounting.group_commit import Flushing, alone
+from dpsweep.accounting.json_files import flush_folder, writing_line
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder, making_folder
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, text
 
@@ -73,7 +74,11 @@ class Receipt:
 
     def write(self, folder: Path) -> None:
         """Writes the receipt into the trial's folder."""
-        write_line(folder / RECEIPT_FILE, asdict(self))
+        alone(self.writing(folder))
+
+    def writing(self, folder: Path) -> Flushing[None]:
+        """Writes the receipt into the trial's folder, as a part of a group commit."""
+        return writing_line(folder / RECEIPT_FILE, asdict(self))
 
     @classmethod
     def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
@@ -82,6 +87,11 @@ class Receipt:
         Raises `NoReceipt` if there is no receipt or no private store, and if the receipt is for another plan or trial,
         was used before, or is void because a later launch handed it out again.
         """
+        return alone(cls.claiming(files, store, plan=plan, trial=trial))
+
+    @classmethod
+    def claiming(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Flushing[Receipt]:
+        """Does what `claim` does, as a part of a group commit."""
         receipt = cls.read(files)
         if receipt is None:
             raise NoReceipt(f"Trial {trial} holds no receipt of a charge, so it does not train; start it by a sweep.")
@@ -100,24 +110,25 @@ class Receipt:
                 "since, in this folder or in a copy of it. The same command hands out another one where one is due."
             )
         place = store.place(files)
-        made_folder(place.record)
+        yield from making_folder(place.record)
         for folder in (place.files, place.record):
-            receipt._claim_in(folder)
+            yield from receipt._claiming_in(folder)
         return receipt
 
-    def _claim_in(self, folder: Path) -> None:
+    def _claiming_in(self, folder: Path) -> Flushing[None]:
+        path = _claim(folder, self.attempt, self.resume)
         try:
-            claim = os.open(_claim(folder, self.attempt, self.resume), os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
+            claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
         except FileExistsError:
             raise ReceiptUsed(
                 f"Attempt {self.attempt} at trial {self.trial} was already used; another one is another charge."
             ) from None
         try:
             os.write(claim, self.launch.encode())
-            os.fsync(claim)
         finally:
             os.close(claim)
-        flush_folder(folder)
+        yield path
+        yield folder
 
     @classmethod
     def read(cls, folder: Path) -> Receipt | None:

@@ -29,7 +29,8 @@ from typing import Any
 
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
-from dpsweep.accounting.json_files import digest, flush_folder, write_json
+from dpsweep.accounting.group_commit import Flushing, alone
+from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace, made_folder
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
@@ -135,6 +136,10 @@ class StepLog:
 
     def mark(self, steps: int) -> StepLog:
         """Writes a mark for steps that are about to run; raises `ContractBroken` if they may not run."""
+        return alone(self.marking(steps))
+
+    def marking(self, steps: int) -> Flushing[StepLog]:
+        """Does what `mark` does, as a part of a group commit."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
         if self.spent + steps > self.priced:
@@ -142,17 +147,21 @@ class StepLog:
                 f"Expected {self.spent} steps taken and {steps} to come to be at most the {self.priced} priced ones: "
                 "nothing more runs."
             )
-        self._append(f"{steps} {self.marked + steps}\n")
+        yield from self._appending(f"{steps} {self.marked + steps}\n")
         return replace(self, marked=self.marked + steps)
 
     def mark_score(self) -> StepLog:
         """Writes a mark before a private score is measured; afterwards the attempt is never resumed."""
+        return alone(self.marking_score())
+
+    def marking_score(self) -> Flushing[StepLog]:
+        """Does what `mark_score` does, as a part of a group commit."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored before; another score is another charge.")
-        self._append(f"score {self.marked}\n")
+        yield from self._appending(f"score {self.marked}\n")
         return replace(self, scored=True)
 
-    def _append(self, line: str) -> None:
+    def _appending(self, line: str) -> Flushing[None]:
         """Appends a line and flushes it to the disk; an attempt's first line creates the file."""
         path = _marks(self.place.record, self.attempt)
         first = not self.marked
@@ -160,11 +169,11 @@ class StepLog:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0), PRIVATE)
             try:
                 written = os.write(handle, line.encode())
-                os.fsync(handle)
             finally:
                 os.close(handle)
+            yield path
             if first:
-                flush_folder(self.place.record)
+                yield self.place.record
         except OSError as cause:
             raise ContractBroken(f"Nothing runs that was not marked in {path} before: {cause.strerror}.") from cause
         if written != len(line):

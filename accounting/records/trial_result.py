@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import write_line
+from dpsweep.accounting.group_commit import Flushing, alone
+from dpsweep.accounting.json_files import writing_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
 from dpsweep.accounting.numbers import number, whole
 from dpsweep.accounting.validation import as_written, text
@@ -108,7 +109,11 @@ class TrialResult:
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
-        write_line(folder / RESULT_FILE, {"schema": SCHEMA} | vars(self), mode=PRIVATE)
+        alone(self.writing(folder))
+
+    def writing(self, folder: Path) -> Flushing[None]:
+        """Does what `write` does, as a part of a group commit."""
+        return writing_line(folder / RESULT_FILE, {"schema": SCHEMA} | vars(self), mode=PRIVATE)
 
     @staticmethod
     def digest(folder: Path) -> str | None:

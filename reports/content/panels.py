@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Axis:
         """The quantity's name."""
         return "" if self.key is None else axis_label(self.key)
 
-    @property
+    @cached_property  # a page asks for it in each cell of a map
     def ticks(self) -> tuple[str, ...]:
         """The values as they were typed."""
         return ("",) if self.key is None else tuple(number(value) for value in self.values)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
-from dpsweep.accounting.group_commit import together
+from dpsweep.accounting.group_commit import Flushing, together
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -62,7 +62,7 @@ class Runner:
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
         receipts = self.log.start([trial for job in jobs for trial in job.due])
-        together(self._issue, receipts)
+        together(self._issuing(receipt) for receipt in receipts)
         receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
         waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
@@ -79,11 +79,11 @@ class Runner:
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
 
-    def _issue(self, receipt: Receipt) -> None:
+    def _issuing(self, receipt: Receipt) -> Flushing[None]:
         """Writes a receipt into its trial's folder."""
         place = self.folder.trial(receipt.trial)
         _put_aside(place, receipt.attempt - 1)
-        receipt.write(place)
+        yield from receipt.writing(place)
 
     def _require_there(self, jobs: Sequence[Job]) -> None:
         """Raises `OSError` if the plan or a receipt of these jobs, which existed at the launch, is gone."""

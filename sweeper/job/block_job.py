@@ -25,7 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt
-from dpsweep.accounting.group_commit import together
+from dpsweep.accounting.group_commit import Flushing, together
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
@@ -65,7 +65,7 @@ class _Task:
                 resources.enter_context(working(place.files))
             if self.block.shared:
                 self._refuse_apart(places)
-            receipts = together(self._claim, trials)
+            receipts = together(self._claiming(trial) for trial in trials)
             sessions = [
                 Session(trial=trial, receipt=receipt, place=place)
                 for trial, receipt, place in zip(trials, receipts, places, strict=True)
@@ -76,9 +76,9 @@ class _Task:
             run = _RUNNERS.get(name_of(trials[0].config["trainer"]), run_sessions)
             run(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
-    def _claim(self, trial: Trial) -> Receipt:
+    def _claiming(self, trial: Trial) -> Flushing[Receipt]:
         files = self.folder.place(trial.id).files
-        return Receipt.claim(files, self.folder.private, plan=self.plan.id, trial=trial.id)
+        return Receipt.claiming(files, self.folder.private, plan=self.plan.id, trial=trial.id)
 
     def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.

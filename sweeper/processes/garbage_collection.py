@@ -1,7 +1,8 @@
 """Garbage collection of a command: seldom while it imports, plans and draws, as usual while it trains, not at its end.
 
-Imports and pages make hundreds of thousands of objects that live as long as the process. Python's usual thresholds
-look through them again and again, and once more at the end, which took a fifth of a command's processor time.
+Imports, plans and pages make hundreds of thousands of objects that live as long as the process. Python's usual
+thresholds look through them again and again, and once more at the end, which took a fifth of a command's processor
+time. While it trains, what was there before is left out, and only newer objects are looked through.
 """
 
 from __future__ import annotations
@@ -26,9 +27,16 @@ def seldom_collected() -> Iterator[None]:
 
 @contextmanager
 def usually_collected() -> Iterator[None]:
-    """Within it garbage is collected as Python does by itself: training may keep large tensors in cycles."""
-    with _thresholds(*_USUAL):
-        yield
+    """Within it garbage is collected as Python does by itself: training may keep large tensors in cycles.
+
+    Objects that exist at its beginning are not looked at until its end.
+    """
+    gc.freeze()
+    try:
+        with _thresholds(*_USUAL):
+            yield
+    finally:
+        gc.unfreeze()
 
 
 def left_at_exit() -> None:

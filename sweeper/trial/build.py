@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +33,24 @@ if TYPE_CHECKING:
     from dpsweep.trainers.training.run import Run
 
 
-def make_streams(trial: Trial, receipt: Receipt) -> Streams:
-    """New random streams for each session; with a seed, those of a first session depend on seed and trial alone."""
-    from dpsweep.trainers.randomness import reproducible_streams, secret_streams
+def new_secret_streams() -> Streams:
+    """Fresh secret streams, imported when they are needed."""
+    from dpsweep.trainers.randomness import secret_streams
+
+    return secret_streams()
+
+
+def make_streams(trial: Trial, receipt: Receipt, secret: Callable[[], Streams] = new_secret_streams) -> Streams:
+    """A session's random streams; with a seed, those of a first session depend on seed and trial alone.
+
+    `secret` makes those of a trial without a seed. Sessions that one process runs may share them: the next numbers of
+    one cipher stream are as independent as those of another stream.
+    """
+    from dpsweep.trainers.randomness import reproducible_streams
 
     seed = trial.config["seed"]
     if seed is None:
-        return secret_streams()
+        return secret()
     session = f"{trial.id}, attempt {receipt.attempt}, resume {receipt.resume}" if receipt.resume else trial.id
     return reproducible_streams(seed, session)
 

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.records.step_log import forget_checkpoints, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, Session
@@ -51,8 +52,13 @@ def log_stopped(session: Session, step: int) -> None:
 
 def end(session: Session, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
+    alone(ending(session, result))
+
+
+def ending(session: Session, result: TrialResult) -> Flushing[None]:
+    """Does what `end` does, as a part of a group commit."""
     (session.place.files / PROGRESS).unlink(missing_ok=True)
-    replace(result, ended=now()).write(session.place.files)
+    yield from replace(result, ended=now()).writing(session.place.files)
     forget_checkpoints(session.place.files)
     session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
 

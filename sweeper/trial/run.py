@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.records.step_log import StepLog, go_on
 from dpsweep.sweeper.trial import results
-from dpsweep.sweeper.trial.build import initial_identity, load, make_model, make_run, make_streams
+from dpsweep.sweeper.trial.build import (
+    initial_identity,
+    load,
+    make_model,
+    make_run,
+    make_streams,
+    new_secret_streams,
+)
 from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.ready_session import ReadySession
@@ -53,10 +60,10 @@ def run_sessions(
         results.log_begin(session)
     if len(sessions) > 1:
         log.info("trained with %d others%s", len(sessions) - 1, " on the same subsamples" if shared else "")
-    ready = []
+    ready, secret = [], cache(new_secret_streams)
     for session in sessions:
         try:
-            ready.append(_prepare(session, machine))
+            ready.append(_prepare(session, machine, secret))
         except Exception as error:  # noqa: BLE001 - a failed session must not end the others
             failed(session, error)
     try:
@@ -96,8 +103,11 @@ def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
             one.session.log.warning("there is no training record: the weights are noise alone")
 
 
-def _prepare(session: Session, machine: Machine) -> ReadySession:
-    """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session."""
+def _prepare(session: Session, machine: Machine, secret: Callable[[], Streams]) -> ReadySession:
+    """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session.
+
+    `secret` returns the secret streams that sessions without a seed share.
+    """
     import torch
 
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
@@ -117,7 +127,7 @@ def _prepare(session: Session, machine: Machine) -> ReadySession:
         run=run,
         model=model,
         initial=WeightDelta.before(model, None if since is None else since.fixed),
-        streams=make_streams(trial, receipt),
+        streams=make_streams(trial, receipt, secret),
         journal=TrialJournal(receipt=receipt, run=run, every=declaration.stretch, steps=steps),
         since=since,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.group_commit import together
+from dpsweep.accounting.group_commit import Flushing, together
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
@@ -45,19 +45,13 @@ class RunEnd:
     def finish(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
         """Writes the result of each run; an error is a result too and does not end the others."""
         for first in range(0, len(runs), AT_ONCE):
-            kept = together(lambda run: self._caught(run[0], lambda: self._kept(*run)), runs[first : first + AT_ONCE])
+            kept = together(_caught(one, self._kept(one, outcome)) for one, outcome in runs[first : first + AT_ONCE])
             scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
-            together(self._write, scored)
+            together(self._write(one, result) for one, result in scored)
 
-    def _caught(self, one: ReadySession, call: Callable[[], TrialResult]) -> Ended:
-        try:
-            return one, call()
-        except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
-            return one, error
-
-    def _kept(self, one: ReadySession, outcome: Outcome) -> TrialResult:
+    def _kept(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
         """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
-        from dpsweep.trainers.models.weights_file import save_model
+        from dpsweep.trainers.models.weights_file import saving_model
 
         session, declaration = one.session, one.session.declaration
         result = self._realised(one, outcome)
@@ -67,11 +61,12 @@ class RunEnd:
             check_company(outcome.company, shared=self.shared)
             if outcome.diverged:
                 return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
-            result = replace(result, model=save_model(one.model, session.place.files))
+            model = yield from saving_model(one.model, session.place.files)
+            result = replace(result, model=model)
             one.initial.check(one.model, session.place.files, noisy=one.run.noise_multiplier > 0)
             check_scored(declaration.score.event(), charged.validation)
             if charged.validation is not None:
-                one.journal.score()
+                yield from one.journal.score()
         except ContractBroken as broken:
             return results.broken(result, broken)
         return result
@@ -98,7 +93,10 @@ class RunEnd:
         """Measures the score of a run that finished as it was charged."""
         if isinstance(result, Exception) or result.status is not Status.FINISHED:
             return one, result
-        return self._caught(one, lambda: self._measured(one, result))
+        try:
+            return one, self._measured(one, result)
+        except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
+            return one, error
 
     def _measured(self, one: ReadySession, result: TrialResult) -> TrialResult:
         declaration = one.session.declaration
@@ -110,15 +108,22 @@ class RunEnd:
             return results.broken(result, broken)
         return results.scored(result, measured)
 
-    def _write(self, ended: Ended) -> None:
-        one, result = ended
+    def _write(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
         if isinstance(result, Exception):
             self.failed(one.session, result)
             return
         try:
-            results.end(one.session, result)
+            yield from results.ending(one.session, result)
         except Exception as error:  # noqa: BLE001
             self.failed(one.session, error)
+
+
+def _caught(one: ReadySession, call: Flushing[TrialResult]) -> Flushing[Ended]:
+    """What the call returns or raises."""
+    try:
+        return one, (yield from call)
+    except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
+        return one, error
 
 
 def _trained_numbers(model: nn.Module) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 
 if TYPE_CHECKING:
@@ -26,12 +27,16 @@ def save_model(model: nn.Module, folder: Path) -> str:
 
     Returns the SHA-256 of the file.
     """
+    return alone(saving_model(model, folder))
+
+
+def saving_model(model: nn.Module, folder: Path) -> Flushing[str]:
+    """Does what `save_model` does, as a part of a group commit."""
     partial = folder / f".{MODEL_FILE}.{os.getpid()}.partial"
     content = save(tensors_of(model))
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
         stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    yield partial
     partial.replace(folder / MODEL_FILE)
     return sha256(content).hexdigest()
 

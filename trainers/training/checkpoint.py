@@ -30,6 +30,7 @@ from torch import Tensor
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, flatten, from_json, repeat, to_json
+from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.json_files import flush_folder
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
@@ -54,10 +55,10 @@ class TrialJournal:
     def __post_init__(self) -> None:
         _plain(self.run.trainer.update.start(torch.zeros(1)))
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
         """Marks the next interval; raises `ContractBroken` if it was not priced or cannot be marked."""
         interval = missing if self.every is None else min(self.every, missing)
-        self.steps = self.steps.mark(interval)
+        self.steps = yield from self.steps.marking(interval)
         return interval
 
     def keep(self, progress: Progress) -> None:
@@ -69,9 +70,9 @@ class TrialJournal:
             return
         self.steps = replace(self.steps, header=header)
 
-    def score(self) -> None:
+    def score(self) -> Flushing[None]:
         """Marks that a private score is about to be measured."""
-        self.steps = self.steps.mark_score()
+        self.steps = yield from self.steps.marking_score()
 
 
 def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from dpsweep.accounting.group_commit import alone
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
 from dpsweep.trainers.noise import add_noise
@@ -23,7 +24,7 @@ def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal:
     if not isinstance(method, OutputPerturbation) or records.units is not None:
         raise ValueError("Expected output perturbation with units of one record each.")
     layer = _only_layer(model.to(device))
-    journal.begin(run.steps)
+    alone(journal.begin(run.steps))
     index = slice(0, len(records))
     features = bounded(records.inputs(index, device).flatten(1).double(), method.feature_norm)
     exact = minimised(features, records.targets(index, device), layer.out_features, method, records=run.train_records)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from functools import cache
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """`M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of mallopt(3)."""
@@ -19,6 +20,7 @@ _LARGEST = 2**25
 """Bytes of the largest block that is taken from the heap: glibc's own limit."""
 
 
+@cache  # once for a process, and not for each of a thousand runs
 def keep_freed_memory() -> bool:
     """Keeps up to 1 GiB of freed memory in this process; False where the C library is not glibc, and nothing changes.
 

@@ -246,7 +246,7 @@ def _averaged(progress: Progress) -> Iterator[None]:
 def _begin_interval(members: Sequence[_Member]) -> int:
     """The number of steps in the next interval, after every run's journal has recorded it."""
     missing = members[0].run.steps - members[0].progress.step
-    lengths = set(together(lambda member: member.journal.begin(missing), members))
+    lengths = set(together(member.journal.begin(missing) for member in members))
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import Tensor
 
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
+from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.numbers import fraction, non_negative, positive_int
 from dpsweep.trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, noise_factors
@@ -152,8 +153,11 @@ class Journal(Protocol):
     *Guarantee*: the length of an interval of steps is recorded before its first step, even if the process dies later.
     """
 
-    def begin(self, missing: int) -> int:
-        """The number of steps in the next interval, from 1 to `missing`; raises if no step may run."""
+    def begin(self, missing: int) -> Flushing[int]:
+        """The number of steps in the next interval, from 1 to `missing`; raises if no step may run.
+
+        It is a part of a group commit: the steps may run when the call has returned.
+        """
         ...
 
     def keep(self, progress: Progress) -> None:
@@ -165,8 +169,9 @@ class Journal(Protocol):
 class Unrecorded:
     """The journal of a run that no other job continues: one interval, and nothing is saved."""
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
         """All missing steps."""
+        yield from ()
         return missing
 
     def keep(self, progress: Progress) -> None:

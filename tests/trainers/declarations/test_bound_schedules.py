@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.accounting.events.build import compose, poisson_gaussian, same
+from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations import clip_schedules as bound_schedules
@@ -172,7 +173,8 @@ def test_a_run_that_was_stopped_goes_on_at_the_right_step(sampler) -> None:
     kept: list[Progress] = []
 
     class Notes:
-        def begin(self, missing: int) -> int:
+        def begin(self, missing: int) -> Flushing[int]:
+            yield from ()
             return missing
 
         def keep(self, progress: Progress) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
+from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -147,7 +148,8 @@ def test_a_run_that_shall_stop_ends_its_epoch() -> None:
 class PartWay(Unrecorded):
     """A journal that would end a stretch in the middle of an epoch."""
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
+        yield from ()
         return PERIOD + 1
 
 

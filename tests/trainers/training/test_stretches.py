@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from dpsweep.accounting.events.build import same
+from dpsweep.accounting.group_commit import Flushing
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named import DpSgd
@@ -28,7 +29,8 @@ class Notes:
     stretches: list[int] = field(default_factory=list)
     kept: list[Progress] = field(default_factory=list)
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
+        yield from ()
         self.stretches.append(min(self.every, missing))
         return self.stretches[-1]
 
@@ -96,7 +98,8 @@ def test_a_run_that_is_done_or_diverged_is_not_stopped() -> None:
 class Refusal:
     """A journal that lets no step run."""
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
+        yield from ()
         raise ValueError(f"not one of {missing}")
 
     def keep(self, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.events.build import same
+from dpsweep.accounting.group_commit import Flushing
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -201,7 +202,8 @@ class Every:
 
     path: list[tuple[Every, Tensor]]
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
+        yield from ()
         return 1
 
     def keep(self, progress: Progress) -> None:
@@ -216,7 +218,8 @@ class Notes:
     stretches: list[int] = field(default_factory=list)
     kept: list[Progress] = field(default_factory=list)
 
-    def begin(self, missing: int) -> int:
+    def begin(self, missing: int) -> Flushing[int]:
+        yield from ()
         self.stretches.append(min(self.every, missing))
         return self.stretches[-1]
 
