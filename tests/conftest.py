@@ -28,12 +28,14 @@ from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
 from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
+from tests.embedded_fonts import embed_quickly
 from tests.forked_programs import Run
 from tests.waiting import HANGS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
 compose_quickly()
+embed_quickly()
 
 
 @pytest.fixture(scope="session", autouse=True)
