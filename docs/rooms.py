@@ -33,7 +33,8 @@ def imports(path: Path) -> Iterator[str]:
     hints = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.If)
+        and "TYPE_CHECKING" in {getattr(node.test, "id", None), getattr(node.test, "attr", None)}
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):

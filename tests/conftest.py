@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -25,14 +26,16 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.request.configuration import plan_settings
-from tests.composing import compose_quickly, composed
+from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
+from tests.embedded_fonts import embed_quickly
 from tests.forked_programs import Run
 from tests.waiting import HANGS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
 compose_quickly()
+embed_quickly()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -157,7 +160,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             request = read_request(prepared(arguments), loader)
-            config = composed(loader, request.fixed)
+            config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
             offered = grid.offered_rules() if "tuning=auto" in arguments else {}
             return compose_plan(grid.points(), plan_settings(config, request.keys, offered))

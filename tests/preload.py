@@ -35,9 +35,11 @@ for name in (*OTHERS, *OURS):
 
 from dpsweep.sweeper.keys.documented_keys import documented_keys  # noqa: E402
 from tests.composing import compose_default, compose_quickly  # noqa: E402
+from tests.forked_timing import time_in_forks  # noqa: E402
 
 documented_keys()
 compose_quickly()
 compose_default()
+time_in_forks()
 gc.collect()
 gc.freeze()

@@ -7,7 +7,8 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -156,17 +157,28 @@ HYDRAS_DOOR = {
 """The modules that may import hydra or omegaconf, and what each does with it; everything else has plain values."""
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+@cache
+def modules(package: str) -> tuple[Path, ...]:
+    return tuple(sorted((ROOT / package).rglob("*.py")))
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Every absolute module that a file imports, also within functions."""
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            names.add(node.module)
+    return frozenset(names)
+
+
+@cache
+def arrows() -> Mapping[str, frozenset[str]]:
+    """Which rooms each room imports from."""
+    made: Mapping[str, frozenset[str]] = runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]()
+    return made
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -186,7 +198,7 @@ def test_nothing_is_imported_by_its_bare_name(folder: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_rooms_import_what_stands_before_them(package: str) -> None:
-    for room, others in runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]().items():
+    for room, others in arrows().items():
         if room.partition("/")[0] == package:
             later = {other for other in others if ROOMS.index(other) > ROOMS.index(room)}
             assert later == set(), f"{room} imports {later}"

@@ -52,6 +52,18 @@ def test_the_same_is_composed(words: tuple[str, ...]) -> None:
     assert quick == alone
 
 
+def test_a_copy_may_be_changed_and_knows_the_folder_that_it_was_composed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        first = compose("config", ["steps=7"], return_hydra_config=True)
+        first.steps = 8
+        monkeypatch.chdir(tmp_path)
+        second = compose("config", ["steps=7"], return_hydra_config=True)
+    assert (second.steps, second.hydra.runtime.cwd) == (7, str(tmp_path))
+    assert first.hydra.runtime.cwd != str(tmp_path)
+
+
 def test_a_choice_that_follows_from_another_is_made_and_a_changed_file_is_read_again(tmp_path: Path) -> None:
     files = {"config": CHOOSES, "a/one": "x: 1\n", "a/two": "x: 2\n", "b/one_b": "z: 1\n", "b/two_b": "z: 2\n"}
     for name, text in files.items():

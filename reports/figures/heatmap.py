@@ -91,17 +91,20 @@ def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
 
 
 def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
-    """The panels as an Agg figure that pyplot does not know; `limits` are the colour scale's ends, in [0, 1]."""
+    """The panels as an Agg figure that pyplot does not know; `limits` are the colour scale's ends, in [0, 1].
+
+    The figure has its canvas at the end: seaborn draws whatever canvas there is, once for each panel.
+    """
     layout = lay_out(panels)
     colours, norm = mpl.colormaps[COLOURS], Normalize(100 * limits[0], 100 * limits[1])
     canvas = Figure(figsize=(layout.width, layout.height))
-    FigureCanvasAgg(canvas)
     sheet = _sheet(canvas, layout)
     for panel, place in zip(panels, layout.places, strict=True):
         _draw_panel(canvas, sheet, layout, panel, place, colours, norm)
     _draw_scale(canvas, sheet, layout, colours, norm, measure)
     for (x, y), entry in zip(layout.key_places, layout.key, strict=True):
         _draw_key_entry(sheet, x, y, entry)
+    FigureCanvasAgg(canvas)
     return canvas
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 from dpsweep.accounting.chain.entries import Entry, Kind
 from dpsweep.accounting.errors import DpsweepError, ExitCode
@@ -37,7 +38,6 @@ from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.request.configuration import plan_settings
-from tests.composing import composed
 from tests.faults.syscalls import Fault, Stroke
 from tests.fork_server import SERVER, start_server
 from tests.fuzzing.commands import DEFECT, Desk, typed
@@ -68,7 +68,7 @@ def planned(words: Sequence[str]) -> tuple[PricedPlan, PlanSettings]:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         request = read_request(prepared(words), loader)
-        config = composed(loader, request.fixed)
+        config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
         settings = plan_settings(config, request.keys, {})
         return compose_plan(Grid(request, config, loader).points(), settings), settings
 
