@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 1e-9, 1e9
 """Losses are drawn as if they were in this range; those of diverged runs are the largest."""
 
 
-def make(results: SearchResults, *, source: str, measure: str) -> Reproduction:
+def make(results: SearchResults, *, source: str, measure: str, difference: str = OUR_AXES) -> Reproduction:
     """Both maps of the training losses in the end, and the exponents of their best learning rates."""
     table = by_loss(results)
     by_method = {str(method): rows for method, rows in table.groupby("method", sort=False)}
@@ -46,7 +46,7 @@ def make(results: SearchResults, *, source: str, measure: str) -> Reproduction:
             f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low.",
             PUBLIC,
         ),
-        differences=(OUR_AXES,),
+        differences=(difference,),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.loss_maps import make as landscape
+from dpsweep.reports.reproduction.results.differences import OUR_SETTING
 from dpsweep.reports.reproduction.results.search_results import SearchResults
 
 
@@ -13,6 +14,7 @@ def make(results: SearchResults) -> Reproduction:
         results,
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 4 and 5",
         measure="log10 of the training loss",
+        difference=OUR_SETTING,
     )
 
 

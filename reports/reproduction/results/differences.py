@@ -22,6 +22,9 @@ DIGITS = (
     "features, half of them without meaning; logistic regression alone."
 )
 OUR_AXES = "The ranges of both axes are ours."
+OUR_SETTING = (
+    "Both axes, the noise multiplier and the number of steps are ours: the paper names none of them for ENRON."
+)
 OUR_LENGTHS = "The noise multipliers, and with them the numbers of steps that a budget allows, are ours."
 OUR_FALL = (
     "The clip norm falls over the whole run; in the paper, over the steps that a constant clip norm would pay for."
