@@ -87,7 +87,9 @@ def _sweep_folders(beginning: str) -> list[str]:
     """The sweep folders whose path begins so, and the folders on the way to others."""
     above = Path(beginning if beginning.endswith("/") else os.path.dirname(beginning))  # noqa: PTH120 - may be empty
     inside = sorted(path for path in above.glob("*") if path.is_dir() and str(path).startswith(beginning))
-    finished = [str(plan.parent) for path in inside for plan in (*path.glob("plan.json"), *path.glob("*/plan.json"))]
+    finished = sorted(
+        str(plan.parent) for path in inside for plan in (*path.glob("plan.json"), *path.glob("*/plan.json"))
+    )
     return finished or [f"{path}/" for path in inside if any(path.glob("*/*/plan.json"))]
 
 
