@@ -267,5 +267,16 @@ def main(size: Size) -> list[Aim]:
 
 
 if __name__ == "__main__":
-    toy = Size(rounds=1, side=2, map_steps=3, few=2, loop_steps=1, hook_steps=1, points=2, sweep_steps=2, words=60, word_steps=2)
+    toy = Size(
+        rounds=1,
+        side=2,
+        map_steps=3,
+        few=2,
+        loop_steps=1,
+        hook_steps=1,
+        points=2,
+        sweep_steps=2,
+        words=60,
+        word_steps=2,
+    )
     start(main, full=Size(), toy=toy, about=__doc__)
