@@ -8,14 +8,17 @@ row's rounding depends on other rows or on its position.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from dpsweep.trainers.data.records import Records
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _CHUNK = 4096
 """Records at a time that are compressed."""
@@ -33,11 +36,15 @@ class SparseRecords:
     @classmethod
     def of(cls, records: Records) -> SparseRecords:
         """The inputs of these records, which need not be held densely."""
+        from scipy.sparse import csr_array, vstack  # no job whose inputs are dense imports it
+
         chunks = (records.inputs(slice(first, first + _CHUNK), "cpu") for first in range(0, len(records), _CHUNK))
         return cls(rows=vstack([csr_array(chunk.flatten(1).numpy()) for chunk in chunks], format="csr"))
 
     def batches(self, index: NDArray[np.int64]) -> SparseRows:
         """The rows at these indices [K, n], those of each run beside its own columns."""
+        from scipy.sparse import csr_array
+
         runs, size = index.shape
         width = self.rows.shape[1]
         rows = self.rows[index.reshape(-1)]
