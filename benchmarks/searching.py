@@ -91,7 +91,7 @@ def _ways(settings: Mapping[str, Any], data: str, epsilon: float, turn: int) -> 
 
 def swept(words: Sequence[str], folder: Path) -> Path:
     """The folder of a sweep that the program makes with these words, in a ledger of its own."""
-    from dpsweep.__main__ import main
+    from dpsweep.sweeper.commands.cli import main
 
     os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
     os.environ.setdefault("DPSWEEP_PRIVATE", str(Path(tempfile.gettempdir(), "dpsweep-searching")))  # shares features

@@ -14,8 +14,8 @@ def main() -> None:
     except KeyboardInterrupt:
         print("Stopped before anything began: nothing was charged.", file=sys.stderr)
         sys.exit(STOPPED)
-    left_at_exit()
-    command()
+    with left_at_exit():
+        command()
 
 
 if __name__ == "__main__":

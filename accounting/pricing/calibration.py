@@ -56,6 +56,23 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     return noise
 
 
+def least_noise(epsilon_of: Callable[[float], float], epsilon: float, noise: float) -> float | None:
+    """The smallest of the few noise multipliers up to `noise`, of four significant digits, that meets `epsilon`.
+
+    None if `noise` does not meet it, or the smallest is farther away.
+
+    >>> least_noise(lambda noise: 1 / noise, 3.0, 0.3335)
+    0.3334
+    """
+    if epsilon_of(noise) > epsilon:
+        return None
+    for _ in range(CORRECTIONS):
+        noise, larger = _before(noise), noise
+        if epsilon_of(noise) > epsilon:
+            return larger
+    return None
+
+
 def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2) -> int:
     """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 if not even one fits.
 
@@ -132,6 +149,18 @@ def _met_above(price: Callable[[float], float], epsilon: float, root: float, cor
 def _next(noise: float) -> float:
     """The next larger noise of so many digits."""
     return _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
+
+
+def _before(noise: float) -> float:
+    """The next smaller noise of so many digits.
+
+    >>> _before(2.001), _before(1.0)
+    (2.0, 0.9999)
+    """
+    scale = DIGITS - 1 - math.floor(math.log10(noise))
+    digits = round(noise * 10.0**scale)
+    digits, scale = (10 * digits, scale + 1) if digits == 10 ** (DIGITS - 1) else (digits, scale)
+    return float(f"{(digits - 1) / 10.0**scale:.{DIGITS}g}")
 
 
 def _excess(cost: float, epsilon: float) -> float:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.accountants.interface import plan_epsilon
+from dpsweep.accounting.accountants.interface import gaussian_part, plan_epsilon
+from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, flatten
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import apart, typed
-from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count, least_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -21,6 +22,9 @@ MOST_STEPS = 10**7
 
 FEW_KINDS, ROUGH_ORDERS = 16, tuple(1 + 0.1 * 1.25**power for power in range(36))
 """A rough price uses all orders up to this many kinds of step, and only these orders beyond."""
+
+ROUGH_INTERVAL = 1e-3
+"""The grid step of a rough price by privacy-loss distributions, in nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +66,23 @@ class SearchTerms:
         `rough_at` are trials that cost little more and have fewer kinds of step: the search for the noise begins with
         them, and ends with the price of `trials_at`.
         """
+
+        def price(noise: float) -> float:
+            return self.epsilon(trials_at(noise))
+
         rough_at = rough_at or trials_at
         start = self.rough_noise(rough_at, epsilon)
         if self._has_many_kinds(self.event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
                 start, quicker = self._quicker.quick_noise(rough_at, epsilon, start)
-                if self.epsilon(trials_at(start)) == quicker:
+                if price(start) == quicker:
                     return start  # the same accountant claims, and the noise is already the least by its bound
-        return calibrate_noise(lambda noise: self.epsilon(trials_at(noise)), epsilon, start)
+        elif self._is_composition(self.event(rough_at(start))):
+            with suppress(BadInput, UnsupportedEvent):
+                start, _ = self._coarse.quick_noise(rough_at, epsilon, start)
+                if (least := least_noise(price, epsilon, start)) is not None:
+                    return least
+        return calibrate_noise(price, epsilon, start)
 
     def quick_noise(
         self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float, start: float
@@ -82,6 +95,12 @@ class SearchTerms:
     def _quicker(self) -> SearchTerms:
         """The same terms, with Renyi curves at few orders: upper bounds too, by which a search gets near its end."""
         claimants = (Rdp(orders=ROUGH_ORDERS) if isinstance(one, Rdp) else one for one in self.panel.claimants)
+        return replace(self, panel=Panel(claimants=tuple(claimants)))
+
+    @property
+    def _coarse(self) -> SearchTerms:
+        """The same terms, with privacy losses on a coarser grid: upper bounds too, a few hundred-thousandths larger."""
+        claimants = (Pld(interval=ROUGH_INTERVAL) if isinstance(one, Pld) else one for one in self.panel.claimants)
         return replace(self, panel=Panel(claimants=tuple(claimants)))
 
     def most_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
@@ -102,6 +121,10 @@ class SearchTerms:
         event = self.event(trials)
         accountant = Rdp(orders=ROUGH_ORDERS) if self._has_many_kinds(event) else Rdp()
         return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
+
+    def _is_composition(self, event: PlanEvent) -> bool:
+        """Whether steps are all that it consists of: the price of a selection takes as long on any grid."""
+        return not any(gaussian_part(part, self.adjacency)[1] for part in event.parts.values())
 
     @staticmethod
     def _has_many_kinds(event: PlanEvent) -> bool:

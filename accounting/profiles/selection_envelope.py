@@ -35,6 +35,9 @@ CELLS = 300_000
 """Candidates for the ends of cells of u, uniform in the logit of u."""
 
 LOGITS = (-75.0, 45.0)
+STRIDE = 32
+"""Cells from one at which the growth of f' is looked at to the next; between them it counts as a line."""
+
 STEP = 2e-4
 """The growth of ln f'(T(u)) + ln f'(u) within a cell: the relative loss of an x_i, so about the loss of epsilon."""
 
@@ -138,18 +141,27 @@ class BestOf:
 
     def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
-        ends = ends_of_cells(CELLS)
-        slopes = np.maximum.accumulate(self.tries.slope(self._tops(curve))) * (1 + VALUE)
-        offsets = self.tries.slope(ends * (1 - ARGUMENT)) * (1 - VALUE)
-        growth = np.log(np.maximum(slopes, NO_SLOPE)) + np.log(np.maximum(offsets, NO_SLOPE))
-        steps = np.floor((growth - growth[0]) / STEP)
-        kept = np.append(np.flatnonzero(np.diff(steps) > 0), CELLS - 1)
-        lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
-        return np.append(0.0, slopes[kept]), np.concatenate([[0.0], lowest, offsets[kept[:-1]]])
+        ends, tangents = ends_of_cells(CELLS), tangents_of(curve, LINES)
 
-    def _tops(self, curve: Curve) -> np.ndarray:
-        """Upper bounds on T at the ends of cells."""
-        return _tops_of_cells(curve, CELLS, LINES)
+        def growth(cells: np.ndarray) -> np.ndarray:
+            both = self._slopes(tangents.tops(ends[cells])), offsets(cells)
+            return np.asarray(sum(np.log(np.maximum(values, NO_SLOPE)) for values in both))
+
+        def offsets(cells: np.ndarray) -> np.ndarray:
+            return self.tries.slope(ends[cells] * (1 - ARGUMENT)) * (1 - VALUE)
+
+        kept = ends_of_steps(growth, CELLS)
+        lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
+        slopes = np.append(0.0, self._slopes(self._tops(curve, ends[kept])))
+        return slopes, np.concatenate([[0.0], lowest, offsets(kept[:-1])])
+
+    def _slopes(self, tops: np.ndarray) -> np.ndarray:
+        """Upper bounds on f' at these values of T, which ascend but for rounding."""
+        return np.asarray(np.maximum.accumulate(self.tries.slope(tops)) * (1 + VALUE))
+
+    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+        """Upper bounds on T at ascending ends of cells, the last of which is 1."""
+        return tangents_of(curve, LINES).tops(ends)
 
     def _left_out(self, curve: Curve) -> float:
         """The divergence that the sum leaves out: none."""
@@ -165,19 +177,18 @@ class BestOfEach(BestOf):
     otherwise be 1 everywhere; a run has such a rank with probability T there.
     """
 
-    def _tops(self, curve: Curve) -> np.ndarray:
-        """The smallest log-concave curve above a step function above T."""
-        with np.errstate(divide="ignore"):
-            places = np.log(ends_of_cells(CELLS))
-            heights = np.log(np.maximum(_tops_of_cells(curve, CELLS, LINES), _LEAST))
+    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+        """The smallest log-concave curve above a step function above T, which has all candidates as ends."""
+        cells = ends_of_cells(CELLS)
+        places, heights = np.log(cells), np.log(np.maximum(tangents_of(curve, LINES).tops(cells), _LEAST))
         x, y = np.append(places[:-1], 0.0), np.append(heights[1:], 0.0)  # a cell's height, at its lower end
         hull = lower_hull(x, -y)
-        return np.append(np.minimum(1.0, np.exp(np.interp(places, x[hull], y[hull]) + LOG)[:-1]), 1.0)
+        return np.append(np.minimum(1.0, np.exp(np.interp(np.log(ends), x[hull], y[hull]) + LOG)[:-1]), 1.0)
 
     def _left_out(self, curve: Curve) -> float:
         """The probability that some run has a rank below the first cell."""
         first = np.array([1 / (1 + math.exp(-LOGITS[0]))])
-        return float(self.tries.mean * _tops(curve, first, LINES)[0])
+        return float(self.tries.mean * tangents_of(curve, LINES).tops(first)[0])
 
 
 def best_of(profile: Profile, tries: Tries) -> Profile:
@@ -230,36 +241,52 @@ def ends_of_cells(cells: int) -> np.ndarray:
     return ends
 
 
-@lru_cache(maxsize=2 * FEW_RUNS)
-def _tops_of_cells(curve: Curve, cells: int, lines: int) -> np.ndarray:
-    """Upper bounds on T at the ends of cells; not to be written to."""
-    tops = _tops(curve, ends_of_cells(cells), lines)
-    tops.setflags(write=False)
-    return tops
+def ends_of_steps(growth: Callable[[np.ndarray], np.ndarray], cells: int) -> np.ndarray:
+    """Cells between which `growth` rises by about `STEP`, and the last cell, ascending; shape [m].
 
-
-def _tops(curve: Curve, ends: np.ndarray, lines: int) -> np.ndarray:
-    """Upper bounds on T at ascending `ends`, rounding included."""
-    return np.minimum(1.0, trade_off(curve, ends, lines) * (1 + ARGUMENT))
-
-
-def trade_off(curve: Curve, ends: np.ndarray, lines: int) -> np.ndarray:
-    """Upper bounds on T at ascending `ends`, by the tangents of slope exp(e) over a grid of `lines` e >= 0.
-
-    Each tangent alone is an upper bound, so the choice of the tangent near each end matters for tightness only.
+    `growth` ascends with the numbers of cells; between every `STRIDE`-th one it counts as a line. Any choice of cells
+    bounds the same divergence from above, so the line matters for tightness only.
     """
+    coarse = np.append(np.arange(0, cells - 1, STRIDE), cells - 1)
+    steps = np.append(0.0, np.cumsum(np.minimum(np.diff(growth(coarse)) / STEP, np.diff(coarse))))
+    places = np.append(np.interp(np.arange(1, math.ceil(steps[-1])), steps, coarse).astype(np.int64), cells - 1)
+    return places[np.diff(places, prepend=-1) > 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Tangents:
+    """Tangents of T of slopes exp(e), over a grid of e of any sign: their slopes, their heights at u = 0, both [n].
+
+    `crossings` are the u at which two neighbours cross, shape [n - 1], descending.
+    """
+
+    slopes: np.ndarray
+    heights: np.ndarray
+    crossings: np.ndarray
+
+    def tops(self, ends: np.ndarray) -> np.ndarray:
+        """Upper bounds on T at `ends`, rounding included, shape [m].
+
+        Each tangent alone is an upper bound, so the choice of the tangent near each end matters for tightness only.
+        """
+        nearest = np.searchsorted(-self.crossings, -ends, side="right")
+        tops = np.ones(len(ends))
+        for shift in (-1, 0, 1):
+            line = np.clip(nearest + shift, 0, len(self.slopes) - 1)
+            tops = np.minimum(tops, self.slopes[line] * ends + self.heights[line])
+        return np.minimum(1.0, tops * (1 + ARGUMENT))
+
+
+@lru_cache(maxsize=2 * FEW_RUNS)
+def tangents_of(curve: Curve, lines: int) -> Tangents:
+    """The tangents over a grid of `lines` e >= 0, and as many below, out to where the curve is negligible."""
     reach = 1.0
     while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
         reach *= 1.25
     grid = np.linspace(-reach, reach, 2 * lines + 1)
-    rises, starts = np.exp(grid), curve(grid)
-    crossings = np.minimum.accumulate((starts[:-1] - starts[1:]) / np.diff(rises))
-    nearest = np.searchsorted(-crossings, -ends, side="right")
-    tops = np.ones(len(ends))
-    for shift in (-1, 0, 1):
-        line = np.clip(nearest + shift, 0, len(grid) - 1)
-        tops = np.minimum(tops, rises[line] * ends + starts[line])
-    return tops
+    slopes, heights = np.exp(grid), curve(grid)
+    crossings = np.minimum.accumulate((heights[:-1] - heights[1:]) / np.diff(slopes))
+    return Tangents(slopes=slopes, heights=heights, crossings=crossings)
 
 
 def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:

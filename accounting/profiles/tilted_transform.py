@@ -38,6 +38,15 @@ from scipy import fft
 
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.profiles.grid_arrays import (
+    LARGEST_EXPONENT,
+    folded,
+    interval_near,
+    limited_exp,
+    powers,
+    sums_above,
+    tilted_norm,
+)
 from dpsweep.accounting.profiles.loss_grid import Losses, Outline
 from dpsweep.accounting.profiles.loss_tail import Tail
 
@@ -60,7 +69,6 @@ NEGLIGIBLE = 80.0
 
 LARGEST_WINDOW = 12_000_000
 SMALLEST_WINDOW = 256
-LARGEST_EXPONENT = 300.0
 LARGEST_SUPPORT = 1000.0
 """The largest possible loss is returned as epsilon only up to this value."""
 
@@ -246,23 +254,33 @@ class ComposedLosses:
         if size > LARGEST_WINDOW:
             return None
         masses, log, error = self._transformed(theta, size)
-        masses = np.maximum(np.roll(masses, -(first % size)), 0.0)[: last - first + 1]
-        centre = first + int(np.argmax(np.cumsum(masses) >= masses.sum() / 2))
-        ahead = self._interval * (np.arange(first, last + 1) - centre)
-        weights = masses * np.exp(np.minimum(-theta * ahead, LARGEST_EXPONENT))
-        mass = _above(weights)
-        weighted = _above(weights * np.exp(np.minimum(-ahead, LARGEST_EXPONENT)))
-        grid = self._interval * np.arange(1, last - first + 2)
-        weight = float(np.linalg.norm(-np.expm1(-grid) * np.exp(-theta * grid))) * math.exp(theta * self._interval)
-        rounding, slack = error * weight, 4 * (len(masses) + 64) * UNIT
+        weights = np.roll(masses, -(first % size))[: last - first + 1]
+        del masses
+        np.maximum(weights, 0.0, out=weights)
+        centre = first + int(np.searchsorted(np.cumsum(weights), weights.sum() / 2))
+        ahead = np.arange(first - centre, last + 1 - centre, dtype=float)
+        ahead *= self._interval
+        fading = limited_exp(-theta * ahead)
+        weights *= fading
+        mass = sums_above(weights)
+        weights *= limited_exp(-ahead)
+        weighted = sums_above(weights)
+        del weights
+        rounding = error * tilted_norm(theta, self._interval, len(mass))
+        slack = 4 * (len(mass) + 64) * UNIT
         scale = log - theta * self._interval * centre
-        deltas = np.maximum(0.0, mass - np.exp(np.minimum(ahead, LARGEST_EXPONENT)) * weighted)
-        errors = slack * mass + rounding * np.exp(np.minimum(-theta * ahead, LARGEST_EXPONENT))
+        deltas = limited_exp(ahead.copy())
+        deltas *= weighted
+        np.subtract(mass, deltas, out=deltas)
+        np.maximum(deltas, 0.0, out=deltas)
+        fading *= rounding
+        errors = slack * mass
+        errors += fading
         past = math.exp(min(0.0, beyond + self._steps * ONE_STEP)) if beyond > -math.inf else 0.0
         errors += math.exp(min(700.0, math.log(max(past, 1e-300)) - scale)) if past else 0.0
         outside = (theta + 1) * np.abs(ahead) > LARGEST_EXPONENT
         good = (errors <= tolerance * deltas) & ~outside
-        low, high = _interval_near(
+        low, high = interval_near(
             good if good.any() else (errors <= LARGEST_TOLERANCE * deltas) & ~outside, centre - first
         )
         return Tail(
@@ -287,7 +305,7 @@ class ComposedLosses:
             weights, log = losses.tilted(theta)
             total += count * log
             tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
-            values = fft.rfft(_folded(weights, losses.lowest, size))
+            values = fft.rfft(folded(weights, losses.lowest, size))
             one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
             relative += 2 * count * one_step
             if alive is not None:
@@ -297,7 +315,7 @@ class ComposedLosses:
                 alive = np.flatnonzero(squares > math.exp(-2 * NEGLIGIBLE / count))
                 values, squares = values[alive], squares[alive]
                 product, envelope = np.ones(len(alive), dtype=complex), np.ones(len(alive))
-            product = product * _power(values, count)
+            product = product * powers(values, count)
             envelope = envelope * np.exp(count / 2 * np.log(squares))
         spectrum = np.zeros(size // 2 + 1, dtype=complex)
         spectrum[alive] = product
@@ -311,40 +329,3 @@ class ComposedLosses:
 def _least(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
     """The least of a delta at a smaller epsilon and of Chernoff's bounds, at each point."""
     return reduce(np.minimum, (tilt.chernoff(points) for tilt in tilts if tilt), np.full(points.shape, delta))
-
-
-def _interval_near(good: np.ndarray, centre: int) -> tuple[int, int]:
-    """First and last place of the interval of good points nearest to `centre`; `centre` alone if none is good."""
-    places = np.flatnonzero(good)
-    if len(places) == 0:
-        return centre, centre
-    anchor = int(places[np.abs(places - centre).argmin()])
-    bad = np.flatnonzero(~good)
-    place = int(np.searchsorted(bad, anchor))
-    low = int(bad[place - 1]) + 1 if place else 0
-    return low, int(bad[place]) - 1 if place < len(bad) else len(good) - 1
-
-
-def _above(weights: np.ndarray) -> np.ndarray:
-    """Sums over all later points; 0 at the last point."""
-    return np.asarray(np.append(np.cumsum(weights[:0:-1])[::-1], 0.0))
-
-
-def _folded(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
-    """Weights summed modulo `size`, with the loss 0 at place 0."""
-    start = lowest % size
-    padded = np.zeros(math.ceil((start + len(weights)) / size) * size)
-    padded[start : start + len(weights)] = weights
-    return reduce(np.add, padded.reshape(-1, size))
-
-
-def _power(values: np.ndarray, count: int) -> np.ndarray:
-    """The power `count` of each value, by repeated squaring."""
-    result = None
-    while count:
-        if count % 2:
-            result = values.copy() if result is None else result * values
-        count //= 2
-        if count:
-            values = values * values
-    return np.ones(values.shape, dtype=complex) if result is None else result

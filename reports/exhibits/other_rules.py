@@ -24,7 +24,13 @@ from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Chart, Curve
 
-PANEL = Panel(claimants=(Pld(), Rdp()))
+PANEL, COARSE = (Panel(claimants=(Pld(interval=interval), Rdp())) for interval in (1e-4, 1e-3))
+FINE = 10
+"""Up to so many composed runs are priced on the grid of a plan; more on a coarser one, whose bounds are .001 % above.
+
+A plan's own number of runs is priced on its own grid too, so that a page has one number for it.
+"""
+
 FEWEST = 5
 """Smallest number of points for the comparison: with fewer points, paying for all of them is the cheapest."""
 
@@ -77,8 +83,10 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
     for tries in TRIES:
         priced = rule(tries)
         composed = isinstance(priced, Composition)
+        panel = COARSE if composed and tries > FINE and tries != len(plan.trials) else PANEL
         try:
-            epsilon = PANEL.epsilon(priced.event([dearest] * (tries if composed else 1)), plan.delta, plan.adjacency)
+            event = priced.event([dearest] * (tries if composed else 1))
+            epsilon = panel.epsilon(event, plan.delta, plan.adjacency)
         except DpsweepError:
             continue
         if math.isfinite(epsilon):

@@ -27,7 +27,6 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import new_ledger
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
-from dpsweep.sweeper.audit.audit_command import audit
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
@@ -139,6 +138,8 @@ class SweepCoordinator:
 
     def audit(self) -> ExitCode:
         """Attacks what the plan would run, by canaries among generated or public records; charges nothing."""
+        from dpsweep.sweeper.audit.audit_command import audit
+
         return audit(self.request)
 
     def sweep(self) -> ExitCode:
@@ -187,7 +188,7 @@ class SweepCoordinator:
         if over and request.retry is not Retry.ALL:
             check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(configs_of(plan)))
         else:
-            check = check_training(plan, request, folder.private)
+            check = check_training(plan, request, folder.private, self._speeds)
         ledger.verify()
         if message := former_plan(plan, folder, request.jobs.words):
             print(message, file=sys.stderr)

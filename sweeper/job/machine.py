@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.trial.session import Machine
+
+if TYPE_CHECKING:
+    from dpsweep.sweeper.trial.session import Machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class Compute:
 
     def machine(self, data: Path | None, workers: int = 1) -> Machine:
         """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""
+        from dpsweep.sweeper.trial.session import Machine
+
         shared = max(1, workers) * self.processes
         return Machine(
             device=resolve_device(self.device),

@@ -14,6 +14,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.preflight.data_identity import read_contents
 from dpsweep.sweeper.request.sweep_request import SweepRequest
+from dpsweep.sweeper.timing.step_times import Speeds
 from dpsweep.sweeper.timing.step_timing import time_steps
 from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, shapes_of
 from dpsweep.sweeper.trial.spec import declare
@@ -34,8 +35,11 @@ class TrainingCheck:
         return cls(contents=contents, threads=1, costs=costs)
 
 
-def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> TrainingCheck:
-    """Tries everything that a user's mistake can break; raises `BadInput` if something fails."""
+def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speeds: Speeds) -> TrainingCheck:
+    """Tries everything that a user's mistake can break; raises `BadInput` if something fails.
+
+    Steps whose `speeds` are known are tried, and not timed again.
+    """
     if request.workers.elsewhere and not os.environ.get(HOME_VARIABLE):
         raise BadInput(
             f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
@@ -56,7 +60,13 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore) -> Tr
     )
     shapes = {kind: shape for kind, shape in kinds.items() if shape.timeable}
     try:
-        times = time_steps(list(shapes.values()), machine.device, request.compute.threads, request.most_threads)
+        times = time_steps(
+            list(shapes.values()),
+            machine.device,
+            request.compute.threads,
+            request.most_threads,
+            speeds.of_shapes(shapes),
+        )
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
     return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))

@@ -47,6 +47,10 @@ class Speeds:
         costs = self._known(self._shapes(configs))
         return None if None in costs.values() else {kind: cost for kind, cost in costs.items() if cost is not None}
 
+    def of_shapes(self, shapes: Mapping[str, Shape]) -> list[Cost | None]:
+        """The cost of each of these shapes, by kind, where it was timed or ran before."""
+        return list(self._known(shapes).values())
+
     @contextmanager
     def asked(self, configs: Iterable[Config]) -> Iterator[Callable[[], Mapping[str, Cost] | None]]:
         """The cost of each kind of step: known ones, and the others timed in a separate process in the background.

@@ -1,19 +1,17 @@
 """Timing of training steps as jobs take them, on random inputs: stacked where a job stacks, with noise and update.
 
-`python -m dpsweep.sweeper.timing.step_timing` reads shapes as JSON and prints their costs. No data are read.
+No data are read.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from dpsweep.sweeper.timing.clocks import EXAMPLES, clock_of, seconds_for_all, seconds_of
 from dpsweep.sweeper.timing.time_estimate import Cost, Shape
 
 if TYPE_CHECKING:
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
     from dpsweep.sweeper.trial.spec import Declaration
     from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
     from dpsweep.trainers.training.gradient_sums import Sums
-
-EXAMPLES = 64
-LONG_ENOUGH = 0.2
-"""Seconds; a shorter measurement is repeated with more examples, up to the whole batch."""
 
 ENOUGH = 0.1
 """Seconds after which no further stacked step is timed."""
@@ -52,10 +46,13 @@ class _Enough(Exception):
     """Enough steps were timed."""
 
 
-def time_steps(shapes: Sequence[Shape], device: str, threads: int | None, most: int) -> StepTimes:
+def time_steps(
+    shapes: Sequence[Shape], device: str, threads: int | None, most: int, known: Sequence[Cost | None] | None = None
+) -> StepTimes:
     """Times a training step of each shape on random inputs; also refuses models that cannot be trained.
 
-    `threads` is the number that the user gave; without one it is `most`, or 1 if all steps are small.
+    `threads` is the number that the user gave; without one it is `most`, or 1 if all steps are small. A shape whose
+    cost is `known` takes one step of few examples, which may fail, and keeps that cost.
     Raises ValueError if a model mixes examples or does not fit its data set's shape.
     """
     import torch
@@ -70,17 +67,25 @@ def time_steps(shapes: Sequence[Shape], device: str, threads: int | None, most: 
     probes = [_Probe.of(shape, device) for shape in shapes]
     threads = threads_for([probe.work for probe in probes], most) if threads is None else threads
     torch.set_num_threads(threads)
-    return StepTimes(costs=tuple(probe.cost() for probe in probes), threads=threads)
+    costs = []
+    for probe, cost in zip(probes, known or [None] * len(probes), strict=True):
+        if cost is None:
+            costs.append(probe.cost())
+        else:
+            replace(probe, patient=False).cost()
+            costs.append(cost)
+    return StepTimes(costs=tuple(costs), threads=threads)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Probe:
-    """A shape whose model was built and checked."""
+    """A shape whose model was built and checked. One that is not `patient` tries a step, and its times mean nothing."""
 
     shape: Shape
     declared: Declaration
     model: nn.Module
     device: str
+    patient: bool = True
 
     @classmethod
     def of(cls, shape: Shape, device: str) -> _Probe:
@@ -127,7 +132,7 @@ class _Probe:
         from dpsweep.trainers.features.checks import probes_of
         from dpsweep.trainers.features.extracted import Extracted
 
-        dataset, clock = self.declared.dataset, _clock(self.device)
+        dataset, clock = self.declared.dataset, clock_of(self.device)
         if not isinstance(dataset, Extracted):
             return None
         module = dataset.module().to(self.device)
@@ -168,7 +173,8 @@ class _Probe:
         positions = target_shape(declared.loss, tuple(declared.dataset.shape))
         targets = torch.zeros(batch_size, *positions, dtype=getattr(torch, declared.loss.labels), device=self.device)
         batch = Minibatch(inputs, targets)
-        seconds = _time(partial(_weighted_sum, engine, self.model, batch, task), batch_size, self.device)
+        step = partial(_weighted_sum, engine, self.model, batch, task)
+        seconds = seconds_for_all(step, batch_size, self.device) if self.patient else seconds_of(step, 2, self.device)
         return seconds + self._noise()
 
     def _noise(self) -> float:
@@ -214,11 +220,11 @@ class _Probe:
             public=declared.public,
         )
         models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
-        clock, ends = _clock(self.device), []
+        clock, ends = clock_of(self.device), []
 
         def on_step(step: int) -> None:
             ends.append(clock())
-            if ends[-1] - ends[0] > ENOUGH:
+            if not self.patient or ends[-1] - ends[0] > ENOUGH:
                 raise _Enough
 
         try:
@@ -235,7 +241,7 @@ class _Probe:
         from dpsweep.trainers.training.convex_fit import fit
         from dpsweep.trainers.training.run import Run, Unrecorded
 
-        declared, clock = self.declared, _clock(self.device)
+        declared, clock = self.declared, clock_of(self.device)
         sampler: Any = declared.sampler
         few = min(FEW_RECORDS, declared.train_records)
         run = Run(
@@ -263,7 +269,7 @@ class _Probe:
         from dpsweep.trainers.declarations.scores import looks_every
         from dpsweep.trainers.training.learning_curves import MOST
 
-        declared, dataset, clock = self.declared, self.declared.dataset, _clock(self.device)
+        declared, dataset, clock = self.declared, self.declared.dataset, clock_of(self.device)
         every = looks_every(declared.score)
         looks = 0 if every is None else math.ceil(declared.steps / every)
         held_out = nominal_units(dataset) - declared.train_records
@@ -317,34 +323,3 @@ def _examples(declared: Declaration) -> int:
 
 def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
     engine.weighted_sum(model, batch[:examples], task)
-
-
-def _time(step: Callable[[int], None], batch_size: int, device: str) -> float:
-    """Seconds of `step(batch_size)`, scaled up from the fewest examples that take long enough; the faster of two."""
-    step(2)
-    examples = min(EXAMPLES, batch_size)
-    while True:
-        seconds = min(_seconds(step, examples, device), _seconds(step, examples, device))
-        if seconds > LONG_ENOUGH or examples == batch_size:
-            return seconds * batch_size / examples
-        examples = min(4 * examples, batch_size)
-
-
-def _seconds(step: Callable[[int], None], examples: int, device: str) -> float:
-    clock = _clock(device)
-    started = clock()
-    step(examples)
-    return clock() - started
-
-
-def _clock(device: str) -> Callable[[], float]:
-    """A clock that other programs on the machine do not move, where one thread computes; else the wall clock."""
-    import torch
-
-    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-
-
-if __name__ == "__main__":
-    question = json.load(sys.stdin)
-    question["shapes"] = [Shape(**shape) for shape in question["shapes"]]
-    print(json.dumps(asdict(time_steps(**question))))

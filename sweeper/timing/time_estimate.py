@@ -1,7 +1,7 @@
 """Estimate of a plan's wall time on this machine: the time of a training step on random inputs, times the steps.
 
-A separate process times steps (`step_timing.py`), so that planning itself need not import torch. It starts before the
-plan is priced, since nothing that it times depends on the noise. No data are read.
+A separate process times steps (`timing_process.py`), so that planning itself need not import torch. It starts before
+the plan is priced, since nothing that it times depends on the noise. No data are read.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def asked(
     Yields a function that waits for the answer, None if there is none; the process is ended on exit.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "dpsweep.sweeper.timing.step_timing"],
+        [sys.executable, "-m", "dpsweep.sweeper.timing.timing_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -100,11 +100,9 @@ class _RoundedDown(BestOf):
 class _Unordered(BestOf):
     """With a trade-off curve that is not concave: of tests that add the outcomes in no order of their ratios."""
 
-    def _tops(self, curve: Curve) -> np.ndarray:
+    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
         p, q = self.inner.pair.p[0], self.inner.pair.q[0]  # type: ignore[attr-defined]
-        return np.interp(
-            envelope.ends_of_cells(envelope.CELLS), np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p))
-        )
+        return np.interp(ends, np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p)))
 
 
 class _OneTryLess(BestOfEach):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -20,8 +21,9 @@ from dpsweep.accounting.events.build import (
     same,
 )
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.pricing.calibration import calibrate_noise
+from dpsweep.accounting.pricing.calibration import calibrate_noise, least_noise
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, rule_from_config
 
@@ -119,6 +121,21 @@ def test_the_whole_grid_is_calibrated() -> None:
     noise = calibrate_noise(total, 8.0)
     assert noise == pytest.approx(5.07, abs=0.01)
     assert 7.97 < total(noise) <= 8.0
+
+
+@pytest.mark.parametrize("target", [0.3, 1.0, 2.7, 8.0])
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.01), (80, 0.25), (3000, 0.02)])
+def test_the_noise_of_a_search_is_the_least_of_four_digits(target: float, steps: int, rate: float) -> None:
+    """The search for it is on a coarser grid than the price."""
+    terms = SearchTerms(rule=Composition(), panel=PANEL, delta=1e-5, adjacency=ADD)
+    noise = terms.noise(lambda value: [run(value, steps, rate)] * 6, target)
+    less = noise - 10 ** (math.floor(math.log10(noise)) - 3)
+    assert terms.epsilon([run(noise, steps, rate)] * 6) <= target < terms.epsilon([run(less, steps, rate)] * 6)
+
+
+def test_a_noise_that_is_not_enough_is_not_the_least() -> None:
+    assert least_noise(lambda noise: 1 / noise, 3.0, 0.3333) is None
+    assert least_noise(lambda noise: 1 / noise, 3.0, 0.3434) is None, "too far"
 
 
 def test_an_impossible_target_says_what_is_possible() -> None:

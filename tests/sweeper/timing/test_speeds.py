@@ -10,7 +10,10 @@ import pytest
 
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.timing.step_times import Speeds
+from dpsweep.sweeper.timing.step_timing import time_steps
 from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, plan_seconds, shapes_of
+from dpsweep.trainers.engines.stacked import Stack
+from dpsweep.trainers.engines.vmap import Vmap
 from tests.sweeper.searches import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -84,3 +87,17 @@ def test_several_processes_are_another_kind_of_step(compose_priced: Compose, tmp
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
     speeds._timed(speeds._shapes(configs), [Cost(step=1.0)])
     assert replace(speeds, processes=2).known(configs) is None
+
+
+@pytest.mark.parametrize("engine", ["auto", "vmap"])
+def test_a_step_whose_time_is_known_is_tried_and_not_timed(
+    compose_priced: Compose, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    config = compose_priced([*GRID, f"engine={engine}"]).plan.trials[0].config
+    (shape,) = shapes_of([config]).values()
+    known = Cost(step=7.0, beside=3.0)
+    assert time_steps([shape], "cpu", 1, 1, [known]).costs == (known,)
+    broken, step = (Vmap, "weighted_sum") if engine == "vmap" else (Stack, "add")
+    monkeypatch.setattr(broken, step, lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        time_steps([shape], "cpu", 1, 1, [known])
