@@ -19,6 +19,7 @@ LINES = (
     ("dataset=cifar10", "trainer=dpadam", "trainer.lr=0.003", "+model.width=3"),
     ("dataset=digits", "trainer=by_grid", "grid=cifar10", "tuning=private_selection", "~lr_schedule"),
     ("features=minilm", "dataset=sst2", "hydra/launcher=submitit_local"),
+    ("features=minilm", "dataset=sst2", "hydra/launcher=submitit_local", "steps=7", "~augmentation", "+tuning.more=1"),
 )
 CHOOSES = "defaults: [a: one, b: '${a}_b', _self_]\n"
 """A file whose second choice follows from its first."""

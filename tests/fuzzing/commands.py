@@ -153,7 +153,7 @@ def _play(desk: Desk, seed: int) -> None:
     draws = Random(seed)
     block_job.run_sessions = training
     hidden_search.SystemRandom = sweep_coordinator.SystemRandom = lambda: draws  # type: ignore[assignment,misc]
-    sweep_coordinator.check_training = lambda plan, request, store: TrainingCheck.of_nothing(
+    sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck.of_nothing(
         read_contents(plan, None), None
     )
     sweep_coordinator.price_table.show = lambda *_: None  # type: ignore[assignment]
