@@ -1,20 +1,17 @@
-"""Arrows point one way, planning stays light, and every foreign library has its own door."""
+"""Arrows point one way, and every foreign library has its own door."""
 
 from __future__ import annotations
 
 import ast
-import re
 import runpy
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = ("accounting", "trainers", "reports", "sweeper")
+from tests.source_files import PACKAGES, ROOT, imports, modules
+
 MAY_IMPORT = {
     "accounting": {"accounting"},
     "trainers": {"trainers", "accounting"},
@@ -158,23 +155,6 @@ HYDRAS_DOOR = {
 
 
 @cache
-def modules(package: str) -> tuple[Path, ...]:
-    return tuple(sorted((ROOT / package).rglob("*.py")))
-
-
-@cache
-def imports(path: Path) -> frozenset[str]:
-    """Every absolute module that a file imports, also within functions."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return frozenset(names)
-
-
-@cache
 def arrows() -> Mapping[str, frozenset[str]]:
     """Which rooms each room imports from."""
     made: Mapping[str, frozenset[str]] = runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]()
@@ -257,100 +237,6 @@ def test_torch_is_imported_by_trainers_and_jobs_only() -> None:
             assert not any(name.partition(".")[0] == "torch" for name in imports(path)), path
 
 
-@pytest.mark.parametrize(
-    ("names", "heavy"),
-    [
-        (
-            (
-                "accounting.pricing.panel",
-                "accounting.accountants.pld",
-                "accounting.ledger.ledger",
-                "accounting.records.plan",
-            ),
-            "torch hydra optuna seaborn",
-        ),
-        (
-            (
-                "sweeper.commands.cli",
-                "sweeper.planning.plan_builder",
-                "sweeper.planning.grid",
-                "sweeper.commands.sweep_coordinator",
-            ),
-            "torch opacus optuna seaborn pandas",
-        ),
-        (
-            (
-                "trainers.methods.named",
-                "trainers.declarations.batch_sampling",
-                "trainers.declarations.scores",
-                "trainers.data.files.idx",
-            ),
-            "torch opacus hydra",
-        ),
-        (("sweeper.commands.cli",), "numpy scipy hydra omegaconf sqlalchemy"),
-        (("sweeper.commands.budget",), "scipy hydra omegaconf"),
-    ],
-)
-def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
-    assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
-
-
-def test_pages_stay_light() -> None:
-    """Seaborn draws without scipy's statistics, which can be imported afterwards."""
-    page = "import dpsweep.reports.pages.release"
-    assert loaded(page, "torch hydra seaborn scipy.stats scipy.optimize") == ["seaborn"]
-    assert loaded(f"{page}; import scipy.stats", "scipy.stats") == ["scipy.stats"]
-
-
-def test_planning_any_method_stays_light() -> None:
-    """Every method of conf/trainer is built, its bound and its kind are asked for, and torch stays out."""
-    program = """
-import yaml
-from pathlib import Path
-from dpsweep.accounting.names.stored_classes import build_own
-from dpsweep.trainers.methods.interface import is_noiseless
-for path in sorted(Path("conf/trainer").glob("*.yaml")):
-    node = yaml.safe_load(path.read_text())
-    if node.get("_target_"):
-        made = build_own(node, "trainer")
-        made.transform.bound, made.update, is_noiseless(made)
-"""
-    assert loaded(program, "torch opacus hydra optuna") == []
-
-
-@pytest.mark.parametrize(
-    ("words", "line", "heavy"),
-    [
-        ("--help", "", "numpy scipy hydra sqlalchemy"),
-        ("-sc query=bash", "dpsweep pl", "numpy scipy hydra sqlalchemy"),
-        ("-sc query=bash", "dpsweep release --for t", "numpy scipy hydra sqlalchemy"),
-        ("-sc query=bash", "dpsweep plan trainer=d", "numpy scipy sqlalchemy"),
-    ],
-)
-def test_help_and_completion_stay_light(words: str, line: str, heavy: str) -> None:
-    program = f"""
-import io, os, sys
-from contextlib import redirect_stdout, suppress
-from dpsweep.__main__ import main
-sys.argv, os.environ["COMP_LINE"] = ["dpsweep", *"{words}".split()], "{line}"
-with redirect_stdout(io.StringIO()), suppress(SystemExit):
-    main()
-"""
-    assert loaded(program, heavy) == []
-
-
-def test_what_hydra_loads_stays_light() -> None:
-    """Hydra imports its plugins for every program that uses it."""
-    assert loaded("import hydra_plugins.honest_sweeper", "torch opacus optuna seaborn sqlalchemy scipy dpsweep") == []
-
-
-def loaded(program: str, heavy: str) -> list[str]:
-    """Which of these packages a program has imported."""
-    check = f"{program}\nimport sys\nprint(*[name for name in {heavy.split()!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
-    return done.stdout.split()
-
-
 def test_no_package_below_tests() -> None:
     """An __init__.py there would shadow the real packages."""
     assert list((ROOT / "tests").rglob("__init__.py")) == []
@@ -364,41 +250,6 @@ def test_hydra_plugins_is_a_namespace() -> None:
 def test_modules_stay_readable(package: str) -> None:
     for path in modules(package):
         assert len(path.read_text().splitlines()) <= 350, f"{path.relative_to(ROOT)}: stop and think"
-
-
-AMOUNT = re.compile(r"epsilon|delta|noise|divergence|\bmu\b|sigma|budget|\bleft\b|\brest\b|\bprice\b|\bleast\b")
-ROUNDED = re.compile(r"\.?\d*[efgn]$", re.IGNORECASE)
-TEMPLATED = re.compile(r"\{([^{}:]+):([^{}]*)\}")
-WRITER = "accounting/notation.py"
-QUOTING = {f"accounting/{name}.py" for name in ("accountants/pld", "accountants/composed_profile")}
-"""Accountants whose refusals quote a delta beside a limit of their own."""
-
-
-def rounded_amounts(text: str) -> Iterator[str]:
-    """The expressions that a module rounds by a format specification and whose names are those of privacy amounts."""
-    for node in ast.walk(ast.parse(text)):
-        pairs: list[tuple[str, str]] = []
-        if isinstance(node, ast.FormattedValue) and isinstance(node.format_spec, ast.JoinedStr):
-            spec = "".join(str(one.value) for one in node.format_spec.values if isinstance(one, ast.Constant))
-            pairs = [(ast.unparse(node.value), spec)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            pairs = TEMPLATED.findall(node.value)
-        yield from (f"{what}:{spec}" for what, spec in pairs if AMOUNT.search(what) and ROUNDED.search(spec))
-
-
-def test_amounts_of_privacy_have_one_writer() -> None:
-    """Rounding to the nearest writes some bounds too small and some rests too large."""
-    assert list(rounded_amounts('f"{cost.epsilon:.4g} {self.delta:g} {steps:.2f}"')) == [
-        "cost.epsilon:.4g",
-        "self.delta:g",
-    ]
-    assert list(rounded_amounts('"{left:.3f} left".format(left=rest)')) == ["left:.3f"]
-    for package in PACKAGES:
-        for path in modules(package):
-            name = str(path.relative_to(ROOT))
-            if name == WRITER or name in QUOTING or name.startswith("reports/reproduction/"):  # papers' own digits
-                continue
-            assert list(rounded_amounts(path.read_text())) == [], f"{name}: use {WRITER}"
 
 
 def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
