@@ -107,3 +107,9 @@ def truncated_steps(
         largest_batch=leaf.truncated_batch_size,
     )
     return EqualMechanisms.of(interval, *both, count)
+
+
+def forget_distributions() -> None:
+    """Frees the distributions that are kept for further prices of the same steps."""
+    for kept in (steps_profile, steps_together, truncated_steps):
+        kept.cache_clear()

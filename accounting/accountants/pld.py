@@ -21,6 +21,7 @@ from dpsweep.accounting.accountants.composed_profile import (
     CACHE_SIZE,
     ComposedProfile,
     EqualMechanisms,
+    forget_distributions,
     steps_profile,
     steps_together,
     truncated_steps,
@@ -62,7 +63,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Worst,
     invert,
 )
-from dpsweep.accounting.profiles.selection_envelope import best_of
+from dpsweep.accounting.profiles.selection_envelope import best_of, forget_curves
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
 
 FAR = 5000.0
@@ -306,3 +307,10 @@ def _infinite(profile: Profile) -> float:
 
 def _event(step: GaussianSteps) -> DpEvent:
     return repeat(poisson_gaussian(sample_rate=step.sample_rate, noise_multiplier=step.noise_multiplier), step.count)
+
+
+def forget_prices() -> None:
+    """Frees what is kept for further prices, hundreds of megabytes for thousands of runs; prices stay the same."""
+    Pld._convolution.cache_clear()
+    forget_distributions()
+    forget_curves()

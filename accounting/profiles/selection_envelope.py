@@ -315,3 +315,9 @@ def _one_by_one(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> np.ndarray:
             hull.pop()
         hull.append(new)
     return points[hull]
+
+
+def forget_curves() -> None:
+    """Frees the curves that are kept for further laws of tries."""
+    for kept in (curves_of, tangents_of, ends_of_cells):
+        kept.cache_clear()

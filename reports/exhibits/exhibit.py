@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from dpsweep.accounting.accountants.pld import forget_prices
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.sections import Segment
@@ -45,5 +46,9 @@ class DeclaredExhibit:
 
 def shown(declared: Iterable[DeclaredExhibit], sweep: Sweep, bill: Bill, reader: Reader) -> tuple[Exhibit, ...]:
     """The exhibits that this reader may see, in their order; the others are not made."""
-    made = ((one.make(sweep, bill), one.needs) for one in declared if reader.may_see(one.needs))
-    return tuple(replace(exhibit, needs=needs) for exhibit, needs in made if exhibit is not None)
+    exhibits = []
+    for one in declared:
+        if reader.may_see(one.needs) and (exhibit := one.make(sweep, bill)) is not None:
+            exhibits.append(replace(exhibit, needs=one.needs))
+            forget_prices()  # no exhibit prices what another one did
+    return tuple(exhibits)

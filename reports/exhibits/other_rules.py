@@ -6,11 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.notation import epsilon_up
-from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.composition import Composition
@@ -21,15 +18,9 @@ from dpsweep.reports.content.formatting import percent
 from dpsweep.reports.content.sweep_table import Alone
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.exhibits.page_accountants import panel_for
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Chart, Curve
-
-PANEL, COARSE = (Panel(claimants=(Pld(interval=interval), Rdp())) for interval in (1e-4, 1e-3))
-FINE = 10
-"""Up to so many composed runs are priced on the grid of a plan; more on a coarser one, whose bounds are .001 % above.
-
-A plan's own number of runs is priced on its own grid too, so that a page has one number for it.
-"""
 
 FEWEST = 5
 """Smallest number of points for the comparison: with fewer points, paying for all of them is the cheapest."""
@@ -83,10 +74,10 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
     for tries in TRIES:
         priced = rule(tries)
         composed = isinstance(priced, Composition)
-        panel = COARSE if composed and tries > FINE and tries != len(plan.trials) else PANEL
+        runs = tries if composed else 1
+        panel = panel_for(1 if tries == len(plan.trials) else runs)  # its own number has one price on the whole page
         try:
-            event = priced.event([dearest] * (tries if composed else 1))
-            epsilon = panel.epsilon(event, plan.delta, plan.adjacency)
+            epsilon = panel.epsilon(priced.event([dearest] * runs), plan.delta, plan.adjacency)
         except DpsweepError:
             continue
         if math.isfinite(epsilon):

@@ -8,19 +8,17 @@ from contextlib import suppress
 
 from scipy.special import log_ndtr, ndtr
 
-from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.notation import delta_up, epsilon_up
-from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
+from dpsweep.reports.exhibits.page_accountants import panel_for, pld_for
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Chart, Curve
 
-PANEL = Panel(claimants=(Pld(), Rdp()))
 DELTAS = tuple(10.0**power for power in range(-3, -11, -1))
 LARGEST_MU = 60.0
 CLOSE = 1e-9
@@ -78,12 +76,13 @@ def _bounds(plan: Plan) -> dict[float, float]:
 
 
 def _epsilon(plan: Plan, delta: float) -> float:
-    """An upper bound, at most 1e-5 above the accountants' claim where the event has a profile.
+    """An upper bound, at most 1e-5 above the accountants' claim where the event of few runs has a profile.
 
     A profile answers every delta by the same few transforms; `Pld.epsilon` takes a transform for each delta.
     """
+    pld = pld_for(len(plan.trials))
     try:
-        profiles = [Pld().profile(part, plan.adjacency) for part in plan.event.parts.values()]
+        profiles = [pld.profile(part, plan.adjacency) for part in plan.event.parts.values()]
         bounds = [max(invert(profile, delta) for profile in profiles)]
     except DpsweepError:
         return _claim(plan, delta)
@@ -94,7 +93,7 @@ def _epsilon(plan: Plan, delta: float) -> float:
 
 def _claim(plan: Plan, delta: float) -> float:
     try:
-        return PANEL.epsilon(plan.event, delta, plan.adjacency)
+        return panel_for(1).epsilon(plan.event, delta, plan.adjacency)
     except DpsweepError:
         return math.inf
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import SystemRandom
 
+from dpsweep.accounting.accountants.pld import forget_prices
 from dpsweep.accounting.chain.read_only import refuse_writing
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.json_files import write_json
@@ -62,6 +63,7 @@ from dpsweep.sweeper.timing.step_times import Speeds
 from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, plan_seconds
 from dpsweep.sweeper.trial.blocks import could_share
 from dpsweep.sweeper.trial.spec import build
+from dpsweep.trainers.training.freed_memory import give_back_freed_memory
 
 COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 """The rule of a single run."""
@@ -247,6 +249,7 @@ class SweepCoordinator:
             workers=at_once,
             batch=max(1, request.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
         )
+        forget_prices()
         complaints: list[str] = []
         done = len(work.runs) - len(work.due)
         budget = budget_in_words(self._ledger.statement(plan.account))
@@ -263,6 +266,7 @@ class SweepCoordinator:
                 display.expect(due)
                 complaints += runner.run(due)
                 due = work.more(at_once)
+        give_back_freed_memory()
         for complaint in dict.fromkeys(complaints):
             print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
         return folder.stop.exists()

@@ -16,8 +16,21 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT = 2**30
 """Bytes that may be free at the end of the heap before they are given back."""
 
+_USUAL = 2**17
+"""glibc's own value of both thresholds, at which a process begins."""
+
 _LARGEST = 2**25
 """Bytes of the largest block that is taken from the heap: glibc's own limit."""
+
+
+def give_back_freed_memory() -> bool:
+    """Gives freed memory back to the system, now and from now on, as a fresh process does; False if nothing changes."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if libc is None or not all(hasattr(libc, name) for name in ("mallopt", "malloc_trim")):
+        return False
+    keep_freed_memory.cache_clear()
+    given = bool(libc.mallopt(_MMAP_THRESHOLD, _USUAL)) and bool(libc.mallopt(_TRIM_THRESHOLD, _USUAL))
+    return bool(libc.malloc_trim(0)) and given
 
 
 @cache  # once for a process, and not for each of a thousand runs

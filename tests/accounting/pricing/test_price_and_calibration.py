@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.composed_profile import steps_profile
+from dpsweep.accounting.accountants.pld import Pld, forget_prices
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
@@ -24,8 +25,10 @@ from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.pricing.calibration import calibrate_noise, least_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
+from dpsweep.accounting.profiles.selection_envelope import tangents_of
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, rule_from_config
+from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 PANEL = Panel(claimants=(Pld(), Rdp()))
@@ -136,6 +139,16 @@ def test_the_noise_of_a_search_is_the_least_of_four_digits(target: float, steps:
 def test_a_noise_that_is_not_enough_is_not_the_least() -> None:
     assert least_noise(lambda noise: 1 / noise, 3.0, 0.3333) is None
     assert least_noise(lambda noise: 1 / noise, 3.0, 0.3434) is None, "too far"
+
+
+def test_what_is_forgotten_is_priced_again_alike() -> None:
+    events = [rule.event([run(1.5)] * 3) for rule in (Composition(), PrivateSelection(mean=3))]
+    before = [PANEL.epsilon(event, 1e-5, ADD) for event in events]
+    assert steps_profile.cache_info().currsize > 0
+    assert tangents_of.cache_info().currsize > 0
+    forget_prices()
+    assert steps_profile.cache_info().currsize == tangents_of.cache_info().currsize == 0
+    assert [PANEL.epsilon(event, 1e-5, ADD) for event in events] == before
 
 
 def test_an_impossible_target_says_what_is_possible() -> None:
