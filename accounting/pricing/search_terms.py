@@ -79,8 +79,8 @@ class SearchTerms:
                     return start  # the same accountant claims, and the noise is already the least by its bound
         elif self._is_composition(self.event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
-                start, _ = self._coarse.quick_noise(rough_at, epsilon, start)
-                if (least := least_noise(price, epsilon, start)) is not None:
+                near, _ = self._coarse.quick_noise(rough_at, epsilon, start)
+                if (least := least_noise(price, epsilon, near)) is not None:
                     return least
         return calibrate_noise(price, epsilon, start)
 
@@ -99,7 +99,7 @@ class SearchTerms:
 
     @property
     def _coarse(self) -> SearchTerms:
-        """The same terms, with privacy losses on a coarser grid: upper bounds too, a few hundred-thousandths larger."""
+        """The same terms, with privacy losses on a coarser grid: upper bounds too, larger by .1 % or so."""
         claimants = (Pld(interval=ROUGH_INTERVAL) if isinstance(one, Pld) else one for one in self.panel.claimants)
         return replace(self, panel=Panel(claimants=tuple(claimants)))
 

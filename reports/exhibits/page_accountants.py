@@ -1,7 +1,7 @@
 """The accountants of a page's figures of prices: on a plan's own grid, or on a coarser one for many composed runs.
 
 The distributions of a thousand runs on a plan's grid take seconds and hundreds of megabytes. On the coarser one every
-bound is still an upper bound, higher by less than .01 %.
+bound is still an upper bound: higher by .002 % for 8000 steps at a sample rate of .25, by .09 % for 175,000 at .02.
 """
 
 from __future__ import annotations

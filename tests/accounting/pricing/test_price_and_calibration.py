@@ -127,7 +127,7 @@ def test_the_whole_grid_is_calibrated() -> None:
 
 
 @pytest.mark.parametrize("target", [0.3, 1.0, 2.7, 8.0])
-@pytest.mark.parametrize(("steps", "rate"), [(1, 0.01), (80, 0.25), (3000, 0.02)])
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.01), (80, 0.25), (3000, 0.02), (29_000, 0.02)])
 def test_the_noise_of_a_search_is_the_least_of_four_digits(target: float, steps: int, rate: float) -> None:
     """The search for it is on a coarser grid than the price."""
     terms = SearchTerms(rule=Composition(), panel=PANEL, delta=1e-5, adjacency=ADD)
