@@ -11,9 +11,11 @@ def main() -> None:
     try:
         from dpsweep.sweeper.commands.cli import main as command
         from dpsweep.sweeper.processes.garbage_collection import left_at_exit
+        from dpsweep.sweeper.processes.unread_output import drop_unread_output
     except KeyboardInterrupt:
         print("Stopped before anything began: nothing was charged.", file=sys.stderr)
         sys.exit(STOPPED)
+    drop_unread_output()
     with left_at_exit():
         command()
 

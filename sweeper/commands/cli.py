@@ -23,11 +23,11 @@ def main() -> None:
         _complete(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
-    if name in ASKING:
-        print(_overview())
-        return
     sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
     with one_sentence(), seldom_collected():
+        if name in ASKING:
+            print(_overview())
+            return
         verb = VERBS.get(name)
         if verb is None:
             raise BadInput(f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_similar(name)}")

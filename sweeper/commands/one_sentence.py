@@ -15,6 +15,7 @@ from dpsweep.sweeper.coordinator.signals import same_command
 class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
     """Turns an exception that leaves the block into one sentence on stderr and its exit code.
 
+    Output that cannot be written at the end of the block is such an exception too.
     `HYDRA_FULL_ERROR=1` shows the traceback too.
     """
 
@@ -25,6 +26,8 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # all files are written: Ctrl-C may end the shutdown
+        if error is None:
+            error = _unwritten()
         if error is None:
             return
         if isinstance(error, SystemExit):
@@ -39,6 +42,15 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         print(sentence, file=sys.stderr)
         _say(code)
         sys.exit(code)
+
+
+def _unwritten() -> OSError | None:
+    """What standard output complains of when it is flushed."""
+    try:
+        sys.stdout.flush()
+    except OSError as full:
+        return full
+    return None
 
 
 def _say(code: ExitCode) -> None:

@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 SELDOM = 50_000
 """New containers between two collections of the youngest; Python's own number is 700."""
@@ -52,11 +52,14 @@ def left_at_exit() -> Iterator[None]:
     codes: list[int] = []
 
     def leave() -> None:
-        with suppress(OSError, ValueError):  # nobody reads the output any more: Python says so
+        try:
             sys.stdout.flush()
             sys.stderr.flush()
-            if codes:
-                os._exit(codes[-1])
+        except (OSError, ValueError):
+            if not any(codes[-1:]):  # a success that nobody can read is none: Python says so
+                return
+        if codes:
+            os._exit(codes[-1])
 
     atexit.register(leave)
     try:
