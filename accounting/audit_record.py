@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.json_files import in_words, require_version, write_json
 from dpsweep.accounting.numbers import fraction, is_whole, non_negative, positive_int
 from dpsweep.accounting.validation import as_written
 
@@ -151,8 +151,7 @@ class AuditRecord:
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> AuditRecord:
         """Reads the stored form; what follows from the rest is not read."""
-        if form.get("schema") != SCHEMA:
-            raise ValueError(f"Expected audit schema={form.get('schema')!r} to be {SCHEMA}.")
+        require_version("audit schema", form.get("schema"), SCHEMA)
         findings = tuple(
             AuditFinding(**{**one, "claimed": float(one["claimed"]), "epsilon": float(one["epsilon"])})
             for one in form["findings"]

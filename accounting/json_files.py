@@ -1,4 +1,4 @@
-"""JSON files written atomically, digests of values, and a form of infinity, for which JSON has no number."""
+"""JSON files written atomically, their versions, digests of values, and infinity, for which JSON has no number."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.group_commit import Flushing, alone
 
 WORD = "infinity"
@@ -31,6 +32,17 @@ def in_words(form: Any) -> Any:
     if isinstance(form, (list, tuple)):
         return [in_words(value) for value in form]
     return WORD if isinstance(form, float) and form == math.inf else form
+
+
+def require_version(what: str, stored: object, *known: int) -> None:
+    """Raises `BadInput` unless the stored version is one of those that are known; true equals 1 and is none.
+
+    >>> require_version("plan schema", True, 1)
+    Traceback (most recent call last):
+    dpsweep.accounting.errors.BadInput: Expected plan schema=True to be 1.
+    """
+    if type(stored) is not int or stored not in known:
+        raise BadInput(f"Expected {what}={stored!r:.200} to be {' or '.join(map(str, known))}.")
 
 
 def digest(value: object) -> str:

@@ -34,6 +34,7 @@ from dpsweep.accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
 )
+from dpsweep.accounting.json_files import require_version
 
 JSON_VERSION = 1
 
@@ -93,9 +94,7 @@ def from_json(form: dict[str, Any]) -> DpEvent:
     Raises `BadInput` for another version and for an unknown event, `ValueError` or `TypeError` for a field that is
     unknown or that no event has with this value, and `KeyError` for a missing one.
     """
-    version = form.get("version")
-    if type(version) is not int or version != JSON_VERSION:
-        raise BadInput(f"Expected event version={version!r} to be {JSON_VERSION}.")
+    require_version("event version", form.get("version"), JSON_VERSION)
     _require_keys(form, ("version", "event"))
     event = _decode(form["event"])
     if not isinstance(event, DpEvent):

@@ -24,7 +24,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import digest, in_words, write_line
+from dpsweep.accounting.json_files import digest, in_words, require_version, write_line
 from dpsweep.accounting.ledger.composition_policy import stored_amount
 from dpsweep.accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
 from dpsweep.accounting.numbers import real, whole
@@ -237,8 +237,7 @@ class Plan:
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
         """Reads `to_json`'s form, or the form of an older version in `READ`; refuses other schemas."""
-        if form.get("schema") not in READ:
-            raise BadInput(f"Expected plan schema={form.get('schema')!r} to be {SCHEMA}.")
+        require_version("plan schema", form.get("schema"), *READ)
         return cls(
             account=text("account", form["account"]),
             budget=Guarantee(

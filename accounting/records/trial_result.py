@@ -13,7 +13,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.group_commit import Flushing, alone
-from dpsweep.accounting.json_files import writing_line
+from dpsweep.accounting.json_files import require_version, writing_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
 from dpsweep.accounting.numbers import number, whole
 from dpsweep.accounting.validation import as_written, text
@@ -146,8 +146,7 @@ def _parsed(content: bytes, path: Path) -> TrialResult:
     except (ValueError, RecursionError) as cause:
         raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
     with as_written(f"result={path}"):
-        if form.pop("schema", None) != SCHEMA:
-            raise BadInput(f"Expected result={path} to have schema {SCHEMA}.")
+        require_version(f"the schema of {path}", form.pop("schema", None), SCHEMA)
         known = {entry.name for entry in fields(TrialResult)}
         values = {name: value for name, value in form.items() if name in known}
         return TrialResult(**{"salt": ""} | values | {"status": Status(form["status"])})

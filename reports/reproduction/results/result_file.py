@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import require_version
 from dpsweep.reports.reproduction.results.search_results import RunCurve, RunPrice, SearchResults
 from dpsweep.reports.reproduction.results.training_facts import TrainingFacts
 
@@ -53,8 +53,7 @@ def write_results(results: SearchResults, file: Path) -> None:
 def read_results(file: Path) -> SearchResults:
     """Reads `write_results`' file; raises `BadInput` if it is of another version."""
     form = json.loads(lzma.decompress(file.read_bytes()))
-    if form.get("schema") != SCHEMA:
-        raise BadInput(f"Expected schema={form.get('schema')} of {file} to be {SCHEMA}.")
+    require_version(f"the schema of {file}", form.get("schema"), SCHEMA)
     runs = [str(place) for place in range(1, len(form["curves"]) + 1)]
     table = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in form["table"].items()})
     return SearchResults(
