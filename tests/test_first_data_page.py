@@ -41,7 +41,7 @@ def test_a_table_becomes_a_signed_release(checkout: Path, environment: dict[str,
     if shutil.which("ssh-keygen") is None:
         pytest.skip("OpenSSH is not installed: apt-get install openssh-client")
     page = (DOCS / "first_data.md").read_text()
-    assert follow(page, checkout, os.environ | environment) == []
+    assert follow(page, checkout, environment) == []
     assert {step.command.split()[1] for step in steps(page) if step.command.startswith("dpsweep")} == {
         *("plan", "budget", "sweep", "release", "export")
     }
@@ -51,7 +51,7 @@ def test_a_table_becomes_a_signed_release(checkout: Path, environment: dict[str,
 def test_three_years_on_one_account(checkout: Path, environment: dict[str, str]) -> None:
     for year, patients in ((2027, range(400, 500)), (2028, range(500, 600))):
         (checkout / "docs" / "examples" / "your_data" / f"visits_{year}.csv").write_text(rows_of(year, patients))
-    assert follow((DOCS / "growing_data.md").read_text(), checkout, os.environ | environment) == []
+    assert follow((DOCS / "growing_data.md").read_text(), checkout, environment) == []
 
 
 def test_what_the_tutorial_quotes_of_its_files_is_there() -> None:
