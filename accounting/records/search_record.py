@@ -34,9 +34,10 @@ class SearchRecord:
         return self._search.exists()
 
     def begin(self, draw: Path) -> None:
-        """Stores the digest of the draw in this file, before any try begins."""
-        self.store.make()
-        write_json(self._search, {"draw": _digest(draw)}, mode=PRIVATE)
+        """Stores the digest of the draw in this file, before any try begins; a stored digest is never replaced."""
+        if not self.exists:
+            self.store.make()
+            write_json(self._search, {"draw": _digest(draw)}, mode=PRIVATE)
 
     def end(self, trial: str, files: Path) -> None:
         """Stores the end of a try and the digest of its result, if there is one; a stored end is never replaced."""

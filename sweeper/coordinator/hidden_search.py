@@ -9,8 +9,9 @@ coordinator, but never a drawn trial. The order is
         -> a receipt per trial -> outcome in the store -> outcome.json
 
 and a coordinator that dies at any of these steps continues from there, with the stored draw. A trial that began is
-never restarted: a replacement for a trial that died would depend on how the first attempt went. If the draw is lost,
-the search is lost; another search is another charge. If the store is lost or contradicts the folder, nothing trains.
+never restarted: a replacement for a trial that died would depend on how the first attempt went. Once the store has the
+record, the draw is never replaced: if it is lost, or lies in another folder, another search is another charge. If the
+store is lost or contradicts the folder, nothing trains.
 
 Under a rule with a final run, the winner of the outcome runs once more, on the same charge and start: the time of a
 separate start would reveal the number of trials too. A killed final run is not repeated; the winner of the search
@@ -179,19 +180,32 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     elif stored.attempt > statement.covered(plan.id, plan.id):
         raise _stranger(folder, statement)
     record = SearchRecord(store=folder.private, attempt=stored.attempt)
-    if stored.attempt > statement.started(plan.id, plan.id):
+    if stored.attempt > attempts_of(plan, ledger).started[plan.id]:
         record.begin(folder.draw)
-        ledger.start(plan.account, plan=plan.id, trials=[plan.id])
+        _start(plan, ledger)
     elif not record.exists and statement.attempts(plan.id).launch is None:
         _adopt(plan, folder, stored, record)
+    _settle(plan, ledger, stored.attempt)
     receipt = _receipt(plan, ledger, stored)
-    end = Ended(trial=plan.id, attempt=receipt.attempt, resume=0, realised={"status": "kept from the ledger"})
-    ledger.settle(plan.account, plan=plan.id, ended=[end])
     log = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
     if _is_over(plan, folder, stored, record):
         return log
     _require_agreement(plan, ledger, folder, stored, record)
     return replace(log, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
+
+
+def _start(plan: Plan, ledger: Ledger) -> None:
+    """Records the start of the next attempt at the search."""
+    ledger.start(plan.account, plan=plan.id, trials=[plan.id])
+
+
+def _settle(plan: Plan, ledger: Ledger, last: int) -> None:
+    """Records that the attempts up to this one ended, whose ends nobody may see; each is recorded once."""
+    ends = [
+        Ended(trial=plan.id, attempt=attempt, resume=0, realised={"status": "kept from the ledger"})
+        for attempt in range(1, last + 1)
+    ]
+    ledger.settle(plan.account, plan=plan.id, ended=ends)
 
 
 def _is_over(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
@@ -238,16 +252,21 @@ def _require_agreement(
 
 
 def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> StoredDraw:
-    """Draws, charges unless an unused charge exists, and stores the draw; a refused charge leaves no draw behind."""
+    """Draws, charges unless an unused charge exists, and stores the draw; a refused charge leaves no draw behind.
+
+    A draw that the store has a record of, and that did not start, uses its charge.
+    """
     plan = priced.plan
     statement = ledger.statement(plan.account, plan.id)
-    attempt = statement.started(plan.id, plan.id) + 1
+    covered, attempt = statement.covered(plan.id, plan.id), statement.started(plan.id, plan.id) + 1
+    lost = attempt <= covered and SearchRecord(store=folder.private, attempt=attempt).exists
+    attempt += lost
     if any(folder.trials.glob(f"*/claim-{attempt}")):
         raise _stranger(folder, statement)
     draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
     coins = token_hex(COIN_BYTES) if any(has_secret_part(trial) for trial in plan.trials) else ""
     stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
-    if attempt > statement.covered(plan.id, plan.id):
+    if attempt > covered:
         if attempt > 1 and retry is Retry.NONE:
             raise BadInput(
                 f"Expected {folder.draw} to hold the draw of the search that was charged: it is lost, and with "
@@ -256,6 +275,8 @@ def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Re
         reason = "plan" if attempt == 1 else "repeat"
         ways = partial(advice, priced, plan.trials)
         charge(ledger, priced, ways, plan.event, priced.quote, reason, [plan.id])
+    if lost:
+        _start(plan, ledger)
     folder.make()
     stored.write(folder.draw)
     return stored

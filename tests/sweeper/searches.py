@@ -71,6 +71,7 @@ class Place:
         log = self.admit()
         self.folder.draw.unlink()
         replace(log.stored, draw=draw, salt="").write(self.folder.draw)
+        (log.record.store.root / f"search-{log.record.attempt}.json").unlink()
         log.record.begin(self.folder.draw)
         return self.admit()
 
