@@ -146,7 +146,7 @@ def _parsed(content: bytes, path: Path) -> TrialResult:
     except (ValueError, RecursionError) as cause:
         raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
     with as_written(f"result={path}"):
-        require_version(f"the schema of {path}", form.pop("schema", None), SCHEMA)
+        require_version(f"schema in {path}", form.pop("schema", None), SCHEMA)
         known = {entry.name for entry in fields(TrialResult)}
         values = {name: value for name, value in form.items() if name in known}
         return TrialResult(**{"salt": ""} | values | {"status": Status(form["status"])})

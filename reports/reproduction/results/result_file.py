@@ -53,7 +53,7 @@ def write_results(results: SearchResults, file: Path) -> None:
 def read_results(file: Path) -> SearchResults:
     """Reads `write_results`' file; raises `BadInput` if it is of another version."""
     form = json.loads(lzma.decompress(file.read_bytes()))
-    require_version(f"the schema of {file}", form.get("schema"), SCHEMA)
+    require_version(f"schema in {file}", form.get("schema"), SCHEMA)
     runs = [str(place) for place in range(1, len(form["curves"]) + 1)]
     table = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in form["table"].items()})
     return SearchResults(

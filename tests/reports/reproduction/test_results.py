@@ -97,7 +97,7 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("dpsweep.reports.reproduction.results.result_file.SCHEMA", 2)
     write_results(results(CURVES), file)
     monkeypatch.undo()
-    with pytest.raises(BadInput, match=r"Expected the schema of .*=2 to be 1\."):
+    with pytest.raises(BadInput, match=r"Expected schema in .*=2 to be 1\."):
         read_results(file)
 
 
