@@ -45,9 +45,10 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
 
 
 def _unwritten() -> OSError | None:
-    """What standard output complains of when it is flushed."""
+    """What standard output complains of when it is flushed; a process may have none."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as full:
         return full
     return None

@@ -53,8 +53,8 @@ def left_at_exit() -> Iterator[None]:
 
     def leave() -> None:
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from the beginning
+                stream.flush()
         except (OSError, ValueError):
             if not any(codes[-1:]):  # a success that nobody can read is none: Python says so
                 return

@@ -17,7 +17,6 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.folder_audit import verify_copies, verify_folder
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
@@ -259,47 +258,6 @@ def test_one_of_two_copies_of_a_search_goes_on(place: Places) -> None:
     for _ in range(2):
         with pytest.raises(BadInput, match=r"it does not show that trial \w+ began. It is an older copy"):
             second.admit()
-
-
-@pytest.fixture
-def drawn_twice(place: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[Place, Place]:
-    """Two folders with a draw each: one was killed before the store had its record, the other before its start."""
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    first, second = place(SELECTION, root="a"), place(SELECTION, root="b")
-    for here, owner, step in ((first, SearchRecord, "begin"), (second, Ledger, "start")):
-        monkeypatch.setattr(owner, step, killed)
-        with pytest.raises(KeyboardInterrupt):
-            here.admit()
-        monkeypatch.undo()
-    return first, second
-
-
-def test_a_draw_that_the_store_knows_is_not_replaced_by_an_earlier_one(drawn_twice: tuple[Place, Place]) -> None:
-    first, second = drawn_twice
-    with pytest.raises(BadInput, match="it holds another draw"):
-        first.admit()
-    stored = second.folder.draw.read_bytes()
-    assert second.admit().stored.attempt == 1
-    assert second.folder.draw.read_bytes() == stored
-    assert len(first.ledger.statement("digits").charges) == 1
-
-
-def test_a_draw_that_the_store_knows_is_not_made_again(drawn_twice: tuple[Place, Place], place: Places) -> None:
-    """Whoever could draw until the number of tries is to his liking would know that number."""
-    _, second = drawn_twice
-    third = place(SELECTION, root="c")
-    with pytest.raises(BadInput, match="another search is not paid for"):
-        third.admit(Retry.NONE)
-    log = third.admit()
-    assert log.stored.attempt == log.receipt.attempt == 2
-    assert second.admit().stored.attempt == 1, "both are paid for"
-    lines = [entry.kind for entry in third.ledger.statement("digits").entries if entry.plan == third.plan.id]
-    assert lines.count(Kind.CHARGE) == lines.count(Kind.START) == lines.count(Kind.SETTLE) == 2
-    verify_folder(third.folder.root, third.ledger)
-    verify_folder(second.folder.root, second.ledger)
 
 
 def test_a_search_that_is_restored_is_not_made_again(place: Places, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The draw of a hidden search is made once: what the store has a record of is not drawn again on the same charge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.search_record import SearchRecord
+from dpsweep.sweeper.coordinator.admission import Retry
+from tests.randomized import SEARCHES
+from tests.sweeper.searches import SELECTION, Place
+
+pytestmark = SEARCHES
+
+Places = Callable[..., Place]
+
+
+@pytest.fixture
+def drawn_twice(place: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[Place, Place]:
+    """Two folders with a draw each: one was killed before the store had its record, the other before its start."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    first, second = place(SELECTION, root="a"), place(SELECTION, root="b")
+    for here, owner, step in ((first, SearchRecord, "begin"), (second, Ledger, "start")):
+        monkeypatch.setattr(owner, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            here.admit()
+        monkeypatch.undo()
+    return first, second
+
+
+def test_a_draw_that_the_store_knows_is_not_replaced_by_an_earlier_one(drawn_twice: tuple[Place, Place]) -> None:
+    first, second = drawn_twice
+    with pytest.raises(BadInput, match="it holds another draw"):
+        first.admit()
+    stored = second.folder.draw.read_bytes()
+    assert second.admit().stored.attempt == 1
+    assert second.folder.draw.read_bytes() == stored
+    assert len(first.ledger.statement("digits").charges) == 1
+
+
+def test_a_draw_that_the_store_knows_is_not_made_again(drawn_twice: tuple[Place, Place], place: Places) -> None:
+    """Whoever could draw until the number of tries is to his liking would know that number."""
+    _, second = drawn_twice
+    third = place(SELECTION, root="c")
+    with pytest.raises(BadInput, match="another search is not paid for"):
+        third.admit(Retry.NONE)
+    log = third.admit()
+    assert log.stored.attempt == log.receipt.attempt == 2
+    assert second.admit().stored.attempt == 1, "both are paid for"
+    lines = [entry.kind for entry in third.ledger.statement("digits").entries if entry.plan == third.plan.id]
+    assert lines.count(Kind.CHARGE) == lines.count(Kind.START) == lines.count(Kind.SETTLE) == 2
+    verify_folder(third.folder.root, third.ledger)
+    verify_folder(second.folder.root, second.ledger)
