@@ -38,6 +38,7 @@ ROOMS = (
     "accounting/audit_record",
     "accounting/chain",
     "accounting/ledger",
+    "accounting/restoration",
     "accounting/selection",
     "accounting/records",
     "accounting/rehearsal",

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     LAUNCH = "launch"
     RELEASE = "release"
     RESTORED = "restored"
+    IDENTITY = "identity"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
