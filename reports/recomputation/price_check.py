@@ -128,6 +128,11 @@ def _close(one: object, other: object) -> bool:
     return numbers and math.isclose(float(str(one)), float(str(other)), rel_tol=1e-12)
 
 
+def _printable(text: str) -> str:
+    """The text with visible escapes of what a terminal obeys: a release may be a stranger's."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints the verdicts on the release in a folder, by default that of this file, with its opening if it is given."""
     folder = Path(arguments[0]) if arguments else Path(__file__).parent
@@ -140,10 +145,10 @@ def main(arguments: Sequence[str]) -> int:
             price, report
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, ZeroDivisionError) as cause:
-        print(f"Expected {' and '.join(map(str, files))} to be the files of a release: {cause!r}")
+        print(_printable(f"Expected {' and '.join(map(str, files))} to be the files of a release: {cause!r}"))
         return UNREADABLE
     for _, sentence in results:
-        print(sentence)
+        print(_printable(sentence))
     codes = {code for code, _ in results}
     return FAILS if FAILS in codes else max(codes)
 

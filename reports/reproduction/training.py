@@ -22,6 +22,7 @@ from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.bodies import spending
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_up
+from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.tables import Sheet
@@ -164,7 +165,7 @@ def _run(command: Sequence[str]) -> tuple[int, list[str]]:
 
 def _show(lines: Iterable[str], words: list[str]) -> None:
     for line in lines:
-        print(line, end="", flush=True)
+        print_line(line.rstrip("\n"), flush=True)
         words += [line.strip()] if line.strip() else []
 
 
@@ -180,7 +181,7 @@ def raised(words: Sequence[str], ledger: Ledger) -> bool:
     price, budget = spending(charges[0]), ledger.statement(account).budget
     higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
     ledger.raise_budget(account, higher)
-    print(
+    print_line(
         "Runs of this figure that were charged were lost, so they are charged again. The figure's own account, on "
         f"public data, is raised from epsilon {number(budget.epsilon)} to {number(higher.epsilon)} and from delta "
         f"{number(budget.delta)} to {number(higher.delta)}; your ledger is not touched.",

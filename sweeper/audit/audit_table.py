@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.printing import print_line, print_lines
+from dpsweep.sweeper.processes.terminal import PLAIN, Terminal, TerminalTable
 
 UNKNOWN = "?"
 EXPLANATION = (
@@ -21,12 +19,10 @@ EXPLANATION = (
 
 def show_audit(record: AuditRecord, account: str) -> None:
     """Prints the record."""
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(
+    table = TerminalTable(
         title=f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records",
-        title_justify="left",
         pad_edge=False,
-        box=box.SIMPLE_HEAD,
+        box=PLAIN,
         padding=(0, 1, 0, 0),
     )
     table.add_column("attack", no_wrap=True)
@@ -35,10 +31,10 @@ def show_audit(record: AuditRecord, account: str) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
         table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
-    console.print(table)
-    console.print(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    Terminal(soft_wrap=True).print_table(table)
+    print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
     for line in lines(record):
-        console.print(line)
+        print_line(line)
 
 
 def lines(record: AuditRecord) -> Iterator[str]:

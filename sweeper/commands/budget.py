@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.printing import print_error, print_line, print_lines
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_in, ledger_of
 from dpsweep.accounting.validation import as_written
@@ -27,6 +26,8 @@ from dpsweep.sweeper.planning.limits import amount, require_no_typo
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+Made = TypeVar("Made")
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
@@ -40,7 +41,7 @@ AMOUNTS = ("budget.epsilon", "budget.delta")
 def budget(arguments: Sequence[str]) -> None:
     """Runs `dpsweep budget VERB ...`; `show` without a verb. `--config-dir X` may hold the data set's file."""
     if {"-h", "--help"} & set(arguments):
-        print("\n".join(str(verb.__doc__) for verb in VERBS.values()))
+        print_lines("\n".join(str(verb.__doc__) for verb in VERBS.values()))
         return
     arguments = _with_search_path(arguments)
     first = arguments[0] if arguments else ""
@@ -56,7 +57,9 @@ def show(arguments: Sequence[str]) -> None:
     names = [_account(_key_values(words, ACCOUNT), ledger)] if words else ledger.accounts()
     _print([ledger.statement(name) for name in names], arguments)
     if not names and JSON not in arguments:
-        print(f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one.")
+        print_line(
+            f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one."
+        )
 
 
 def open_account(arguments: Sequence[str]) -> None:
@@ -68,7 +71,7 @@ def open_account(arguments: Sequence[str]) -> None:
     _require_name(words)
     config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
     ledger = Ledger(Ledger.locate())
-    claim = _claim(read_budget, budget_settings(config))
+    claim = _valid(read_budget, budget_settings(config))
     _print([ledger.open(str(config.dataset.name), claim, _policy(config))], arguments)
 
 
@@ -78,7 +81,7 @@ def raise_budget(arguments: Sequence[str]) -> None:
     ledger = Ledger(Ledger.locate())
     account = _account(values, ledger)
     limits = {key.partition(".")[2]: amount(key, _number(key, values[key])) for key in AMOUNTS if key in values}
-    higher = _claim(replace, ledger.statement(account).budget, **limits)
+    higher = _valid(replace, ledger.statement(account).budget, **limits)
     _print([ledger.raise_budget(account, higher)], arguments)
 
 
@@ -95,15 +98,14 @@ def charge(arguments: Sequence[str]) -> None:
     require_no_typo("budget.epsilon", flags["epsilon"], "--epsilon")
     ledger = Ledger(Ledger.locate())
     account = _account(_key_values(words, ACCOUNT), ledger)
-    cost = _claim(replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"])
-    statement = ledger.record_outside(account, cost, flags["note"].strip())
+    cost = _valid(replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"])
+    statement = _valid(ledger.record_outside, account, cost, flags["note"].strip())
     _print([statement], arguments)
     limits = statement.policy.limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
-        print(
+        print_error(
             f"More {' and '.join(over)} is reserved on {account} now than its budget allows; it is recorded all the "
-            "same, since it happened.",
-            file=sys.stderr,
+            "same, since it happened."
         )
 
 
@@ -112,7 +114,7 @@ def verify(arguments: Sequence[str]) -> None:
     folders = list(map(Path, arguments))
     if rehearsals := [folder for folder in folders if is_rehearsal_in(folder)]:
         for folder in rehearsals:
-            print(f"A REHEARSAL on generated records: {verify_folder(folder, ledger_of(folder))}")
+            print_line(f"A REHEARSAL on generated records: {verify_folder(folder, ledger_of(folder))}")
         folders = [folder for folder in folders if folder not in rehearsals]
         if not folders:
             return
@@ -124,9 +126,9 @@ def verify(arguments: Sequence[str]) -> None:
             raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
     if not entries:
         raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
-    print(f"{ledger.name}: {entries} entries, the chain is whole.")
+    print_line(f"{ledger.name}: {entries} entries, the chain is whole.")
     for folder in folders:
-        print(verify_folder(folder, ledger))
+        print_line(verify_folder(folder, ledger))
     verify_copies(folders)
 
 
@@ -146,7 +148,7 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
 
     if JSON in arguments:
         with as_written("the ledger", LedgerDamaged):
-            print(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
+            print_lines(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
         return
     with as_written("the ledger", LedgerDamaged):
         for statement in statements:
@@ -214,8 +216,8 @@ def _number(key: str, text: str) -> float:
         raise BadInput(f"Expected {key}={text!r} to be a number.") from None
 
 
-def _claim(make: Callable[..., Guarantee], *arguments: Any, **numbers: Any) -> Guarantee:
-    """The result of `make` on the user's numbers; turns its errors into `BadInput` with one sentence."""
+def _valid(make: Callable[..., Made], *arguments: Any, **numbers: Any) -> Made:
+    """The result of `make` on the user's values; turns its errors into `BadInput` with one sentence."""
     try:
         return make(*arguments, **numbers)
     except (ValueError, TypeError) as cause:

@@ -9,6 +9,7 @@ import threading
 import traceback
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.printing import print_error, print_error_lines
 from dpsweep.sweeper.coordinator.signals import same_command
 
 
@@ -38,8 +39,8 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
             error = error.code
         sentence, code = _explain(error)
         if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
-            traceback.print_exception(error)
-        print(sentence, file=sys.stderr)
+            print_error_lines("".join(traceback.format_exception(error)))
+        print_error(sentence)
         _say(code)
         sys.exit(code)
 
@@ -55,7 +56,7 @@ def _unwritten() -> OSError | None:
 
 
 def _say(code: ExitCode) -> None:
-    print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
+    print_error(f"(exit code {code.value}: {code.meaning})")
 
 
 def _explain(error: BaseException) -> tuple[str, ExitCode]:

@@ -10,6 +10,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.restore import Receipts, paid_charges, restore
+from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import rule_from_config
@@ -22,9 +23,9 @@ def restore_ledger(arguments: Sequence[str]) -> None:
     folders = [sweep for root in roots for sweep in _receipts(root, paid_charges(place))]
     done = restore(place, backup=backup, folders=folders)
     for sentence in done:
-        print(sentence)
+        print_line(sentence)
     if not done:
-        print(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
+        print_line(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
 
 
 def _options(arguments: Sequence[str]) -> tuple[str | None, list[Path]]:
