@@ -88,11 +88,11 @@ def settings(sweep: Sweep) -> Settings:
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {
-        step[1]
+        std
         for trial in every
         if trial.event.validation is not None
         for leaf, _ in events.flatten(trial.event.validation)
-        if (step := events.as_gaussian_step(leaf)) is not None
+        if (std := events.table_noise(leaf)) is not None
     }
     return Settings(
         sample_rates=tuple(sorted({rate for rate, _ in steps})),

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsweep.accounting.audit_record import Attack, Scope
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.noise_law import TensorLayout, ReleasedNoise
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, secret_coins
 from dpsweep.sweeper.audit.released_runs import ReleasedRuns

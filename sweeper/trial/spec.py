@@ -47,7 +47,7 @@ FEATURES, ADAPTER = "features", "adapter"
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
-_SCORINGS: Recent[DpEvent | None] = Recent(most=64)
+_SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
 SAME_BOUND = {"kind": "constant_clip_norm"}
 """The clip schedule of a configuration without one: a constant clip norm is not part of a trial's identity."""
 
@@ -148,8 +148,13 @@ class Declaration:
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """The events of training and of scoring, which read disjoint records."""
-        scored = _SCORINGS.of(self.score) or _SCORINGS.keep(self.score, self.score.event())  # one for all runs
-        return PlanEvent(training=self.training(noise_multiplier), validation=scored)
+        return PlanEvent(training=self.training(noise_multiplier), validation=self.scoring)
+
+    @property
+    def scoring(self) -> DpEvent | None:
+        """The event of a score: one object for all runs with it; None if no private record is read."""
+        known = _SCORINGS[self.adjacency]
+        return known.of(self.score) or known.keep(self.score, self.score.event(self.adjacency))
 
 
 def declare(config: Mapping[str, Any]) -> Declaration:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.noise_law import TensorLayout, ReleasedNoise
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.trainers.auditing.observed_training import train_observed
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.engines.gradients.parameters import trainable

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from dpsweep.accounting.audit_record import NoiseTest
-from dpsweep.accounting.lower_bounds.noise_law import TensorLayout, ReleasedNoise, spread
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout, spread
 
 LAYOUT = TensorLayout(names=("weight", "bias"), sizes=(640, 10))
 Change = Callable[[NDArray[np.float64]], Any]

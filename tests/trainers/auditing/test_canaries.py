@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.noise_law import TensorLayout, ReleasedNoise
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.trainers.auditing.gradient_canaries import layout_of, train_on_gradients
 from dpsweep.trainers.auditing.observed_training import train_observed
 from dpsweep.trainers.auditing.record_canaries import RecordCanaries, as_inputs
