@@ -20,14 +20,7 @@ from dataclasses import dataclass
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.compositions import by_identity, compose, flatten, one, repeat, same, steps_of
-from dpsweep.accounting.events.match import (
-    as_epoch,
-    as_fixed_size_step,
-    as_gaussian_step,
-    is_allocation,
-    output_noise,
-    table_noise,
-)
+from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_allocation, output_noise
 from dpsweep.accounting.events.serialize import canonical, from_json, to_json
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
@@ -84,7 +77,6 @@ __all__ = [
     "shared_subsample",
     "shuffled_gaussian",
     "steps_of",
-    "table_noise",
     "to_json",
     "truncated_poisson_gaussian",
     "without_replacement_gaussian",
@@ -158,21 +150,6 @@ def noisy_count(*, noise_std: float) -> DpEvent:
     """One count with Gaussian noise: its sensitivity is 1 for both adjacencies."""
     _require_noise(noise_std, "noise_std")
     return StatedGaussianDpEvent(noise_multiplier=float(noise_std))
-
-
-def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
-    """A table of counts, each with Gaussian noise of this standard deviation; a record's row has numbers that sum to 1.
-
-    *Guarantee*: the L2 sensitivity is 1 where a record is added or removed, and the square root of 2 where one is
-    replaced. *Proof*: a record adds a vector v of numbers >= 0 whose sum is 1, so |v|^2 <= (sum of v)^2 = 1. Another
-    record in its place changes the table by v - w, and |v - w|^2 = |v|^2 + |w|^2 - 2 v.w <= 2, since v.w >= 0. Both are
-    attained by records in a single cell each. A quotient is rounded so that the noise never counts for more than it is.
-    """
-    _require_noise(noise_std, "noise_std")
-    if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-        multiplier = math.nextafter(noise_std / math.sqrt(2), 0.0)
-        return StatedGaussianDpEvent(noise_multiplier=multiplier, adjacency=Adjacency.REPLACE_ONE)
-    return gaussian(noise_multiplier=noise_std)
 
 
 def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adjacency) -> DpEvent:

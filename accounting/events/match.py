@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from dpsweep.accounting.events.types import (
     DpEvent,
     EpochDpEvent,
@@ -50,14 +48,6 @@ def is_allocation(event: DpEvent) -> bool:
 def output_noise(event: DpEvent) -> float | None:
     """The noise multiplier of noise on a finished model, whose sensitivity was proved for one adjacency; else None."""
     return event.noise_multiplier if isinstance(event, StatedGaussianDpEvent) and event.adjacency is not None else None
-
-
-def table_noise(event: DpEvent) -> float | None:
-    """The standard deviation of the noise on each count of a noisy table, to 12 digits; None for other events."""
-    step = as_gaussian_step(event)
-    stated = output_noise(event)
-    std = math.sqrt(2) * stated if stated is not None else None if step is None else step[1]
-    return None if std is None else float(f"{std:.12g}")
 
 
 def as_fixed_size_step(event: DpEvent) -> tuple[int, int, float] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL
+from dpsweep.accounting.events.noisy_tables import table_noise
 from dpsweep.accounting.names.stored_classes import class_name, fields_of
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from dpsweep.accounting.records.step_log import steps_priced
@@ -92,7 +93,7 @@ def settings(sweep: Sweep) -> Settings:
         for trial in every
         if trial.event.validation is not None
         for leaf, _ in events.flatten(trial.event.validation)
-        if (std := events.table_noise(leaf)) is not None
+        if (std := table_noise(leaf)) is not None
     }
     return Settings(
         sample_rates=tuple(sorted({rate for rate, _ in steps})),

@@ -22,7 +22,7 @@ from dpsweep.accounting.names.tags import own_class
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.sweeper.trial.user_class import user_class
-from dpsweep.trainers.data.interface import is_public, left_out, nominal_units, unit_column
+from dpsweep.trainers.data.interface import check_neighbours, is_public, nominal_units, unit_column
 from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
@@ -90,19 +90,7 @@ class Declaration:
             raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
         if self.steps < 1:
             raise BadInput(f"Expected steps={self.steps} >= 1.")
-        if unit_column(self.dataset) is not None and self.adjacency is Adjacency.REPLACE_ONE:
-            raise BadInput(
-                f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
-                f"dataset.unit_column: a {self.dataset.unit} that replaces another may be in the other part of the "
-                "split."
-            )
-        rule = left_out(self.dataset)
-        if rule is not None and not self.public and self.adjacency is Adjacency.REPLACE_ONE:
-            raise BadInput(
-                f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with "
-                f"dataset.left_out='{rule}': whether a record is there depends on its content, so the number of "
-                "records is no constant where one record replaces another."
-            )
+        check_neighbours(self.dataset, self.adjacency)
         if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
             raise BadInput(
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import positive_int
 
 if TYPE_CHECKING:
@@ -125,9 +127,22 @@ def is_public(dataset: DataSet | Declared) -> bool:
     return getattr(dataset, "public", False)
 
 
-def left_out(dataset: DataSet | Declared) -> str | None:
-    """Which records of the files are left out by a rule for each record alone; None if all are taken."""
-    return getattr(dataset, "left_out", None)
+def check_neighbours(dataset: DataSet | Declared, adjacency: Adjacency) -> None:
+    """Raises `BadInput` for units, or records that are left out by their content, where one replaces another."""
+    if adjacency is not Adjacency.REPLACE_ONE:
+        return
+    expected = f"Expected privacy.adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with"
+    if unit_column(dataset) is not None:
+        raise BadInput(
+            f"{expected} a dataset.unit_column: a {dataset.unit} that replaces another may be in the other part of the "
+            "split."
+        )
+    rule = getattr(dataset, "left_out", None)
+    if rule is not None and not is_public(dataset):
+        raise BadInput(
+            f"{expected} dataset.left_out='{rule}': whether a record is there depends on its content, so the number of "
+            "records is no constant where one record replaces another."
+        )
 
 
 def unit_column(dataset: DataSet | Declared) -> str | None:

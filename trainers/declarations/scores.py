@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.accounting.events.build import DpEvent, noisy_table
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.noisy_tables import noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
@@ -130,7 +131,7 @@ class PrivateHoldout:
 
     Any other `metric` replaces the pair by a table of counts, with the same noise on every cell and the same event. The
     L2 sensitivity of both is 1 if a unit is added or removed, and the square root of 2 if one is replaced
-    (`dpsweep.accounting.events.build.noisy_table` has the proof).
+    (`dpsweep.accounting.events.noisy_tables` has the proof).
     """
 
     fraction: float

@@ -17,6 +17,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import gaussian, same
+from dpsweep.accounting.events.noisy_tables import table_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.formatting import metric_label
 from dpsweep.trainers.data.records import Records
@@ -208,7 +209,7 @@ def test_the_price_is_that_of_the_sensitivity_of_a_table(
     assert spent <= 1e-5 * (1 + 1e-9), "never below the truth"
     if isinstance(accountant, Pld):
         assert spent == pytest.approx(1e-5, rel=0.01)
-    assert events.table_noise(event) == 9
+    assert table_noise(event) == 9
 
 
 SCORES = tuple(sorted((Path(__file__).parents[3] / "conf" / "score").glob("*.yaml")))
