@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpsweep.accounting.cautions import cautions, epsilon_in_words
+from dpsweep.accounting.cautions import cautions, epsilon_in_words, left_out_in_words
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, typed
@@ -121,7 +121,8 @@ def _size(context: Context) -> tuple[Line, ...]:
 
 def _unit(context: Context) -> Line:
     unit = context.sweep.plan.unit
-    caution = declared_by(context.sweep.plan.trials[0].config["dataset"], "caution") or ""
+    dataset = context.sweep.plan.trials[0].config["dataset"]
+    caution, left_out = declared_by(dataset, "caution"), left_out_in_words(dataset)
     neighbours = {
         Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
         Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
@@ -129,7 +130,9 @@ def _unit(context: Context) -> Line:
     return Line(
         topic="Unit and neighbours",
         text=" ".join(
-            filter(None, (f"The unit is one {unit}; two data sets are neighbours when {neighbours}.", caution))
+            filter(
+                None, (f"The unit is one {unit}; two data sets are neighbours when {neighbours}.", left_out, caution)
+            )
         ),
         level=EvidenceLevel.STATED,
         evidence=(

@@ -16,6 +16,12 @@ EXPLANATION = (
     "this audit would contradict the price had the noise been half, for an attack whose power is known"
 )
 
+NOISE = (
+    "farthest: the standard deviation that is farthest from the declared, as a multiple of it (pairs: the\n"
+    "largest correlation); p-value: corrected for all that were tested, contradicts the declared noise below\n"
+    "{false_alarm}; power: the chance that half the noise in one number, or one tensor, would have been found"
+)
+
 
 def show_audit(record: AuditRecord, account: str) -> None:
     """Prints the record."""
@@ -31,10 +37,29 @@ def show_audit(record: AuditRecord, account: str) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
         table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
-    Terminal(soft_wrap=True).print_table(table)
+    terminal = Terminal(soft_wrap=True)
+    terminal.print_table(table)
     print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    if record.noise:
+        terminal.print_table(_noise_table(record))
+        print_lines(NOISE.format(false_alarm=f"{record.noise_false_alarm:.2g}"))
     for line in lines(record):
         print_line(line)
+
+
+def _noise_table(record: AuditRecord) -> TerminalTable:
+    table = TerminalTable(pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
+    table.add_column("released noise", no_wrap=True)
+    for column in ("tested", "draws", "farthest", "p-value", "power"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for finding in record.noise:
+        power = UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"
+        table.add_row(
+            *(finding.test, str(finding.tested), str(finding.draws), f"{finding.value:.3f}"),
+            *(f"{finding.p_value:.2g}", power),
+            style="bold" if finding.refutes(record.noise_false_alarm) else None,
+        )
+    return table
 
 
 def lines(record: AuditRecord) -> Iterator[str]:
@@ -48,10 +73,12 @@ def lines(record: AuditRecord) -> Iterator[str]:
     elif record.floating_point:
         yield f"floating point: {record.floating_point} noisy numbers, none off the lattice of its noise"
     yield from record.notes
+    for finding in record.wrong_noise:
+        yield f"THE NOISE IS NOT THE DECLARED ONE: {finding.test}, {finding.value:.3f} at {finding.place}."
     if record.contradictions:
         which = ", ".join(f"{finding.attack} ({finding.scope})" for finding in record.contradictions)
         yield f"THE PRICE IS CONTRADICTED by {which}."
-    else:
+    elif not record.refuted:
         yield "No attack contradicts the price. docs/audit.md says what this shows, and what not."
 
 

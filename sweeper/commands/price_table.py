@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpsweep.accounting.cautions import cautions, is_large
+from dpsweep.accounting.cautions import cautions, is_large, left_out_in_words
 from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
@@ -200,6 +200,7 @@ def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 def _cautions(priced: PricedPlan) -> Iterator[str]:
     """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
     plan, units = priced.plan, priced.units
+    yield from filter(None, (left_out_in_words(plan.trials[0].config["dataset"]),))
     yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
     if is_large(plan.budget.delta, units):
         yield (

@@ -218,7 +218,7 @@ class _ScriptRun:
                 raise ChildProcessError(_no_report(status))
             predictions = self._predictions(folder, len(scored_part(declaration.score, data)))
             result = replace(result, status=Status.FINISHED, model=keep_files(folder, session.place.files))
-            check_scored(declaration.score.event(), trial.event.validation)
+            check_scored(declaration.scoring, trial.event.validation)
             if trial.event.validation is not None:
                 log.mark_score()
             return self._scored(result, predictions, data)

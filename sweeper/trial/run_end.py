@@ -64,7 +64,7 @@ class RunEnd:
             model = yield from saving_model(one.model, session.place.files)
             result = replace(result, model=model)
             one.initial.check(one.model, session.place.files, noisy=one.run.noise_multiplier > 0)
-            check_scored(declaration.score.event(), charged.validation)
+            check_scored(declaration.scoring, charged.validation)
             if charged.validation is not None:
                 yield from one.journal.score()
         except ContractBroken as broken:
