@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder: no file in it runs for the sake of its name
+
+import argparse
 from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError

@@ -5,9 +5,13 @@ A figure that needs training runs an ordinary sweep of its experiment with a sep
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder: no file in it runs for the sake of its name
+
 import argparse
 import math
-import sys
 from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode

@@ -98,7 +98,7 @@ def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path
     """The command of the sweep; raises `BadInput` as `require_allowed` does."""
     require_allowed(experiment, scale, overrides)
     return (
-        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
+        *(sys.executable, "-P", "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
         *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
     )
 

@@ -24,7 +24,6 @@ def main() -> None:
         _complete(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
-    sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
     with one_sentence(), seldom_collected():
         if name in ASKING:
             print_lines(_overview())

@@ -39,6 +39,7 @@ from dpsweep.sweeper.job.stop_requests import stop_requests
 from dpsweep.sweeper.trial.blocks import at_once, part_of
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.trainers.user_modules import find_user_modules
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
 
@@ -125,6 +126,7 @@ def run_block(config: DictConfig) -> None:
             data_folder(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
         )
         _refuse_untrusted(plan, config.get("trusted") or ())
+        find_user_modules(Path(job.runtime.cwd))
         block = folder.block(plan, config.block)
         trials = part_of(block, config.part, config.parts)
         task = _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)

@@ -14,7 +14,7 @@ from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.keys.missing_values import refuse_missing
-from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_launcher
 from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
@@ -92,6 +92,7 @@ class SweepRequest:
     ) -> SweepRequest:
         """The request from a composed configuration and the overrides that define its grid."""
         verb = _choice(Verb, "verb", settings.verb)
+        require_launcher(config)
         if "policy" in config:
             raise BadInput(
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
