@@ -21,6 +21,7 @@ MAY_IMPORT = {
 ROOMS = (
     "accounting/errors",
     "accounting/group_commit",
+    "accounting/folders",
     "accounting/numbers",
     "accounting/references",
     "accounting/root_finding",

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
@@ -228,7 +229,7 @@ def write(page: Page, folder: Path) -> Path:
 
     A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     drawings = [drawing for exhibit in page.exhibits for drawing in exhibit.drawings]
     images: list[Picture | Drawing] = [*page.pictures, *drawings]
     for one in images:
