@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.group_commit import Flushing, alone
 
 WORD = "infinity"
@@ -81,7 +82,7 @@ def writing_line(path: Path, form: object, mode: int = 0o666) -> Flushing[None]:
 
 def writing(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
     """Does what `write_bytes` does, as a part of a group commit."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as stream:

@@ -22,6 +22,7 @@ ROOMS = (
     "accounting/errors",
     "accounting/group_commit",
     "accounting/printing",
+    "accounting/folders",
     "accounting/numbers",
     "accounting/references",
     "accounting/root_finding",

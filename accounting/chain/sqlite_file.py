@@ -16,6 +16,7 @@ from dpsweep.accounting.chain.filesystems import refuse_network
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
 from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import flush_folder
 
 _PAUSE_SECONDS = 0.01
@@ -74,7 +75,7 @@ class SqliteFile:
         refuse_network(self.file)
         refuse_writing(self.file)
         try:
-            self.file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+            make_folder(self.file.parent)
             os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, 0o600))
             for folder in (self.file.parent, self.file.parent.parent):
                 flush_folder(folder)

@@ -29,6 +29,7 @@ from platformdirs import user_state_path
 
 from dpsweep.accounting.chain.hash_chain import End, Lines, Row
 from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.chain_audit import refuse_another
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
@@ -171,7 +172,7 @@ class RememberedEnd:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
-            self.path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+            make_folder(self.path.parent)
             yield
         except OSError as cause:
             raise LedgerDamaged(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
@@ -61,7 +62,7 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
         figures=figures(images),
         measure=listed([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
     )
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     for picture in images:
         store_picture(picture, target)
     content = {"sweeps": page.sweeps.plain(), "together": list(page.together), FAILED: failures(images)}

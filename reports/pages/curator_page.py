@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from markupsafe import Markup
 
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
@@ -243,7 +244,7 @@ def write(page: Page, folder: Path) -> Path:
     A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture. Of a
     picture that failed it has the kind of the error alone, since a message may name what is on this machine.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     public = page.audience is Audience.PUBLIC
     page = _for_all(page) if public else page
     for one in page.images:

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.records.commitment import read_commitment
@@ -67,7 +68,7 @@ def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] 
         code_files = {name: model_code.code_of(module) for name, module in modules.items()}
         card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    make_folder(partial)
     for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
         shutil.copyfile(release / name, partial / name)
     for name, source in code_files.items():

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import yaml
 
+from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.ledger.private_store import made_folder
 from dpsweep.accounting.records.commitment import Opening, write_commitment
 from dpsweep.accounting.records.released_winner import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.json_files import write_json
 from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.reproduction.finding import Reproduction
@@ -13,7 +14,7 @@ FILE = "index.html"
 
 def write(reproduction: Reproduction, folder: Path) -> Path:
     """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, READABLE)
     for drawing in reproduction.drawings:
         store_picture(drawing, folder)
     findings = [finding.to_json() for finding in reproduction.findings]

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
+from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.ledger.bodies import spending
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_up
@@ -76,7 +77,7 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
     """
     here = folder.resolve()
     command = _command(experiment, scale, overrides, here)
-    here.mkdir(parents=True, exist_ok=True)
+    make_folder(here, READABLE)
     with _separate_ledger(here), measured(here):
         page = _page_of(command, folder)
     return results_of(read(page.parents[1], Ledger(here / LEDGER)))

@@ -17,8 +17,7 @@ from dpsweep.accounting.lower_bounds.noise_law import TensorLayout
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
 from dpsweep.sweeper.audit.released_runs import ReleasedRuns
-from dpsweep.sweeper.request.generated_points import generated_dataset
-from dpsweep.sweeper.trial.build import load, make_model, make_run
+from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare

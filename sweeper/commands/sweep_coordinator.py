@@ -86,8 +86,7 @@ class SweepCoordinator:
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
         verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise, Verb.AUDIT: self.audit}
-        code = verbs.get(self.request.verb, self.sweep)()
-        if code is not ExitCode.DONE:
+        if (code := verbs.get(self.request.verb, self.sweep)()) is not ExitCode.DONE:
             sys.exit(code)
 
     def plan(self) -> ExitCode:
@@ -112,6 +111,7 @@ class SweepCoordinator:
                 sys.stdout.flush()
                 print_line(f"time: {price_table.time_in_words(self._seconds(priced, costs()), request.place)}")
         for message in (
+            request.launcher_refusal(priced.rule),
             former_plan(plan, folder, request.jobs.words),
             absent(plan, request.data) or foresee(plan, request.data, self._ledger),
         ):
@@ -161,8 +161,8 @@ class SweepCoordinator:
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
                 "continues what was charged, and `dpsweep sweep` begins."
             )
-        panel = build(settings.accountant, "accountant")
-        return self.charge_and_run(stored_search(plan, panel, settings.privacy.get("accept_delta")))
+        panel, accepted = build(settings.accountant, "accountant"), settings.privacy.get("accept_delta")
+        return self.charge_and_run(stored_search(plan, panel, accepted))
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
@@ -176,6 +176,7 @@ class SweepCoordinator:
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
         check_loggers(self.request.loggers, priced.rule)
+        self.request.check_launcher(priced.rule)
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
@@ -240,6 +241,7 @@ class SweepCoordinator:
             return False
         request, workers = self.request, self.request.workers
         at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
+        hides = execution_of(plan) is Execution.DRAWN_TRIES
         runner = Runner(
             plan=plan,
             folder=folder,
@@ -248,15 +250,14 @@ class SweepCoordinator:
             compute=replace(request.compute, threads=threads),
             data=request.data,
             workers=at_once,
-            batch=max(1, request.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
+            batch=max(1, request.max_batch_size or workers.batch),
+            hides=hides,
         )
         forget_prices()
         complaints: list[str] = []
-        done = len(work.runs) - len(work.due)
         budget = budget_in_words(self._ledger.statement(plan.account))
-        hides = execution_of(plan) is Execution.DRAWN_TRIES
         words = HiddenTries(budget=budget, planned=seconds) if hides else CountedTrials(budget=budget)
-        runs = StepProgress(folder=folder, total=work.total, done=done)
+        runs = StepProgress(folder=folder, total=work.total, done=len(work.runs) - len(work.due))
         with (
             usually_collected(),
             graceful(folder.stop),
@@ -316,8 +317,9 @@ class SweepCoordinator:
     def _alone(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
         """Locks the folder, and the plan on its ledger in any folder, so that each has a single coordinator."""
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
-        lock = ledger.beside / "locks" / f"{name}.lock"
-        of_plan = ledger.hold(name, what) if ledger.path is None else held(lock, what)
+        of_plan = (
+            ledger.hold(name, what) if ledger.path is None else held(ledger.beside / "locks" / f"{name}.lock", what)
+        )
         with of_plan, none_left(folder), held(folder.lock, f"The sweep in {folder.root}"):
             yield
 

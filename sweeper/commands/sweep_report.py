@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
@@ -10,6 +12,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.pages.page_memory import current_report, failed_pictures
@@ -20,6 +23,12 @@ from dpsweep.sweeper.coordinator.runner import results
 from dpsweep.sweeper.coordinator.work import RunQueue
 from dpsweep.sweeper.loggers.copies import Loggers, log_results
 from dpsweep.sweeper.timing.step_times import Speeds
+
+REASONS = 5
+"""The most reasons of failed runs that are printed; the trials' logs have all."""
+
+LONGEST = 300
+"""The most characters of a reason that are printed."""
 
 
 def report(
@@ -56,6 +65,8 @@ def report(
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials)
         print_error(f"{troubled} of {work.total} {losses}")
+        for reason, runs in reasons(outcomes).most_common(REASONS):
+            print_error(f"{runs} failed: {reason}")
     if open_runs(states, work):
         print_error(f"The sweep is left with {rest(states, work)}; the same command goes on with them.")
     else:
@@ -63,6 +74,12 @@ def report(
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
     print_line(result)
     return ExitCode.DONE_WITH_FAILURES if troubled or open_runs(states, work) else ExitCode.DONE
+
+
+def reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
+    """The first lines of the errors of failed runs, and how many runs ended by each; for the curator alone."""
+    errors = (outcome.error or "" for outcome in outcomes if outcome.status is Status.FAILED)
+    return Counter(next(iter(error.splitlines()), "no reason is known")[:LONGEST] for error in errors)
 
 
 def to_pass_on(plan: Plan, folder: SweepFolder) -> str:

@@ -27,7 +27,7 @@ from dpsweep.sweeper.launchers.joblib_pool import tame
 from dpsweep.sweeper.launchers.ray_cluster import start_ray
 
 JOB: Mapping[str, Any] = {
-    "block": None,  # the block to train, and which of its parts
+    "block": None,  # the block to train, or `tries`, and which of its parts
     "part": 0,
     "parts": 1,
     "trusted": [],  # the classes that are not ours and that the command line named; no other one in a plan is imported

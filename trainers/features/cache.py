@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.trainers.features.checks import check_features, same
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
@@ -182,6 +183,5 @@ def _digest(rows: Tensor) -> str:
 def _made_private(folder: Path) -> bool:
     """Makes the folder for its owner alone; returns whether files can be kept in it."""
     with suppress(OSError):
-        for one in (folder.parent, folder):
-            one.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+        make_folder(folder)
     return os.access(folder, os.W_OK | os.X_OK)
