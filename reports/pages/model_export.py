@@ -16,7 +16,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.records.commitment import read_commitment
-from dpsweep.accounting.records.released_winner import CONFIG_FILE
+from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
@@ -26,7 +26,7 @@ from dpsweep.reports.content.user_script import scripts_of
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.model_card import render_card
-from dpsweep.reports.pages.release import claim_of, compose, write_release
+from dpsweep.reports.pages.release import claim_of, compose, publish, write_release
 from dpsweep.reports.pages.released_package import ReleaseFormat
 
 FOLDER = "export"
@@ -68,11 +68,10 @@ def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] 
         card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
+    for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [preprocessing.FILE])):
         shutil.copyfile(release / name, partial / name)
     for name, source in code_files.items():
         (partial / name).write_text(source)
     (partial / CARD).write_text(card)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    publish(sweep, partial, target, ledger)
     return target / CARD

@@ -22,10 +22,11 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import Opening
 from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
-from dpsweep.accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
+from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link, within
@@ -101,15 +102,15 @@ def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]
         claim = claim_of(sweep, page, opening.commitment, day)
         shutil.rmtree(partial, ignore_errors=True)
         pages.write(page, partial)
+        charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+        ReleasedWinner.of(secret, charge).write(partial)
         _write_winner(sweep, partial)
         write_statement(claim, partial)
         if not sweep.plan.public:
             write_price(opening, read_bill(sweep), partial)
-    _record_winner(sweep, partial, ledger)
     write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
     write_opening(opening, curator)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    publish(sweep, partial, target, ledger)
     return target / FILE
 
 
@@ -139,12 +140,22 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
             shutil.copyfile(within(model, sweep.folder), target / name)
 
 
-def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
-    """Writes a salted digest of the winner into the ledger before the release exists, and the salt into the release."""
-    charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
-    winner = ReleasedWinner.of(secret, charge)
-    ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.digest(target))
-    winner.write(target)
+def publish(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
+    """Writes the winner and the files of a finished folder into the ledger, and then renames it to its place.
+
+    Raises `BadInput` if another winner of this charge was released before: then the folder stays where it is.
+    """
+    charge, _ = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+    files = ReleasedFiles.of(partial)
+    ledger.release(
+        sweep.plan.account,
+        plan=sweep.plan_id,
+        winner=Released(charge=charge, winner=ReleasedWinner(salt=files.salt).digest(partial)),
+        manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=files.manifest),
+    )
+    files.note(SweepFolder(root=sweep.folder).curator, target.name)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
 
 
 def compose(sweep: Sweep) -> Page:

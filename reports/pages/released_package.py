@@ -18,7 +18,7 @@ import yaml
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import made_folder
 from dpsweep.accounting.records.commitment import Opening, write_commitment
-from dpsweep.accounting.records.released_winner import CONFIG_FILE
+from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.pages.curator_page import Page
