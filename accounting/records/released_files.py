@@ -84,6 +84,8 @@ class ReleasedFiles:
             raise BadInput(f"Expected {folder / WINNER_FILE} to be there: it has the salt of the release's digest.")
         paths = {path.relative_to(folder).as_posix(): refuse_link(path) for path in folder.rglob("*")}
         files = {name: path for name, path in paths.items() if not path.is_dir()}
+        if others := [str(path) for path in files.values() if not path.is_file()]:
+            raise BadInput(f"Expected {others[0]} to be a file.")
         return cls(
             salt=winner.salt,
             files={name: sha256(path.read_bytes()).hexdigest() for name, path in sorted(files.items())},
@@ -102,7 +104,7 @@ class ReleasedFiles:
 
     def note(self, curator: Path, folder: str) -> None:
         """Writes the files of a release or an export into the curator's list, readable by its owner alone."""
-        lists = _lists(curator) | {folder: {"salt": self.salt, "files": dict(self.files)}}
+        lists = {**_lists(curator), folder: {"salt": self.salt, "files": dict(self.files)}}
         write_json(curator / LIST_FILE, lists, mode=PRIVATE)
 
     @classmethod

@@ -26,8 +26,9 @@ from dpsweep.reports.content.user_script import scripts_of
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.model_card import render_card
-from dpsweep.reports.pages.release import claim_of, compose, publish, write_release
+from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish, write_alone
 from dpsweep.reports.pages.released_package import ReleaseFormat
+from dpsweep.reports.statement.released_claim import ReleasedModel
 
 FOLDER = "export"
 CARD = "README.md"
@@ -40,11 +41,16 @@ def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] 
 
     Raises `BadInput` and changes nothing if nothing may be released or the rule names no winner.
     """
+    with one_writer(folder):
+        return _write_alone(folder, ledger, formats)
+
+
+def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]) -> Path:
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
-    release = write_release(folder, ledger, formats).parent
+    release = write_alone(folder, ledger, formats).parent
     sweep = table.read(folder, ledger)
     page = compose(sweep)
-    claim = claim_of(sweep, page, read_commitment(release) or "")
+    claim = claim_of(sweep, page, read_commitment(release) or "", ReleasedModel.of(release))
     if scripts_of(sweep.plan):
         raise BadInput(
             f"Expected a model of dpsweep's to export: a script trained this one, and its files are in {release}."

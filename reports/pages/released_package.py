@@ -92,7 +92,12 @@ def write_price(opening: Opening, bill: Bill, folder: Path) -> None:
     price = released_price(opening.charged, bill)
     if price is not None:
         write_json(folder / PRICE_FILE, price)
-        store(folder / PROGRAM_FILE, code_of(PROGRAM, PROGRAM_HEAD).encode())
+        store(folder / PROGRAM_FILE, price_program().encode())
+
+
+def price_program() -> str:
+    """The text of the program that recomputes a price: the same in every release of a version of dpsweep."""
+    return code_of(PROGRAM, PROGRAM_HEAD)
 
 
 def write_formats(package: ReleasedPackage, formats: Iterable[ReleaseFormat], folder: Path) -> None:

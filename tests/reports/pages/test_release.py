@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,10 @@ from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.reports.disclosure.formats import formats_of
+from dpsweep.reports.pages import release as release_pages
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.reports.pages.release import write_release
-from tests.reports.leaks import contents, secrets_of
+from tests.reports.leaks import contents, secrets_of, words_of
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},
@@ -41,7 +45,8 @@ def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
     assert not re.search(r"\d{4}-\d\d-\d\dT\d\d", text)
     salt = json.loads((made.folder / "release" / WINNER_FILE).read_text())["salt"]
     commitment = read_commitment(made.folder / "release")
-    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment}
+    model = sha256((made.folder / "release" / MODEL_FILE).read_bytes()).hexdigest()
+    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment, model}
     opening = Opening.read(made.folder / "curator")
     assert opening is not None
     opening.verify(str(commitment), made.ledger)
@@ -213,3 +218,42 @@ def test_a_kill_after_the_line_leaves_a_line_without_a_release(
 
 def stopped(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_second_command_waits_for_the_first(sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two exports at once removed each other's folders, and ended with an error of the disk."""
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    stale = made.folder / "trials" / ".result.json.1.partial"
+    stale.write_text("half")
+    os.utime(stale, (0, 0))
+    with ThreadPoolExecutor() as pool:
+        with release_pages.one_writer(made.folder):
+            waiting = pool.submit(write_export, made.folder, made.ledger)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1)
+            assert not (made.folder / ".release.partial").exists()
+        waiting.result()
+    assert "Its export is the one of" in verify_folder(made.folder, made.ledger)
+    assert not list(made.folder.rglob(".*.partial"))
+    monkeypatch.setattr(release_pages, "PATIENCE_SECONDS", 0)
+    with release_pages.one_writer(made.folder), pytest.raises(BadInput, match="no other command to write the release"):
+        write_release(made.folder, made.ledger)
+
+
+def test_a_lock_that_is_a_link_is_not_followed(sweep_of: SweepOf, tmp_path: Path) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    (tmp_path / "private").write_text("kept")
+    (made.folder / release_pages.LOCK).symlink_to(tmp_path / "private")
+    with pytest.raises(BadInput, match="no symbolic link"):
+        write_release(made.folder, made.ledger)
+    assert (tmp_path / "private").read_text() == "kept"
+
+
+def test_a_statement_names_the_charges_and_the_model(sweep_of: SweepOf) -> None:
+    """So two releases of one charge contradict each other."""
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    folder = write_release(made.folder, made.ledger).parent
+    model = sha256((folder / MODEL_FILE).read_bytes()).hexdigest()
+    for digest in (str(read_commitment(folder)), model):
+        assert f"<code>{digest}</code>" in (folder / "statement.html").read_text()
+        assert digest in words_of(folder / "statement.pdf")
