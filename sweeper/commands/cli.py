@@ -159,7 +159,7 @@ def verify(arguments: list[str]) -> None:
 
 def check(arguments: list[str]) -> None:
     """`dpsweep check PACKAGE [OPENING]`."""
-    from dpsweep.sweeper.commands.check import check_package
+    from dpsweep.reports.disclosure.package_check import check_package
 
     check_package(arguments)
 

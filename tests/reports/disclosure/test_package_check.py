@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed, ExitCode
+from dpsweep.reports.disclosure import package_check
+from dpsweep.reports.disclosure.package_check import check_package
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.commands import check
-from dpsweep.sweeper.commands.check import check_package
 from tests.conftest import Program
 from tests.reports.conftest import Recipe, make
 
@@ -158,7 +158,7 @@ def test_numbers_beyond_measure_never_hold(package: Path, what: str, capsys: pyt
 def test_a_package_that_takes_too_long_is_not_recomputed(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(check, "SECONDS", 0.01)
+    monkeypatch.setattr(package_check, "SECONDS", 0.01)
     with pytest.raises(ClaimNotRecomputed):
         check_package([str(package)])
     assert "price: not recomputed: it takes more than 0.01 seconds" in capsys.readouterr().out
