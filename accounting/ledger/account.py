@@ -22,6 +22,7 @@ from dpsweep.accounting.ledger.bodies import (
     Opened,
     Raised,
     Released,
+    ReleaseManifest,
     Resumed,
     Started,
     budget_from_json,
@@ -128,7 +129,8 @@ class Attempts:
 
     `charges` are the entries that pay for them, `bodies` the bodies of these entries. `paid` maps each started attempt
     to the digest of its charge. `launch` is the nonce of the coordinator's last launch, None if there was none.
-    `released` maps the digest of a charge to the digest of the winner that was released on it.
+    `released` maps the digest of a charge to the digest of the winner that was released on it. `manifests` are the
+    releases and exports, each with the time of its entry.
     """
 
     charges: tuple[Entry, ...]
@@ -140,6 +142,7 @@ class Attempts:
     settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
     launch: str | None = None
     released: Mapping[str, str] = field(default_factory=dict)
+    manifests: tuple[tuple[str, ReleaseManifest], ...] = ()
 
     @classmethod
     @as_written("the ledger", LedgerDamaged)
@@ -159,6 +162,7 @@ class Attempts:
             settled={body.key: body.realised for _, body in bodies if isinstance(body, Ended)},
             launch=launches[-1] if launches else None,
             released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
+            manifests=tuple((entry.at, body) for entry, body in bodies if isinstance(body, ReleaseManifest)),
         )
 
     @property
@@ -195,6 +199,21 @@ class Attempts:
     def unsettled(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every attempt whose end is not recorded."""
         return tuple(key for key in self._last_sessions() if key not in self.settled)
+
+    def lines_of_release(self, winner: Released, manifest: ReleaseManifest) -> tuple[Body, ...]:
+        """The entries that a release adds: the winner of its charge, once, and its files unless the last one has them.
+
+        Raises `BadInput` if another winner of this charge was released before.
+        """
+        known = self.released.get(winner.charge, winner.winner)
+        if known != winner.winner:
+            raise BadInput(
+                "Expected the winner to be the one that was released before: its charge pays for one winner, and this "
+                "folder has another one."
+            )
+        last = [body for _, body in self.manifests if body.folder == manifest.folder][-1:]
+        first = () if winner.charge in self.released else (winner,)
+        return first + (() if last == [manifest] else (manifest,))
 
     def _last_sessions(self) -> list[tuple[str, int, int]]:
         return [

@@ -161,6 +161,13 @@ def verify(arguments: list[str]) -> None:
     verify(arguments)
 
 
+def check(arguments: list[str]) -> None:
+    """`dpsweep check PACKAGE [OPENING]`."""
+    from dpsweep.reports.disclosure.package_check import check_package
+
+    check_package(arguments)
+
+
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
     from dpsweep.accounting.rehearsal import ledger_of
@@ -275,6 +282,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="check the ledger's chain, and sweep folders against it",
         usage="[FOLDER ...]",
         example="dpsweep verify sweeps/digits/PLAN",
+    ),
+    "check": Subcommand(
+        run=check,
+        line="recompute what a release from somebody else claims, by this installation's own program",
+        usage="PACKAGE [OPENING]",
+        example="dpsweep check Downloads/release",
     ),
     "report": Subcommand(
         run=report,
