@@ -22,7 +22,7 @@ from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.script import start
 
-from dpsweep.accounting.chain.hash_chain import following
+from dpsweep.accounting.chain.hash_chain import new_row
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
@@ -70,7 +70,15 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         account = f"account{number % ACCOUNTS}"
         balances[account] = balances[account].after(body)
         form = balances[account].to_json()
-        row = following(row, account=account, kind=body.kind.value, plan=f"{number:012x}", body=stored, balance=form)
+        row = new_row(
+            row["seq"] + 1,
+            row["digest"],
+            account=account,
+            kind=body.kind.value,
+            plan=f"{number:012x}",
+            body=stored,
+            balance=form,
+        )
         rows.append(tuple(row.values()))
     columns, marks = ", ".join(row), ", ".join([place.mark] * len(row))
     with closing(place.connect()) as connection:

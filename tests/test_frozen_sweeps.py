@@ -31,6 +31,12 @@ COMMANDS = {
 IDS = {"composition": "7beb1ecff388", "private_selection": "0747c24f82fe"}
 
 
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is on a machine of its own, since the ledger goes another way in each."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as made:

@@ -65,6 +65,11 @@ class Database(Protocol):
         ...
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The texts under which a machine remembers what lies here: one path, or an address and the database there."""
+        ...
+
+    @property
     def refusals(self) -> Sequence[str]:
         """The statements that make the triggers against changes."""
         ...

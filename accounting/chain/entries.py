@@ -25,6 +25,7 @@ class Kind(StrEnum):
     RELEASE = "release"
     MANIFEST = "manifest"
     RESTORED = "restored"
+    IDENTITY = "identity"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)

@@ -2,9 +2,12 @@
 
 The chain detects any inner line that was altered, removed or moved, and says which one. Every line is checked against
 its hash when it is read, even if only one account or one plan is read; a process that reads the same line again, equal
-in every column, need not hash it again. The chain alone does not detect lines cut from its end, or another chain in its
-place; the remembered ends do (`Lines.holds`, `accounting/ledger/remembered_ends.py`). It does not stop a person with
-write access to the database who computes a new chain from the start.
+in every column, need not hash it again. The first line, which has no line before it, holds the ledger's **identity** in
+that place: 128 random bits, by which this machine's memory and the private stores know the ledger wherever it lies. A
+line of kind `identity` replaces it where a copy goes on as another ledger. The chain alone does not detect lines cut
+from its end, or another chain in its place; the remembered ends do (`Lines.holds`,
+`accounting/ledger/remembered_ends.py`). It does not stop a person with write access to the database who computes a new
+chain from the start.
 
 Rule for changing this file: a change of the digest raises `SCHEMA` in `accounting/chain/storage.py`.
 """
@@ -15,6 +18,8 @@ import getpass
 import hashlib
 import json
 import os
+import re
+import secrets
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +32,12 @@ from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.validation import in_short
 
 GENESIS = "0" * 64
+"""The head of a chain without a line."""
+
+_IDENTITY_BYTES = 16
+IDENTITY = re.compile(r"[0-9a-f]{32,64}")
+"""The form of a ledger's identity."""
+
 PAGE = 2000
 
 KEPT = 2**14
@@ -82,6 +93,21 @@ class Lines:
         self._rows = rows
         self._name = name
         self._newest: Row | None = None
+        self._offered: str | None = None
+
+    def beginning(self) -> str | None:
+        """The identity in the first line, None without a line."""
+        first = self._rows.last(seq=1)
+        if first is None:
+            return None
+        self._whole(first)
+        if IDENTITY.fullmatch(first["previous"]) is None:
+            raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
+        return str(first["previous"])
+
+    def offer(self, identity: str) -> None:
+        """Gives this identity to the ledger if its first line is written in this transaction."""
+        self._offered = identity
 
     def append(
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
@@ -90,7 +116,9 @@ class Lines:
         last = self._newest or self._rows.last()
         if last is not None:
             self._whole(last)
-        row = following(last, account=account, kind=kind, plan=plan, body=body, balance=balance)
+        previous = self._offered or new_identity() if last is None else last["digest"]
+        seq = 1 if last is None else last["seq"] + 1
+        row = new_row(seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance)
         self._rows.insert(row)
         self._newest = row
         return _entry(row)
@@ -129,9 +157,10 @@ class Lines:
 
     def walk(self) -> Iterator[Entry]:
         """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
-        previous = GENESIS
+        previous = None
         for expected, row in enumerate(self._all(), start=1):
-            if row["seq"] != expected or row["previous"] != previous or row["digest"] != digest(row):
+            follows = previous is None or row["previous"] == previous
+            if row["seq"] != expected or not follows or row["digest"] != digest(row):
                 raise LedgerDamaged(
                     f"Entry {expected} of {self._name} is missing or was altered; nothing is charged on it."
                 )
@@ -144,9 +173,10 @@ class Lines:
 
     def adopt(self, rows: Iterable[Row]) -> None:
         """Appends lines of a copy of this chain, unchanged, after its last line."""
-        previous = self.end().head
+        last = self._rows.last()
+        previous = None if last is None else last["digest"]
         for row in rows:
-            if row["previous"] != previous or row["digest"] != digest(row):
+            if (previous is not None and row["previous"] != previous) or row["digest"] != digest(row):
                 raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
             self._rows.insert({name: row[name] for name in (*_HASHED, "digest")})
             previous, self._newest = row["digest"], row
@@ -166,12 +196,17 @@ class Lines:
         return entry
 
 
-def following(
-    last: Row | None, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
+def new_identity() -> str:
+    """128 bits of the operating system's entropy, in hexadecimal digits."""
+    return secrets.token_hex(_IDENTITY_BYTES)
+
+
+def new_row(
+    seq: int, previous: str, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The next line after `last`, with the current time and user. The time is for readers: `seq` defines the order."""
+    """A new line, with the current time and user. The time is for readers: `seq` defines the order."""
     row: dict[str, Any] = {
-        "seq": 1 if last is None else last["seq"] + 1,
+        "seq": seq,
         "account": account,
         "kind": kind,
         "plan": plan,
@@ -179,7 +214,7 @@ def following(
         "balance": json.dumps(balance, sort_keys=True, allow_nan=False),
         "who": _who(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "previous": GENESIS if last is None else last["digest"],
+        "previous": previous,
     }
     return row | {"digest": digest(row)}
 

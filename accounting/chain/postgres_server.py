@@ -19,6 +19,11 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 CONNECT_SECONDS = 10
 
+_DATABASE = sa.text(
+    "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"
+)
+"""The database by what it says of itself, the same through every address, tunnel and role."""
+
 _SHOWN = ("host", "port", "service", "options")
 """The parameters of an address that identify the ledger and are not secret."""
 
@@ -47,6 +52,24 @@ class PostgresServer:
         shown = {key: value for key, value in url.query.items() if key in _SHOWN}
         self.name = self._url.set(query=shown).render_as_string(hide_password=True)
         self._engine = self._new_engine()
+        self._places: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The address, for any role, and the database that answers there, if it may say which one it is."""
+        if not self._places:
+            shown = {key: value for key, value in self._url.query.items() if key in _SHOWN}
+            address = self._url.set(query=shown, username=None, password=None).render_as_string()
+            self._places = (address, *self._database())
+        return self._places
+
+    def _database(self) -> tuple[str, ...]:
+        with self._engine.connect() as connection:
+            try:
+                found = connection.execute(_DATABASE).mappings().one()
+            except sa.exc.ProgrammingError:  # a server may keep its identifier from this role
+                return ()
+        return (f"database {found['name']}, schema {found['part']}, of PostgreSQL cluster {found['cluster']}",)
 
     @contextmanager
     def connected(self) -> Iterator[DatabaseSession]:

@@ -15,7 +15,7 @@ from dpsweep.accounting.chain.databases import DatabaseSession, Value
 from dpsweep.accounting.chain.filesystems import refuse_network
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
-from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import flush_folder
 
@@ -38,8 +38,9 @@ class SqliteFile:
     )
 
     def __init__(self, place: str | Path) -> None:
-        self.file = Path(place).expanduser().absolute()
+        self.file = _resolved(Path(place))
         self.name = str(self.file)
+        self.places = (self.name,)
 
     @contextmanager
     def connected(self) -> Iterator[DatabaseSession]:
@@ -63,11 +64,16 @@ class SqliteFile:
     def is_there(self) -> bool:
         """Whether the file exists."""
         try:
-            self.file.stat()
+            names = self.file.stat().st_nlink
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as cause:
             raise LedgerDamaged(f"The ledger {self.name} cannot be read: {cause.strerror}.") from cause
+        if names > 1:  # SQLite keeps a log beside each name: lines in one are missing by the other
+            raise LedgerDamaged(
+                f"Expected the ledger {self.name} to have one name on its disk, got {names}: hard links hide its last "
+                "lines from one another. Copy the file for a backup, and remove the other names."
+            )
         return True
 
     def make_room(self) -> None:
@@ -89,6 +95,14 @@ class SqliteFile:
     def locked(self, key: int) -> AbstractContextManager[str | None]:
         """Raises ValueError: the lock belongs to a connection, and a file has none."""
         raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
+
+
+def _resolved(path: Path) -> Path:
+    """The file that a path leads to through symbolic links, so that it has one name, one log and one store."""
+    try:
+        return path.expanduser().resolve()
+    except (OSError, RuntimeError) as cause:  # links that lead to one another
+        raise BadInput(f"Expected DPSWEEP_LEDGER={path} to lead to a file: its symbolic links have no end.") from cause
 
 
 class SqliteSession:

@@ -57,6 +57,12 @@ class Chain:
         """The name of the file or database in messages, without a password."""
         return self._database.name
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The texts under which a machine remembers what lies here; raises `LedgerDamaged` if no server answers."""
+        with self._said():
+            return self._database.places
+
     def make(self) -> None:
         """Creates the file and the tables if they do not exist."""
         with self._said():

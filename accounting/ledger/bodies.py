@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import IDENTITY
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import in_words
@@ -249,6 +250,27 @@ class ReleaseManifest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Identified:
+    """Gives a new identity to the copy of a ledger that goes on as another one; `former` is the identity before."""
+
+    kind: ClassVar[Kind] = Kind.IDENTITY
+    identity: str
+    former: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal body."""
+        return {"identity": self.identity, "former": self.former}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Identified:
+        """Reads `to_json`'s form."""
+        identity = text("identity", form["identity"])
+        if IDENTITY.fullmatch(identity) is None:
+            raise ValueError(f"Expected identity={identity[:80]!r} to be hexadecimal digits.")
+        return cls(identity=identity, former=text("former", form["former"]))
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnknownBody:
     """The body of an entry whose kind this version does not know."""
 
@@ -274,6 +296,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Body]] = {
     Kind.RELEASE: Released.from_json,
     Kind.MANIFEST: ReleaseManifest.from_json,
     Kind.RESTORED: Restored.from_json,
+    Kind.IDENTITY: Identified.from_json,
 }
 
 
@@ -285,9 +308,12 @@ def read_body(entry: Entry) -> Body:
 
 def _read(entry: Entry) -> Body:
     with as_written(f"entry {entry.seq} of the ledger", LedgerDamaged):
-        if entry.kind not in _READERS:
-            return UnknownBody(kind=entry.kind, form=entry.body)
-        return _READERS[entry.kind](entry.body)
+        return body_of(entry.kind, entry.body)
+
+
+def body_of(kind: str, form: Mapping[str, Any]) -> Body:
+    """The body of an entry of this kind in its stored form."""
+    return _READERS[kind](form) if kind in _READERS else UnknownBody(kind=kind, form=form)
 
 
 def spending(entry: Entry) -> Spending:

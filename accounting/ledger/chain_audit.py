@@ -15,7 +15,7 @@ from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Opened, read_body
 from dpsweep.accounting.validation import as_written
 
-FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST)
+FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST, Kind.IDENTITY)
 """Kinds of entries that leave the balance unchanged."""
 
 
@@ -59,5 +59,6 @@ def refuse_another(name: str, lines: Lines | None, ends: Sequence[End], who: str
         raise LedgerDamaged(
             f"The ledger {name} {difference} {missing[0].entries} that {who} remembers: it was cut short, or another "
             "one was put in its place. `dpsweep budget restore` puts back what is known, also from a copy (--backup "
-            f"FILE); or set DPSWEEP_LEDGER to the right one{otherwise}."
+            "FILE), and opens a copy for another purpose as another ledger (--as-another); or set DPSWEEP_LEDGER to "
+            f"the right one{otherwise}."
         )

@@ -1,7 +1,9 @@
-"""A chain that compares itself, each time it is opened, with the end that this machine remembers.
+"""A chain that compares itself, each time it is opened, with what this machine remembers.
 
-The remembered end is read before the entries, so a concurrent writer causes no false alarm. The memory is written after
-the commit: a crash between the two leaves the memory older than the ledger, which is allowed, and never newer.
+The ledger at a known place must be the one that lay there last, and a ledger of a known identity must have the end that
+is remembered of it, wherever it lies. A reader reads the memory before the entries, and a writer reads it when it is
+the only one, so a concurrent writer causes no false alarm. The memory is written after the commit: a crash between the
+two leaves the memory older than the ledger, which is allowed, and never newer.
 """
 
 from __future__ import annotations
@@ -10,19 +12,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.chain_audit import count_whole, refuse_another
-from dpsweep.accounting.ledger.lost_amounts import unrestored
-from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
+from dpsweep.accounting.ledger.charge_bodies import Restored
+from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
+from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd, lost_digests
 
 
 class ComparedChain:
-    """The chain at a place; raises `LedgerDamaged` if the chain lacks the end that is remembered of that place."""
+    """The chain at a place; raises `LedgerDamaged` if it is not the one that this machine remembers.
 
-    def __init__(self, place: str | Path) -> None:
+    `ends` is another folder of memories than that of the user.
+    """
+
+    def __init__(self, place: str | Path, ends: Path | None = None) -> None:
         self._chain = Chain(place)
-        self._remembered = RememberedEnd(place=self._chain.name)
+        self._ends = ends
+        self._offered: str | None = None
 
     @property
     def file(self) -> Path | None:
@@ -34,32 +44,54 @@ class ComparedChain:
         """The place's name in messages, without a password."""
         return self._chain.name
 
+    def identity(self) -> str:
+        """The identity of the ledger; that of a ledger without a line is the one that this object would give it."""
+        with self.reading() as lines:
+            identity = identity_of(lines)
+        if identity is None:
+            self._offered = self._offered or new_identity()
+        return identity or str(self._offered)
+
     def make(self) -> None:
-        """Creates the chain if it is missing; refuses to replace a ledger that this machine remembers."""
+        """Creates the chain if it is missing; refuses to replace a ledger that this machine remembers.
+
+        Raises `BadInput` if another process gave the ledger another identity than this object told already.
+        """
         with self.reading() as lines:
             missing = lines is None
+            identity = identity_of(lines)
+        if self._offered is not None and identity not in (None, self._offered):
+            raise BadInput(f"Another command opened the ledger {self.name} just now; the same command goes on there.")
         if missing:
             self._chain.make()
 
     @contextmanager
     def reading(self) -> Iterator[Lines | None]:
         """One consistent view of the entries, None if there is no chain."""
-        known = self._remembered.read()
+        known, seen = self._remembered()
         with self._chain.reading() as lines:
-            self._remembered.refuse_another(lines, known.end)
+            self._compare(lines, known, seen)
             yield lines
 
     @contextmanager
     def writing(self) -> Iterator[Lines | None]:
         """A write transaction, as in `Chain.writing`; its end is remembered after the commit."""
-        known = self._remembered.read()
-        start = self._remembered.prepare(known)
+        places = self._places
         with self._chain.writing() as lines:
-            self._remembered.refuse_another(lines, known.end)
+            known = places.identities()
+            identity = identity_of(lines)
+            identity = identity or self._offered or new_identity()
+            remembered = self._memory_of(identity)
+            memory = remembered.read()
+            start = remembered.prepare(memory)
+            self._compare(lines, known, {identity: memory})
+            if lines is not None:
+                lines.offer(identity)
             yield lines
-            later = known if lines is None else known.followed_by(lines.beyond(start), start)
-        if lines is not None:
-            self._remembered.remember(known, later)
+            later = memory if lines is None else memory.followed_by(lines.beyond(start), start)
+        if lines is not None and later.end.entries:
+            remembered.remember(memory, later)
+            places.remember(identity)
 
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock, as in `Chain.hold`."""
@@ -70,14 +102,73 @@ class ComparedChain:
 
         Ends of a lost chain are accepted if its restoration is on the record.
         """
-        known = self._remembered.read()
-        start = self._remembered.prepare(known)
+        known, seen = self._remembered()
         with self._chain.reading() as lines:
             count = 0 if lines is None else count_whole(lines, self.name)
-            missing = ends if lines is None else unrestored(lines, ends, self._remembered)
-            refuse_another(self.name, lines, missing, "a receipt")
-            self._remembered.refuse_another(lines, known.end)
-            later = known if lines is None else known.followed_by(lines.beyond(start), start)
-        if lines is not None:
-            self._remembered.remember(known, later)
+            identity = identity_of(lines)
+            if lines is None or identity is None:
+                refuse_another(self.name, lines, ends, "a receipt")
+                self._compare(lines, known, seen)
+                return 0
+            remembered = self._memory_of(identity)
+            memory = seen.get(identity) or remembered.read()
+            start = remembered.prepare(memory)
+            refuse_another(self.name, lines, _unrestored(lines, ends), "a receipt")
+            self._compare(lines, known, seen)
+            later = memory.followed_by(lines.beyond(start), start)
+        remembered.remember(memory, later)
+        self._places.remember(identity)
         return count
+
+    @property
+    def _places(self) -> KnownPlaces:
+        return KnownPlaces(places=self._chain.places, ends=self._ends)
+
+    def _memory_of(self, identity: str) -> RememberedEnd:
+        return RememberedEnd(identity=identity, place=self.name, ends=self._ends)
+
+    def _remembered(self) -> tuple[dict[str, str], dict[str, Memory]]:
+        """The ledgers that lay at these places, by place, and the memories of these ledgers, by identity.
+
+        At a place that this machine has not seen, the ledger itself says whose memory is to be read.
+        """
+        known = self._places.identities()
+        identities = set(known.values())
+        if not known:
+            with self._chain.reading() as lines:
+                identities = set(identities_of(lines)[-1:])
+        return known, {identity: self._memory_of(identity).read() for identity in identities}
+
+    def _compare(self, lines: Lines | None, known: dict[str, str], seen: dict[str, Memory]) -> None:
+        """Compares the ledger with those `known` at its places and with the memories `seen` before it was read."""
+        identities = identities_of(lines)
+        for identity in dict.fromkeys((*known.values(), *identities[-1:])):
+            end = (seen.get(identity) or self._memory_of(identity).read()).end
+            if identity in identities:
+                files = str(self._memory_of(identity).path)
+            else:
+                places = self._places
+                files = " and ".join(str(places.path(place)) for place, one in known.items() if one == identity)
+            otherwise = f"; if it was on purpose, delete {files}"
+            refuse_another(self.name, lines, [end], "this machine", otherwise)
+            if identity not in identities:
+                raise LedgerDamaged(
+                    f"The ledger {self.name} is not the one that this machine remembers there: another one was put in "
+                    f"its place, or it was lost. Set DPSWEEP_LEDGER to the right one{otherwise}."
+                )
+
+
+def _unrestored(lines: Lines, ends: Sequence[End]) -> Sequence[End]:
+    """The ends remembered by receipts whose loss no recorded restoration accounts for."""
+    known: set[End] = set()
+    lost: list[End] = []
+    for entry in lines.of_kind(Kind.RESTORED):
+        body = read_body(entry)
+        if isinstance(body, Restored):
+            known |= set(body.ends)
+            lost += [] if body.remembered is None else [body.remembered]
+    return [
+        end
+        for end in ends
+        if end not in known and not any(one.entries >= end.entries and lost_digests(one).hold(end) for one in set(lost))
+    ]

@@ -7,7 +7,7 @@ Why it exists: an epsilon kept in a process is lost with it, and the next run st
 * An attempt can be started only against a charge that covers it; every started attempt stays charged, whatever its
   end. There is no refund.
 * Every opening of the ledger compares it with the end that this machine remembers
-  (`accounting/ledger/compared_chain.py`).
+  (`accounting/ledger/compared_chain.py`), by the identity in its first line and by its place.
 * The composition of charges is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are
   exact decimals, not floats.
 
@@ -48,11 +48,12 @@ class Ledger:
     """An append-only, hash-chained account book: one file, or a PostgreSQL database shared by several machines.
 
     `Ledger.locate()` gives the user's ledger. It lies outside every sweep folder, so that deleting a folder does not
-    lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's ledger.
+    lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's ledger,
+    whose memory lies beside it.
     """
 
     def __init__(self, place: str | Path, home: Path | None = None) -> None:
-        self._chain = ComparedChain(place)
+        self._chain = ComparedChain(place, None if home is None else Path(place).parent / "ends")
         self.path, self.home = self._chain.file, home
 
     @staticmethod
@@ -64,6 +65,10 @@ class Ledger:
     def name(self) -> str:
         """The ledger's name in messages."""
         return self._chain.name
+
+    def identity(self) -> str:
+        """The ledger's identity; a ledger without a line gets the one that is told here, if this object opens it."""
+        return self._chain.identity()
 
     @property
     def beside(self) -> Path:
@@ -103,10 +108,7 @@ class Ledger:
         return statement
 
     def recognise(self, account: str, data: Fingerprint) -> str:
-        """Compares the data files with all accounts, records them if they are new, and returns a message on the news.
-
-        Raises `BadInput` as `news_of` does.
-        """
+        """Compares the data files with all accounts, as `news_of` does, records new ones, and returns a message."""
         with self._writing(account) as (lines, balance):
             news = news_of(data, account, _known(lines), self.name)
             if news is not None:
@@ -264,17 +266,13 @@ class Ledger:
     def verify(self, remembered: Sequence[End] = ()) -> int:
         """Walks the chain and returns the number of entries; raises `LedgerDamaged` naming the first bad one.
 
-        Detects any altered, missing or reordered inner entry, and any balance that does not follow from the entries
-        before it. `remembered` are earlier ends of the chain, taken for example from receipts: if one of them, or this
-        machine's remembered end, is missing, the ledger was cut short or replaced. The current end is then remembered.
+        Detects any altered, missing or reordered inner entry, and any balance that does not follow. `remembered` are
+        earlier ends, for example of receipts: if one of them, or this machine's, is missing, the ledger was replaced.
         """
         return self._chain.verify(remembered)
 
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
-        """Holds a lock of this name in a ledger on a server, while this process lives and stays connected.
-
-        If another process holds it, `BadInput` names the process that runs `what` and its machine.
-        """
+        """Holds a lock of this name on a server; `BadInput` names the process that runs `what` and holds it."""
         return self._chain.hold(name, what)
 
     @contextmanager

@@ -25,7 +25,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,14 +74,11 @@ class PrivateStore:
         """The store of a plan that is charged to an account of this ledger.
 
         It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
-        names another folder, which all machines of a sweep must share. Each ledger has separate stores, and rehearsals
-        have a folder of their own.
+        names another folder, which all machines of a sweep must share. Each ledger has separate stores, in a folder
+        that is named by the ledger's identity, and rehearsals have a folder of their own.
         """
-        folder, name = ledger.home or os.environ.get(HOME_VARIABLE), sha256(ledger.name.encode()).hexdigest()[:16]
-        if folder:
-            home = Path(folder).expanduser().absolute() / name
-        else:
-            home = ledger.beside / (f"{name}.private" if ledger.path is None else f"{ledger.path.name}.private")
+        folder, identity = ledger.home or os.environ.get(HOME_VARIABLE), ledger.identity()
+        home = Path(folder).expanduser().absolute() / identity if folder else ledger.beside / f"{identity}.private"
         return cls(root=home / f"{account}-{plan}")
 
     @classmethod

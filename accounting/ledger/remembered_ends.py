@@ -4,11 +4,14 @@ A ledger that was deleted, lost with its mount, cut short or replaced is a whole
 with a fresh budget. So every committed write transaction and every verification stores the end in the user's state
 directory, and every opening of the ledger compares it first (`accounting/ledger/compared_chain.py`). Invariants:
 
+* The memory belongs to the ledger's identity, not to a path: a symbolic link, a mount, a moved folder or another
+  address of the server leads to the same memory (`accounting/ledger/known_places.py` remembers which ledger lay where).
 * A remembered end was read from the ledger, in the transaction that wrote it, together with the balances of all
   accounts at that end. After a crash the memory is older than the ledger, and never newer.
 * The memory only grows. Only `dpsweep budget restore` replaces it by the end of another chain; the memory of the lost
   chain is kept under another name.
-* The memory includes the first digits of every entry's digest, so that the last entry that two chains share is known.
+* The memory includes the fingerprints of data sets, the releases, and the first digits of every
+  entry's digest, so that the last entry that two chains share is known.
 
 Another machine or another user has a separate memory and detects only changes to entries that it saw itself.
 """
@@ -18,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +31,17 @@ from typing import Any
 from filelock import FileLock
 from platformdirs import user_state_path
 
-from dpsweep.accounting.chain.hash_chain import End, Lines, Row
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import End, Row
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.ledger.chain_audit import refuse_another
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
+
+FACTS = (Kind.DATA, Kind.RELEASE)
+"""The kinds of entries that are remembered as they are."""
+
+FACT_COLUMNS = ("account", "plan", "kind")
 
 WIDTH = 8
 """Bytes that are remembered of every entry's digest: enough to tell the entries of two chains apart."""
@@ -42,25 +51,30 @@ WIDTH = 8
 class Memory:
     """A chain up to `end`: the balances of all accounts there, in JSON; None if an older version remembered none.
 
+    `facts` are the entries of kinds that no balance holds, in JSON: the fingerprints of data sets, and releases.
     `digests` are those of the entries from the one after `start` on.
     """
 
     end: End = field(default_factory=End)
     balances: Mapping[str, Mapping[str, Any]] | None = None
+    facts: Sequence[Mapping[str, Any]] = ()
     start: int = 0
     digests: bytes = field(default=b"", repr=False)
 
     def followed_by(self, rows: Iterable[Row], start: int) -> Memory:
         """The memory after further entries of the same chain, those behind entry `start`: 0, or the end of this one."""
         newest: dict[str, Row] = {}
+        facts = [*self.facts] if start else []
         digests, end = bytearray(), self.end if start else End()
         for row in rows:
             newest[row["account"]] = row
+            if row["kind"] in FACTS:
+                facts.append({name: row[name] for name in FACT_COLUMNS} | {"body": json.loads(row["body"])})
             digests += shortened(row["digest"])
             end = End(entries=row["seq"], head=row["digest"])
         earlier = self.balances if start and self.balances else {}
         later = {account: json.loads(row["balance"]) for account, row in newest.items()}
-        return Memory(end=end, balances={**earlier, **later}, start=start, digests=bytes(digests))
+        return Memory(end=end, balances={**earlier, **later}, facts=tuple(facts), start=start, digests=bytes(digests))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,19 +108,23 @@ class Digests:
 
 @dataclass(frozen=True, kw_only=True)
 class RememberedEnd:
-    """The memory of the ledger at `place`, its file or its address without a password."""
+    """The memory of the ledger with this identity, which lies at `place`: a file, or an address without a password.
 
+    `ends` is another folder of memories than that of the user, for a ledger whose memory ends with it.
+    """
+
+    identity: str
     place: str
+    ends: Path | None = None
 
     @property
     def path(self) -> Path:
         """The file of the memory. Deleting it forgets the ledger; only a person should do so, on purpose."""
-        return user_state_path("dpsweep") / "ends" / f"{hashlib.sha256(self.place.encode()).hexdigest()[:16]}.json"
+        return folder_of_ends(self.ends) / f"{short_hash(self.identity)}.json"
 
-    def digests(self, lost: End | None = None) -> Digests:
-        """The digests of the current chain, or those of a restored chain that was lost at this end."""
-        name = self.path.stem if lost is None else f"{self.path.stem}-{lost.head[: 2 * WIDTH]}"
-        return Digests(path=self.path.with_name(f"{name}.digests"))
+    def digests(self) -> Digests:
+        """The digests of the chain."""
+        return Digests(path=self.path.with_suffix(".digests"))
 
     def read(self) -> Memory:
         """The memory of the ledger; empty for a ledger never seen."""
@@ -146,13 +164,14 @@ class RememberedEnd:
         with self._writing(), FileLock(self._lock):
             if self.read().end != known.end:
                 return
-            if (digests := self.digests().path).exists():
-                digests.replace(self.digests(lost=known.end).path)
+            self.keep(known)
             self._store(later)
 
-    def refuse_another(self, lines: Lines | None, end: End) -> None:
-        """Raises `LedgerDamaged` if the ledger lacks `end`, which was remembered before the ledger was read."""
-        refuse_another(self.place, lines, [end], "this machine", f"; if it was on purpose, delete {self.path}")
+    def keep(self, known: Memory) -> None:
+        """Keeps the digests of a chain that was lost, so that receipts can be compared with it later."""
+        with self._writing():
+            if (digests := self.digests().path).exists():
+                shutil.copyfile(digests, lost_digests(known.end, self.ends).path)
 
     @property
     def _lock(self) -> Path:
@@ -160,7 +179,8 @@ class RememberedEnd:
 
     def _store(self, later: Memory) -> None:
         self.digests().write(later.start, later.digests)
-        form = {"ledger": self.place, "entries": later.end.entries, "head": later.end.head, "balances": later.balances}
+        form = {"ledger": self.place, "entries": later.end.entries, "head": later.end.head}
+        form |= {"balances": later.balances, "facts": list(later.facts)}
         partial = self.path.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
@@ -181,6 +201,21 @@ class RememberedEnd:
             ) from cause
 
 
+def lost_digests(end: End, ends: Path | None = None) -> Digests:
+    """The digests of a chain that was lost at this end and restored."""
+    return Digests(path=folder_of_ends(ends) / f"lost-{end.head[: 2 * WIDTH]}.digests")
+
+
+def folder_of_ends(ends: Path | None) -> Path:
+    """The folder of memories, that of the user unless another one is given."""
+    return ends or user_state_path("dpsweep") / "ends"
+
+
+def short_hash(name: str) -> str:
+    """The name of a file for any text."""
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
 def shortened(digest: str) -> bytes:
     """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])
@@ -191,6 +226,12 @@ def _memory_of(form: Mapping[str, Any]) -> Memory:
     balances = form.get("balances")
     if balances is not None:
         balances = {account: mapping("balances", one) for account, one in mapping("balances", balances).items()}
-    return Memory(
-        end=End(entries=whole("entries", form["entries"]), head=text("head", form["head"])), balances=balances
-    )
+    facts = tuple(_fact(fact) for fact in form.get("facts", ()))
+    end = End(entries=whole("entries", form["entries"]), head=text("head", form["head"]))
+    return Memory(end=end, balances=balances, facts=facts)
+
+
+def _fact(form: Any) -> Mapping[str, Any]:
+    fact = mapping("facts", form)
+    columns = {name: text(name, fact[name]) for name in FACT_COLUMNS}
+    return columns | {"body": mapping("body", fact["body"])}

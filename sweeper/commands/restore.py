@@ -9,39 +9,45 @@ from pathlib import Path
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.restore import Receipts, paid_charges, restore
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.restoration.restore import Receipts, paid_charges, restore
 from dpsweep.accounting.selection.interface import rule_from_config
 
 
 def restore_ledger(arguments: Sequence[str]) -> None:
-    """`dpsweep budget restore [--backup FILE] [FOLDER...]` restores a ledger from a copy, memory and receipts."""
-    backup, roots = _options(arguments)
+    """`dpsweep budget restore [--backup FILE | --as-another] [FOLDER...]` restores a ledger from what is known.
+
+    With `--as-another` a copy of a ledger goes on as another one, charged up to what is remembered of the first.
+    """
+    options = _options(arguments)
     place = Ledger.locate()
-    folders = [sweep for root in roots for sweep in _receipts(root, paid_charges(place))]
-    done = restore(place, backup=backup, folders=folders)
+    folders = [sweep for root in options.folders for sweep in _receipts(root, paid_charges(place))]
+    done = restore(place, backup=options.backup, folders=folders, as_another=options.as_another)
     for sentence in done:
         print_line(sentence)
     if not done:
         print_line(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
 
 
-def _options(arguments: Sequence[str]) -> tuple[str | None, list[Path]]:
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--backup")
+    parser.add_argument("--as-another", action="store_true")
     parser.add_argument("folders", nargs="*", type=Path)
     try:
         options, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as cause:
-        raise BadInput(f"Expected --backup FILE and sweep folders: {cause}.") from cause
+        raise BadInput(f"Expected --backup FILE or --as-another, and sweep folders: {cause}.") from cause
     if unknown:
-        raise BadInput(f"Expected {unknown[0]} to be --backup FILE or a sweep folder.")
+        raise BadInput(f"Expected {unknown[0]} to be --backup FILE, --as-another or a sweep folder.")
+    if options.backup is not None and options.as_another:
+        raise BadInput("Expected --backup or --as-another: a backup restores the ledger that it is a copy of.")
     for folder in options.folders:
         if not (folder / "plan.json").is_file():
             raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
-    return options.backup, options.folders
+    return options
 
 
 def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:

@@ -147,7 +147,7 @@ def _free(plan: Plan, attempts: Attempts) -> int:
     """The spare attempts that no future proposal and no future final run needs."""
     finals = sum(attempts.started[final.id] > 0 for final in plan.finals)
     turns = 0 if plan.proposed is None else plan.proposed.trials - (len(+attempts.started) - finals)
-    return attempts.spares - turns - (bool(plan.finals) and not finals)
+    return max(0, attempts.spares - turns - (bool(plan.finals) and not finals))
 
 
 def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:

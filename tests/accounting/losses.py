@@ -11,6 +11,7 @@ from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import ADDITION, Ledger
+from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from tests.databases import Place
 
 BUDGET = Guarantee(epsilon=24.0, delta=3e-4)
@@ -27,6 +28,12 @@ def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
 
 def reserved(ledger: Ledger, account: str = "digits") -> dict[str, float]:
     return {name: float(amount) for name, amount in ledger.statement(account).balance.reserved.items()}
+
+
+def memory_of(ledger: Ledger) -> RememberedEnd:
+    """What this machine remembers of the ledger that it saw last at its place."""
+    identity, *_ = ledger._chain._places.identities().values()
+    return RememberedEnd(identity=identity, place=ledger.name)
 
 
 def kinds(ledger: Ledger) -> list[str]:

@@ -14,6 +14,12 @@ from tests.faults.syscalls import Stroke
 Make = Callable[[tuple[str, ...]], Sandbox]
 
 
+@pytest.fixture(autouse=True)
+def observer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test looks on from another machine in each sandbox, since copies of one ledger go different ways there."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "observer"))
+
+
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """The sweep of a command that nothing ever happened to."""

@@ -87,7 +87,7 @@ def _read_memory(path: Path) -> Any:
     """What this machine remembers of a ledger at that path."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RememberedEnd, "path", path)
-        return RememberedEnd(place="ledger").read()
+        return RememberedEnd(identity="a" * 32, place="ledger").read()
 
 
 def _read_event(path: Path) -> Any:

@@ -31,8 +31,8 @@ from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.restore import Receipts, restore
 from dpsweep.accounting.names.stored_classes import stored
+from dpsweep.accounting.restoration.restore import Receipts, restore
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -42,6 +42,9 @@ ONE = Guarantee(epsilon=1.0, delta=1e-5)
 NO_PROMISE = Guarantee(epsilon=float("inf"), delta=1e-5)
 FILTER = RenyiFilter(order=4.0, epsilon=20.0, delta=9e-5)
 EVENT = PlanEvent(training=gaussian(noise_multiplier=2.0), validation=repeat(gaussian(noise_multiplier=4.0), 2))
+_DIGEST = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{32})\b")
+"""A digest, or a ledger's identity."""
+
 OPENED = Opened(budget=BUDGET, policy=Addition())
 OLD = [FROZEN.parent / "e41da95" / "ledger.sql", Path(__file__).parents[2] / "reports" / "frozen" / "ledger.sql"]
 RECORD = {
@@ -65,7 +68,11 @@ def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
 
     def numbered(text: str) -> str:
         text = text.replace(str(path), path.name)
-        return re.sub(r"[0-9a-f]{64}", lambda match: digests.setdefault(match[0], f"digest {len(digests)}"), text)
+        return re.sub(
+            r"\b([0-9a-f]{64}|[0-9a-f]{32})\b",
+            lambda match: digests.setdefault(match[0], f"digest {len(digests)}"),
+            text,
+        )
 
     return [(kind, plan, numbered(body), numbered(balance)) for kind, plan, body, balance in rows]
 
@@ -130,7 +137,10 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         if form.get("ledger") == str(unknown):
             memory.write_text(json.dumps({name: value for name, value in form.items() if name != "balances"}))
     restore(unknown, backup=None, folders=[sweep])
-    return {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown}
+    another = tmp_path / "another.sqlite"
+    copy.rename(another)
+    restore(another, backup=None, folders=[], as_another=True)
+    return {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown, "another": another}
 
 
 def test_the_bytes_of_every_kind_of_line_are_those_of_earlier_versions(books: dict[str, Path]) -> None:

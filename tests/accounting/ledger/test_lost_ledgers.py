@@ -16,6 +16,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
 from tests.accounting import accounts
 from tests.accounting.accounts import BUDGET, charge, start
+from tests.accounting.losses import memory_of
 from tests.databases import Place, Server
 
 ledger = accounts.ledger
@@ -47,12 +48,12 @@ def test_an_account_that_was_never_opened_is_found(place: Place) -> None:
 
 
 def _sign_again(place: Place) -> None:
-    from dpsweep.accounting.chain.hash_chain import GENESIS, digest
+    from dpsweep.accounting.chain.hash_chain import digest
 
     columns = ("seq", "account", "kind", "plan", "body", "balance", "who", "at")
     with closing(place.connect()) as connection:
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM entries ORDER BY seq").fetchall()
-        previous = GENESIS
+        ((previous,),) = connection.execute("SELECT previous FROM entries WHERE seq = 1").fetchall()
         for values in rows:
             row = dict(zip(columns, values, strict=True)) | {"previous": previous}
             previous = digest(row)
@@ -90,8 +91,8 @@ def test_a_ledger_that_was_cut_lost_or_replaced_is_not_opened_anew(place: Place,
     for work in (again.verify, lambda: again.find("digits", BUDGET), lambda: again.open("new", BUDGET)):
         with pytest.raises(LedgerDamaged, match="this machine remembers: it was cut short, or another one was") as said:
             work()
-    path = Path(str(said.value).rpartition("delete ")[2].rstrip("."))
-    path.unlink()
+    for path in str(said.value).rpartition("delete ")[2].rstrip(".").split(" and "):
+        Path(path).unlink()
     again.find("digits", BUDGET)
     assert again.verify() in (1, 2), "forgotten on purpose"
 
@@ -119,7 +120,7 @@ def test_a_receipt_from_a_longer_ledger_is_found(ledger: Ledger) -> None:
 
 def test_what_this_machine_remembers_only_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    remembered = RememberedEnd(place="somewhere")
+    remembered = RememberedEnd(identity="a" * 32, place="somewhere")
     assert remembered.read() == Memory()
 
     def remember(count: int) -> None:
@@ -130,7 +131,7 @@ def test_what_this_machine_remembers_only_grows(tmp_path: Path, monkeypatch: pyt
         list(pool.map(remember, [3, 9, 1, 27, 2, 8, 20, 5]))
     assert remembered.read() == Memory(end=End(entries=27, head=f"{27:064x}"), balances={})
     assert remembered.path.stat().st_mode & 0o777 == 0o600
-    assert RememberedEnd(place="elsewhere").read() == Memory()
+    assert RememberedEnd(identity="b" * 32, place="somewhere").read() == Memory()
 
 
 def test_a_damaged_or_impossible_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +139,7 @@ def test_a_damaged_or_impossible_memory_is_one_sentence(tmp_path: Path, monkeypa
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.open("digits", BUDGET)
     ledger.verify()
-    path = RememberedEnd(place=ledger.name).path
+    path = memory_of(ledger).path
     path.write_text("{")
     with pytest.raises(LedgerDamaged, match=rf"delete {path}\.$"):
         ledger.verify()

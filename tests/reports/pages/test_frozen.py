@@ -24,6 +24,12 @@ FROZEN = Path(__file__).parent.parent / "frozen"
 BEST = "b9bb2f020d68"
 
 
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is on a machine of its own, since the ledger goes another way in each."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as made:

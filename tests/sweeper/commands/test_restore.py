@@ -13,12 +13,12 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from dpsweep.accounting.records.folder_audit import remembered_ends
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.commands.account_statement import PANEL
 from dpsweep.sweeper.commands.budget import budget
+from tests.accounting.losses import memory_of
 from tests.conftest import Program
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place, folder_of, work
@@ -79,7 +79,7 @@ def test_every_verb_refuses_a_ledger_that_was_lost(
     loss(ledger)
     with pytest.raises(LedgerDamaged, match=SAYS):
         say(*line.split())
-    assert RememberedEnd(place=ledger.name).read().end.entries == 1
+    assert memory_of(ledger).read().end.entries == 1
 
 
 def test_every_command_refuses_a_ledger_that_was_lost(program: Program, place: Callable[..., Place]) -> None:

@@ -69,7 +69,7 @@ def has_stepped(folder: Path) -> bool:
 
 def marks(folder: Path) -> str:
     """The marked steps of the one trial."""
-    (path,) = folder.glob("ledger.sqlite.private/*/trials/*/steps-1")
+    (path,) = folder.glob("*.private/*/trials/*/steps-1")
     return path.read_text()
 
 

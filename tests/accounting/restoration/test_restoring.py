@@ -13,10 +13,22 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
-from dpsweep.accounting.ledger.restore import restore
+from dpsweep.accounting.restoration.restore import restore
 from tests.accounting.books import processes
-from tests.accounting.losses import BUDGET, FILTER, HIGHER, LOSSES, OLD, ONE, Loss, charge, emptied, lived, reserved
+from tests.accounting.losses import (
+    BUDGET,
+    FILTER,
+    HIGHER,
+    LOSSES,
+    OLD,
+    ONE,
+    Loss,
+    charge,
+    emptied,
+    lived,
+    memory_of,
+    reserved,
+)
 from tests.databases import Place, Server
 
 OPENINGS: dict[str, Callable[[Ledger], object]] = {
@@ -140,7 +152,7 @@ def test_an_account_that_was_opened_anew_with_another_policy_takes_the_converted
 def test_a_restoration_that_was_interrupted_before_it_was_remembered_is_not_charged_twice(place: Place) -> None:
     ledger, put_back = lived(place)
     before = reserved(ledger)
-    remembered = RememberedEnd(place=ledger.name)
+    remembered = memory_of(ledger)
     files = {path: path.read_bytes() for path in (remembered.path, remembered.digests().path)}
     put_back()
     restore(place.address, backup=None, folders=())
@@ -190,7 +202,7 @@ def test_two_processes_that_charge_at_once_remember_all_of_it(place: Place) -> N
     with processes(_charge, [(place.address, 8)] * 2) as pipes:
         for pipe in pipes:
             pipe.recv()
-    memory = RememberedEnd(place=ledger.name)
+    memory = memory_of(ledger)
     assert memory.read().end == ledger.end()
     emptied(place)
     restore(place.address, backup=None, folders=())
@@ -204,7 +216,7 @@ def test_a_password_is_not_remembered(server: Server) -> None:
     ledger.open("digits", BUDGET)
     emptied(place)
     told = restore(address, backup=None, folders=())
-    assert "secret" not in " ".join(told) + RememberedEnd(place=ledger.name).path.read_text()
+    assert "secret" not in " ".join(told) + memory_of(ledger).path.read_text()
 
 
 def test_a_state_that_cannot_be_written_is_said_before_anything_is_charged(

@@ -4,8 +4,12 @@ All of the following is restored in one transaction, so that an interrupted rest
 
 1. the entries of a backup that follow those of the current ledger, digest by digest;
 2. for every account that this machine remembers, the amounts that the lost entries took
-   (`accounting/ledger/lost_amounts.py`), a raised budget and a closing;
+   (`accounting/restoration/lost_amounts.py`), a raised budget, a closing, the fingerprints of its data, its releases;
 3. for every charge that receipts in sweep folders name and that nothing else accounts for, the price of their plan.
+
+A ledger that is gone is made again with the identity that this machine remembers. A copy of a ledger may go on as
+another one, if a person says so: it gets an identity of its own, and every attempt that its charges pay for and that
+did not end in the copy counts as spent, since it may have begun in the original.
 
 Each is an entry of a separate kind, which says what it stands for and is written also if nothing has to be charged.
 Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: its ledger is
@@ -21,20 +25,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, DpsweepError, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, read_body
+from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, body_of, read_body
 from dpsweep.accounting.ledger.chain_audit import count_whole
 from dpsweep.accounting.ledger.charge_bodies import Restored
 from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
-from dpsweep.accounting.ledger.lost_amounts import Base, Lost, body_of, losses, read_base
+from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
-from dpsweep.accounting.ledger.set_aside import put_aside
+from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
+from dpsweep.accounting.restoration.another_identity import go_on_as_another
+from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, losses, read_base
+from dpsweep.accounting.restoration.set_aside import put_aside
+from dpsweep.accounting.validation import as_written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,66 +76,88 @@ def paid_charges(place: str | Path) -> frozenset[str]:
     return frozenset()
 
 
-def restore(place: str | Path, *, backup: str | Path | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
+def restore(
+    place: str | Path, *, backup: str | Path | None, folders: Sequence[Receipts], as_another: bool = False
+) -> tuple[str, ...]:
     """Restores the ledger at a place; returns one sentence for each thing that was done, none if nothing is missing.
 
+    With `as_another`, the ledger there goes on as another one beside the one that it is a copy of.
     Raises `LedgerDamaged` if an entry of the ledger or of the backup was altered, or if nothing is known about the
-    loss; `BadInput` if the backup belongs to another ledger.
+    loss; `BadInput` if the backup belongs to another ledger, or if there is no ledger to go on as another one.
     """
     chain = Chain(place)
-    memory = RememberedEnd(place=chain.name)
-    known = memory.read()
-    if known == Memory() and backup is None and not folders:
-        return ()
+    places = KnownPlaces(places=chain.places)
     with _copy(chain, backup) as (copy, words):
-        memory.prepare(known)
-        chain.make()
+        there = dict.fromkeys((*places.identities().values(), *_identity_at(chain), *identities_of(copy)[-1:]))
+        memories = tuple(RememberedEnd(identity=identity, place=chain.name) for identity in there)
+        known = {memory: memory.read() for memory in memories}
+        if all(one == Memory() for one in known.values()) and backup is None and not folders and not as_another:
+            return ()
+        for memory in memories:
+            memory.prepare(known[memory])
+        if not as_another:
+            chain.make()
         with chain.writing() as lines:
-            if lines is None:
-                raise LedgerDamaged(f"The ledger {chain.name} was taken away while it was being restored.")
-            work = _Restoration(lines=lines, chain=chain, memory=memory, known=known)
+            if lines is None or (as_another and identity_of(lines) is None):
+                raise _no_ledger(chain.name, as_another=as_another)
+            lines.offer(next(iter(there), new_identity()))
+            work = _Restoration(lines=lines, chain=chain, known=known)
             sentences = (*words, *work.carry_out(copy, folders))
-            holds = lines.holds(known.end)
+            if as_another:
+                sentences += (go_on_as_another(lines, chain.name),)
+            lost = {memory for memory in memories if not lines.holds(known[memory].end)}
+            identity = identity_of(lines)
             later = Memory().followed_by(lines.beyond(0), 0)
-        (memory.remember if holds else memory.replace)(known, later)
+        for memory in lost:
+            memory.keep(known[memory])
+        if identity is not None:
+            now = RememberedEnd(identity=identity, place=chain.name)
+            (now.replace if now in lost else now.remember)(known.get(now, Memory()), later)
+            places.remember(identity)
     return sentences
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Restoration:
-    """One restoration, within one write transaction."""
+    """One restoration, within one write transaction; `known` are the memories of the ledgers that lay here."""
 
     lines: Lines
     chain: Chain
-    memory: RememberedEnd
-    known: Memory
+    known: Mapping[RememberedEnd, Memory]
 
     def carry_out(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
         adopted = () if copy is None else tuple(self._adopt(copy))
-        base = read_base(self.lines, self.chain.name, self.memory.digests())
-        is_lost = bool(self.known.end.entries) and not self.lines.holds(self.known.end)
+        lost = [(memory, known) for memory, known in self.known.items() if not self.lines.holds(known.end)]
+        before = self._base(next((memory for memory, _ in lost), None))
         sentences = [*adopted]
-        if is_lost and self.known.end in base.restored:
-            sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
-        elif is_lost:
-            sentences += self._put_back(base, folders)
-        elif adopted:
-            for account, balance in base.balances.items():
+        for memory, known in lost:
+            base = self._base(memory)
+            if known.end in base.restored:
+                sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
+            else:
+                sentences += self._put_back(base, known, folders)
+        if adopted and not lost:
+            for account, balance in before.balances.items():
                 self._append(account, balance, _nothing(f"restored: {adopted[0]}"))
-        paid = set(base.paid)
+        paid = set(before.paid)
         for sweep in folders:  # a folder may be a copy of another one
-            sentences += self._charge_receipts(replace(base, paid=frozenset(paid)), sweep)
+            sentences += self._charge_receipts(replace(before, paid=frozenset(paid)), sweep)
             paid |= {receipt.charge for receipt in sweep.receipts}
-        if is_lost and self.lines.end() == End():
-            raise LedgerDamaged(self._unknown())
-        return (*sentences, *self._exceeded(base))
+        if lost and self.lines.end() == End():
+            raise LedgerDamaged(self._unknown(lost[0][1].end))
+        return (*sentences, *self._exceeded(before))
+
+    def _base(self, memory: RememberedEnd | None) -> Base:
+        return read_base(self.lines, self.chain.name, b"" if memory is None else memory.digests().read())
 
     def _adopt(self, copy: Lines) -> Iterator[str]:
         """Adds the entries that only the copy has; the copy must begin with all entries of the ledger."""
         here, there = self.lines.end(), copy.end()
         if there.entries <= here.entries and self.lines.holds(there):
             return
-        if not copy.holds(here):
+        known = next(iter(self.known), None)
+        another = here == End() and known is not None and known.identity not in identities_of(copy)
+        if another or not copy.holds(here):
             raise BadInput(
                 f"Expected the backup, of {there.entries} entries, to begin with the {here.entries} of "
                 f"{self.chain.name}: it is a copy of another ledger, or of one that went another way since."
@@ -136,12 +165,12 @@ class _Restoration:
         self.lines.adopt(copy.beyond(here.entries))
         yield f"Entries {here.entries + 1} to {there.entries} of {self.chain.name} were put back from the backup."
 
-    def _put_back(self, base: Base, folders: Sequence[Receipts]) -> Iterator[str]:
-        end = self.known.end
+    def _put_back(self, base: Base, known: Memory, folders: Sequence[Receipts]) -> Iterator[str]:
+        end = known.end
         note = f"lost lines up to entry {end.entries}, as remembered"
-        if self.known.balances is None:
+        if known.balances is None:
             if not folders:
-                raise LedgerDamaged(self._unknown())
+                raise LedgerDamaged(self._unknown(end))
             yield (
                 f"This machine remembers that {self.chain.name} had {end.entries} entries, not what they took; "
                 f"{base.end.entries} are there. Add by `dpsweep budget charge` what these folders do not show."
@@ -154,22 +183,37 @@ class _Restoration:
             f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
             "they said is lost; what they took is charged. What other machines or users charged later is not known."
         )
-        for lost in losses(self.known, base):
-            yield self._put_back_account(lost, note)
+        for lost in losses(known, base):
+            yield self._put_back_account(lost, end, note)
+        self._record_again(known)
 
-    def _unknown(self) -> str:
+    def _record_again(self, known: Memory) -> None:
+        """Records the remembered fingerprints of data files, and the releases, that the ledger no longer has."""
+        recorded = [
+            {"account": entry.account, "plan": entry.plan, "kind": entry.kind, "body": read_body(entry).to_json()}
+            for kind in FACTS
+            for entry in self.lines.of_kind(kind)
+        ]
+        for fact in known.facts:
+            last = self.lines.last(fact["account"])
+            if last is not None and fact not in recorded:
+                with as_written("what this machine remembers", LedgerDamaged):
+                    body = body_of(fact["kind"], fact["body"])
+                self._append(fact["account"], Balance.from_json(last.balance), body, fact["plan"])
+
+    def _unknown(self, end: End) -> str:
         return (
-            f"This machine remembers that {self.chain.name} had {self.known.end.entries} entries, but not what they "
+            f"This machine remembers that {self.chain.name} had {end.entries} entries, but not what they "
             "took. Name every sweep folder that was charged on it: dpsweep budget restore FOLDER...; what was spent "
             "otherwise is then added by dpsweep budget charge."
         )
 
-    def _put_back_account(self, lost: Lost, note: str) -> str:
+    def _put_back_account(self, lost: Lost, end: End, note: str) -> str:
         name = lost.account
         balance = lost.there or self._open(name, lost.remembered)
         if lost.raised:
             balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget))
-        balance = self._append(name, balance, body_of(lost, self.known.end, note))
+        balance = self._append(name, balance, body_of_loss(lost, end, note))
         if lost.closed:
             self._append(name, balance, Closed())
         also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
@@ -217,9 +261,10 @@ class _Restoration:
         if receipt.charge in base.paid:
             return True
         start = End(entries=receipt.entries, head=receipt.head)
-        remembered = {end: self.memory.digests(lost=end) for end, amounts in base.restored.items() if amounts}
-        if self.known.balances is not None:
-            remembered[self.known.end] = self.memory.digests()
+        memories = {memory: known for memory, known in self.known.items() if known.balances is not None}
+        remembered = {known.end: memory.digests() for memory, known in memories.items()}
+        for end in (end for end, amounts in base.restored.items() if amounts and end not in remembered):
+            remembered[end] = lost_digests(end)
         return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
 
     def _exceeded(self, base: Base) -> Iterator[str]:
@@ -236,10 +281,23 @@ class _Restoration:
         body = Opened(budget=like.budget, policy=like.policy)
         return self._append(account, Balance.opened(body), body)
 
-    def _append(self, account: str, balance: Balance, body: Body) -> Balance:
+    def _append(self, account: str, balance: Balance, body: Body, plan: str = "") -> Balance:
         after = balance.after(body)
-        self.lines.append(account=account, kind=str(body.kind), plan="", body=body.to_json(), balance=after.to_json())
+        self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
         return after
+
+
+def _identity_at(chain: Chain) -> tuple[str, ...]:
+    """The identity of the ledger that lies there; none for a damaged one, which only a backup replaces."""
+    with suppress(LedgerDamaged), chain.reading() as lines:
+        return identities_of(lines)[-1:]
+    return ()
+
+
+def _no_ledger(name: str, *, as_another: bool) -> DpsweepError:
+    if as_another:
+        return BadInput(f"Expected {name} to be a ledger that goes on as another one.")
+    return LedgerDamaged(f"The ledger {name} was taken away while it was being restored.")
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
-from dpsweep.accounting.ledger.restore import Receipts, restore
+from dpsweep.accounting.restoration.restore import Receipts, restore
 from tests.accounting.losses import (
     BUDGET,
     EVENT,
@@ -25,6 +24,7 @@ from tests.accounting.losses import (
     emptied,
     kinds,
     lived,
+    memory_of,
     reserved,
     without_file,
 )
@@ -156,7 +156,7 @@ def test_an_old_memory_knows_no_amounts_and_folders_must_be_named(place: Place, 
     ledger, put_back = lived(place)
     charge(ledger, "p")
     receipts = ledger.start("digits", plan="p", trials=["a"]) + ledger.start("digits", plan="p", trials=["a"])
-    remembered = RememberedEnd(place=ledger.name)
+    remembered = memory_of(ledger)
     form = json.loads(remembered.path.read_text())
     remembered.path.write_text(json.dumps({key: form[key] for key in ("ledger", "entries", "head")}))
     remembered.digests().path.unlink()
@@ -171,12 +171,12 @@ def test_an_old_memory_knows_no_amounts_and_folders_must_be_named(place: Place, 
     again = Ledger(place.address)
     assert reserved(again)["epsilon"] == 2.0
     assert restore(place.address, backup=None, folders=[receipts_of(tmp_path, *receipts)]) == ()
-    assert RememberedEnd(place=ledger.name).read().balances is not None
+    assert memory_of(ledger).read().balances is not None
 
 
 def test_an_old_memory_of_a_ledger_that_is_gone_is_never_forgotten(place: Place, tmp_path: Path) -> None:
     ledger, _ = lived(place)
-    remembered = RememberedEnd(place=ledger.name)
+    remembered = memory_of(ledger)
     form = json.loads(remembered.path.read_text())
     remembered.path.write_text(json.dumps({key: form[key] for key in ("ledger", "entries", "head")}))
     emptied(place)
@@ -188,7 +188,7 @@ def test_an_old_memory_of_a_ledger_that_is_gone_is_never_forgotten(place: Place,
 
 def test_an_old_memory_of_a_ledger_that_is_there_is_completed(place: Place) -> None:
     ledger, _ = lived(place)
-    remembered = RememberedEnd(place=ledger.name)
+    remembered = memory_of(ledger)
     whole = remembered.read()
     form = json.loads(remembered.path.read_text())
     remembered.path.write_text(json.dumps({key: form[key] for key in ("ledger", "entries", "head")}))

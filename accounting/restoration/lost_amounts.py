@@ -8,7 +8,7 @@ unknown, a lower number is assumed, so that more is charged and never less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.chain_audit import whole
 from dpsweep.accounting.ledger.charge_bodies import Restored
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
-from dpsweep.accounting.ledger.remembered_ends import WIDTH, Digests, Memory, RememberedEnd, shortened
+from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, shortened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,8 @@ class Base:
     restored: Mapping[End, bool]
 
 
-def read_base(lines: Lines, name: str, digests: Digests) -> Base:
-    """Walks the chain; raises `LedgerDamaged` at the first entry that is not whole."""
-    remembered = digests.read()
+def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
+    """Walks the chain, beside the `remembered` digests; raises `LedgerDamaged` at the first entry that is not whole."""
     balances: dict[str, Balance] = {}
     common: dict[str, Balance] = {}
     since: dict[str, Balance] = {}
@@ -63,23 +62,6 @@ def read_base(lines: Lines, name: str, digests: Digests) -> Base:
                     before = common.get(entry.account, replace(balance, reserved={}))
                     common[entry.account] = _larger(before, body.reserved)
     return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=restored)
-
-
-def unrestored(lines: Lines, ends: Sequence[End], memory: RememberedEnd) -> Sequence[End]:
-    """The ends remembered by receipts whose loss no recorded restoration accounts for."""
-    known: set[End] = set()
-    lost: list[End] = []
-    for entry in lines.of_kind(Kind.RESTORED):
-        body = read_body(entry)
-        if isinstance(body, Restored):
-            known |= set(body.ends)
-            lost += [] if body.remembered is None else [body.remembered]
-    return [
-        end
-        for end in ends
-        if end not in known
-        and not any(one.entries >= end.entries and memory.digests(one).hold(end) for one in set(lost))
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +111,7 @@ def losses(memory: Memory, base: Base) -> Iterator[Lost]:
         )
 
 
-def body_of(lost: Lost, end: End, note: str) -> Restored:
+def body_of_loss(lost: Lost, end: End, note: str) -> Restored:
     """The body of the entry that charges the loss."""
     epsilon, delta = lost.claim
     return Restored(

@@ -1,0 +1,303 @@
+"""A ledger is known by the identity in its first line and by its place, whatever path or address leads to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.bodies import Ended
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.restoration.restore import restore
+from tests.accounting.books import processes
+from tests.accounting.losses import BUDGET, charge, copied, emptied, memory_of, reserved
+from tests.databases import Place, Server
+
+DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
+REFUSED = "that this machine remembers|not the one that this machine remembers"
+
+
+def made(path: Path) -> tuple[Ledger, bytes]:
+    """A ledger of two charges, and the bytes of its file after the first one."""
+    ledger = Ledger(path)
+    ledger.open("digits", BUDGET)
+    charge(ledger, "p")
+    before = path.read_bytes()
+    charge(ledger, "q")
+    return ledger, before
+
+
+def by_symbolic_link(path: Path) -> Path:
+    link = path.parents[1] / "link.sqlite"
+    link.symlink_to(path)
+    return link
+
+
+def by_linked_folder(path: Path) -> Path:
+    link = path.parents[1] / "linked"
+    link.symlink_to(path.parent)
+    return link / path.name
+
+
+def by_renamed_folder(path: Path) -> Path:
+    return path.parent.rename(path.parents[1] / "renamed") / path.name
+
+
+def by_another_name(path: Path) -> Path:
+    return path.rename(path.with_name("other.sqlite"))
+
+
+def by_another_folder(path: Path) -> Path:
+    (path.parents[1] / "elsewhere").mkdir()
+    return Path(shutil.move(path, path.parents[1] / "elsewhere"))
+
+
+def by_hard_link_alone(path: Path) -> Path:
+    """The other name of the file, after the first one was removed."""
+    os.link(path, other := path.with_name("hard.sqlite"))
+    path.unlink()
+    return other
+
+
+WAYS = [by_symbolic_link, by_linked_folder, by_renamed_folder, by_another_name, by_another_folder, by_hard_link_alone]
+Way = Callable[[Path], Path]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rolled_back_ledger_is_refused_by_whatever_path_it_is_opened(tmp_path: Path, way: Way) -> None:
+    path = tmp_path / "books" / "ledger.sqlite"
+    _, before = made(path)
+    path.write_bytes(before)
+    other = way(path)
+    for work in (Ledger(other).accounts, Ledger(other).verify, lambda: charge(Ledger(other), "r")):
+        with pytest.raises(LedgerDamaged, match="has 2 entries and not the 3 that this machine remembers"):
+            work()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_ledger_that_is_current_goes_on_by_whatever_path_it_is_opened(tmp_path: Path, way: Way) -> None:
+    path = tmp_path / "books" / "ledger.sqlite"
+    ledger, _ = made(path)
+    identity = ledger.identity()
+    PrivateStore.of(ledger, "digits", "p").announce("0" * 32, last=None)
+    other = Ledger(way(path))
+    charge(other, "r")
+    assert (other.verify(), other.identity()) == (4, identity)
+    moved = way is by_another_folder
+    assert PrivateStore.of(other, "digits", "p").exists() is not moved, "found beside the file, whatever its name"
+    if moved:
+        shutil.move(path.parent / f"{identity}.private", tmp_path / "elsewhere")
+        assert PrivateStore.of(other, "digits", "p").exists()
+
+
+def test_a_file_with_two_names_is_refused_by_both(tmp_path: Path) -> None:
+    """Each name would have a write-ahead log of its own."""
+    path = tmp_path / "ledger.sqlite"
+    made(path)
+    os.link(path, tmp_path / "hard.sqlite")
+    for name in ("ledger.sqlite", "hard.sqlite"):
+        with pytest.raises(LedgerDamaged, match="to have one name on its disk, got 2"):
+            Ledger(tmp_path / name).accounts()
+
+
+def test_links_without_an_end_lead_to_no_ledger(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to(tmp_path / "two")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    with pytest.raises((BadInput, LedgerDamaged), match="symbolic links"):
+        Ledger(tmp_path / "one").accounts()
+
+
+def test_ledgers_that_were_swapped_are_both_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("one.sqlite", "two.sqlite")]
+    for path in paths:
+        made(path)
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, reversed(contents), strict=True):
+        path.write_bytes(content)
+        with pytest.raises(LedgerDamaged, match="has others than the first 3 that this machine remembers"):
+            Ledger(path).accounts()
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_ledger_that_was_made_anew_at_a_known_place_is_not_new(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, forgotten: bool
+) -> None:
+    """Even if the memory of the first one is gone, and if the new one is longer."""
+    ledger = Ledger(place.address)
+    ledger.open("digits", BUDGET)
+    if forgotten:
+        memory_of(ledger).path.unlink()
+    emptied(place)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        other = Ledger(place.address)
+        other.open("digits", BUDGET)
+        charge(other, "p")
+    with pytest.raises(LedgerDamaged, match=REFUSED):
+        Ledger(place.address).accounts()
+
+
+def _open(pipe: object, address: str, account: str) -> None:
+    ledger = Ledger(address)
+    ledger.find(account, BUDGET)
+    pipe.send(ledger.identity())  # type: ignore[attr-defined]
+
+
+def test_of_two_creators_at_once_one_gives_the_identity(place: Place) -> None:
+    with processes(_open, [(place.address, f"set{number}") for number in range(4)]) as pipes:
+        identities = {pipe.recv() for pipe in pipes}
+    assert len(identities) == 1
+    assert len(identities.pop()) == 32
+    assert Ledger(place.address).verify() == 4
+
+
+def test_a_creator_that_told_another_identity_stops(tmp_path: Path) -> None:
+    """The private store that it has named belongs to no ledger."""
+    late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
+    told = late.identity()
+    first.open("digits", BUDGET)
+    with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
+        late.find("digits", BUDGET)
+    assert Ledger(tmp_path / "ledger.sqlite").identity() == first.identity() != told
+
+
+@contextlib.contextmanager
+def forwarded(server: Server) -> Iterator[int]:
+    """A port of this machine that leads to the server's socket."""
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(ours: socket.socket) -> None:
+        with ours, socket.socket(socket.AF_UNIX) as theirs:
+            theirs.connect(str(server.folder / ".s.PGSQL.5432"))
+            back = threading.Thread(target=pump, args=(theirs, ours))
+            back.start()
+            pump(ours, theirs)
+            back.join()
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                serving.append(threading.Thread(target=serve, args=(listener.accept()[0],)))
+                serving[-1].start()
+
+    serving: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        for thread in (accepting, *serving):
+            thread.join()
+
+
+@pytest.mark.parametrize("loss", ["rolled back", "made anew"])
+def test_a_server_is_known_by_each_of_its_addresses(
+    server: Server, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = server.place()
+    options = place.address.partition("&")[2]
+    with forwarded(server) as port:
+        addresses = [
+            f"postgresql+psycopg://postgres@{host}:{port}/postgres?{options}" for host in ("localhost", "127.0.0.1")
+        ]
+        ledger = Ledger(addresses[0])
+        ledger.open("digits", BUDGET)
+        put_back = copied(place)
+        charge(ledger, "p")
+        assert [Ledger(address).identity() for address in (*addresses, place.address)] == [ledger.identity()] * 3
+        charge(Ledger(addresses[1]), "q")
+        if loss == "rolled back":
+            put_back()
+        else:
+            emptied(place)
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+                Ledger(place.address).open("digits", BUDGET)
+        for address in (*addresses, place.address):
+            with pytest.raises(LedgerDamaged, match="has 1 entries and not the 3 that this machine remembers"):
+                Ledger(address).accounts()
+
+
+def history(path: Path, tmp_path: Path) -> tuple[Ledger, Path]:
+    """A ledger, and a copy of it from before most of what it did."""
+    ledger = Ledger(path)
+    ledger.open("digits", BUDGET)
+    ledger.charge("digits", plan="p", trials=["a", "b"], cost=Guarantee(epsilon=1, delta=0), record={}, spares=1)
+    ledger.start("digits", plan="p", trials=["a"])
+    ended = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
+    ledger.settle("digits", plan="p", ended=[ended])
+    copy = Path(shutil.copy(path, tmp_path / "copy.sqlite"))
+    ledger.start("digits", plan="p", trials=["b"])
+    ledger.recognise("digits", DATA)
+    ledger.record_outside("digits", Guarantee(epsilon=2, delta=0), "a pilot study")
+    return ledger, copy
+
+
+def test_a_copy_for_another_purpose_is_refused_where_this_machine_remembers_more(tmp_path: Path) -> None:
+    ledger, copy = history(tmp_path / "ledger.sqlite", tmp_path)
+    with pytest.raises(LedgerDamaged, match=r"not the 7 that this machine remembers.*\(--as-another\)"):
+        Ledger(copy).accounts()
+    assert ledger.verify() == 7
+
+
+def test_a_copy_goes_on_as_another_ledger_with_all_that_is_remembered(tmp_path: Path) -> None:
+    ledger, copy = history(tmp_path / "ledger.sqlite", tmp_path)
+    told = " ".join(restore(copy, backup=None, folders=(), as_another=True))
+    assert "digits: epsilon 2.0 charged" in told or "digits: epsilon 2.0 and delta 0.0 charged" in told
+    assert "2 attempts that it had paid for" in told
+    other = Ledger(copy)
+    assert reserved(other) == reserved(ledger)
+    assert other.data_sets() == (("digits", DATA),)
+    attempts = other.statement("digits", "p").attempts("p")
+    assert attempts.end_of("a", 1) == {"status": "finished", "result": "0" * 64}, "what had ended stays paid"
+    for trial in ("a", "b"):
+        with pytest.raises(ContractBroken, match="covered by no charge"):
+            other.start("digits", plan="p", trials=[trial])
+    assert other.identity() != ledger.identity()
+    assert PrivateStore.of(other, "digits", "p").root != PrivateStore.of(ledger, "digits", "p").root
+    charge(ledger, "q")
+    charge(other, "r")
+    assert ledger.verify() == 8, "the first one goes on"
+    assert other.verify() > 8
+    assert restore(copy, backup=None, folders=()) == ()
+
+
+def test_nothing_goes_on_as_another_ledger_where_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="to be a ledger that goes on as another one"):
+        restore(tmp_path / "ledger.sqlite", backup=None, folders=(), as_another=True)
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+def test_a_restored_ledger_keeps_its_identity_and_the_lost_one_is_refused_wherever_it_appears(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger, _ = made(path)
+    identity = ledger.identity()
+    shutil.move(path, tmp_path / "lost.sqlite")
+    restore(path, backup=None, folders=())
+    assert Ledger(path).identity() == identity
+    with pytest.raises(LedgerDamaged, match="that this machine remembers"):
+        Ledger(tmp_path / "lost.sqlite").accounts()
+
+
+def test_a_backup_of_another_ledger_does_not_restore_one_that_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    made(path)
+    made(tmp_path / "other.sqlite")
+    path.unlink()
+    with pytest.raises(BadInput, match="a copy of another ledger"):
+        restore(path, backup=tmp_path / "other.sqlite", folders=())
