@@ -25,6 +25,10 @@ are added to the computed delta:
   a few units of rounding of the curve's decrements, divided by the grid step. A grid step is at most a tenth of the
   losses' scale, so the remainder is ten units; the code counts 900.
 * Running sums: one unit of rounding for each addition.
+
+Where samples are small and so is delta, a few huge losses may become the bulk under every tilt that could reach it: a
+second saddle point. Then the largest losses, which have at most a small part of delta together, count as infinite
+(`CUTS`), which only increases delta.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 from scipy import fft
@@ -64,6 +69,9 @@ FLOOR = 1e-40
 OUTSIDE = 32.0
 """Minus the logarithm of the tilted mass that may lie on each side of a window."""
 
+WRAPPED = 20 * math.exp(-OUTSIDE)
+"""More than the tilted mass outside a window, which wraps around into it: an outline alone places the window."""
+
 NEGLIGIBLE = 80.0
 """Minus the logarithm of a transform's values that count as 0."""
 
@@ -75,7 +83,23 @@ LARGEST_SUPPORT = 1000.0
 CACHE_SIZE = 3
 """The number of tilts of one composition that are cached for the next delta."""
 
+CUTS = (1e-6, 1e-3, 0.5)
+"""The parts of a delta that losses may have which count as infinite because a tilt would make them the bulk."""
+
+FEW_POINTS = 1_000_000
+"""The largest window that is transformed before nearer losses are tried."""
+
+EXPECTED = 0.5
+"""The number of such losses that may be expected under a tilt."""
+
+DOUBT = 0.04
+"""The part of a delta that a lower bound leaves to rounding, and to losses that are infinite or outside a window."""
+
+Answer = tuple[float, Tail | None]
+"""The least certified epsilon at a delta, and a tail that has this delta on both sides there."""
+
 _RATIO = 1.1
+_NEARER_FACTORS = (1.0, 0.95, 1.05, 0.9, 0.8)
 _ATTEMPTS, _BISECTIONS = 30, 6
 
 _MORE = 2
@@ -90,7 +114,7 @@ class ComposedLosses:
 
     def __init__(self, parts: Sequence[tuple[Losses, int]]) -> None:
         self._parts = sorted(parts, key=lambda part: -part[1])
-        self._interval = parts[0][0].interval
+        self.interval = self._interval = parts[0][0].interval
         self._steps = sum(count for _, count in parts)
         self._infinite = sum(count * losses.infinite for losses, count in parts)
         self._highest = sum(count * losses.highest for losses, count in parts)
@@ -98,7 +122,7 @@ class ComposedLosses:
         self._outline = Outline.of(self._parts)
         self._steepest = 1 / self._interval
         self._sequence: list[Tail | None] = []
-        self._epsilons: dict[float, float] = {}
+        self._answers: dict[float, Answer] = {}
         self._recent: dict[float, Tail | None] = {}
 
     def epsilon(self, delta: float) -> float:
@@ -106,9 +130,26 @@ class ComposedLosses:
 
         Raises UnsupportedEvent if rounding would be more than `LARGEST_TOLERANCE` of delta.
         """
-        if delta not in self._epsilons:
-            self._epsilons[delta] = self._epsilon(delta)
-        return self._epsilons[delta]
+        if self._infinite > delta:
+            return math.inf
+        certified = self._answer(delta)[0]
+        if certified < math.inf:
+            return certified
+        raise UnsupportedEvent(
+            f"PLD loses too many digits at delta={delta_down(delta)}, or needs too much memory; use RDP."
+        )
+
+    def lower(self, delta: float) -> float:
+        """An epsilon at which the delta of these losses is at least `delta`; 0 if no tilt decides it.
+
+        Infinite losses are left out, and so are those that were cut off: they only increase delta.
+        """
+        wanted = delta * (1 + DOUBT)
+        tail = self._answer(wanted)[1] if self._infinite < wanted < 1 else None
+        if tail is None:
+            return 0.0
+        epsilon = tail.epsilon(wanted)
+        return epsilon if tail.doubt_at(epsilon) <= DOUBT * delta else 0.0
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon.
@@ -161,15 +202,44 @@ class ComposedLosses:
                 theta = (theta + last.theta) / 2 if back else 1.2 * theta
         return detached if detached is not None and detached.highest > last.highest else None
 
-    def _epsilon(self, delta: float) -> float:
+    def _answer(self, delta: float) -> Answer:
+        """What is known at `delta`: from the losses as they are or, where no tilt of them decides it, from nearer ones.
+
+        Where the tail takes the mass at a tilt next to the proposed one, and many points, the nearer losses come first.
+        """
+        if delta not in self._answers:
+            theta = self._theta_of_delta(delta) * _RATIO
+            taken = self._points(theta) > FEW_POINTS and (
+                self._outline.expected_beyond(CUTS[0] * delta, theta) > EXPECTED
+            )
+            nearer = (self._nearer(delta, part) for part in CUTS)
+            answer: Answer = (math.inf, None)
+            for losses in chain(nearer, (self,)) if taken else chain((self,), nearer):
+                answer = min(answer, losses._enclosed(delta, losses is self), key=lambda one: one[0])
+                if answer[1] is not None:
+                    break
+            self._answers[delta] = answer
+        return self._answers[delta]
+
+    def _nearer(self, delta: float, part: float) -> ComposedLosses:
+        """The same composition; the largest losses, which have at most this part of `delta` together, are infinite.
+
+        Every kind of step has an equal share, whatever its multiplicity.
+        """
+        share = part * delta / len(self._parts)
+        return ComposedLosses([(losses.cut(share / count), count) for losses, count in self._parts])
+
+    def _enclosed(self, delta: float, whole: bool) -> Answer:
+        """The least certified epsilon at `delta`, and the tail that has delta on both sides there, if there is one."""
         if self._infinite > delta:
-            return math.inf
+            return math.inf, None
         best = self._theta_of_delta(delta)
-        best = _RATIO ** round(math.log(best, _RATIO)) if best > 0 else 0.0
-        certified = self._interval * self._highest
-        certified = certified if certified < LARGEST_SUPPORT else math.inf
-        thetas = (best, *self._others(best))
+        if whole and best > 0:  # such that similar deltas have the same tilts
+            best = _RATIO ** round(math.log(best, _RATIO))
+        thetas = (best, *self._others(best)) if whole else tuple(best * factor for factor in _NEARER_FACTORS)
         attempts = len(thetas)
+        certified, enclosing = self._interval * self._highest, None
+        certified = certified if certified < LARGEST_SUPPORT else math.inf
         for theta in thetas:
             if certified <= 0 or attempts == 0:
                 break
@@ -177,20 +247,18 @@ class ComposedLosses:
             tilt = self._cached(theta)
             if tilt is None:
                 continue
+            certified = min(certified, tilt.chernoff_epsilon(delta))
             ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
             if ends[0] <= delta:
                 certified = min(certified, max(0.0, tilt.lowest))
             elif ends[1] <= delta:
                 epsilon = max(0.0, tilt.epsilon(delta))
-                certified = min(certified, epsilon)
+                if epsilon <= certified:
+                    certified, enclosing = epsilon, tilt
                 attempts = min(attempts, _MORE)
                 if tilt.rounding_at(epsilon) <= TOLERANCE * delta:
                     break
-        if certified < math.inf:
-            return certified
-        raise UnsupportedEvent(
-            f"PLD loses too many digits at delta={delta_down(delta)}, or needs too much memory; use RDP."
-        )
+        return certified, enclosing
 
     def _others(self, theta: float) -> Iterator[float]:
         """Other tilts, for a delta that the proposed tilt does not reach: near ones first, then smaller and larger."""
@@ -247,6 +315,11 @@ class ComposedLosses:
         last = max(last, first + SMALLEST_WINDOW)
         return first, last, log_moment - (theta + shift) * self._interval * (last + 1)
 
+    def _points(self, theta: float) -> int:
+        """The number of grid points of the window at this tilt, by the outline."""
+        first, last, _ = self._window(theta)
+        return last - first + 1
+
     def _tilt(self, theta: float, tolerance: float) -> Tail | None:
         """The tail at this theta, where rounding is below `tolerance`; None if the window has too many points."""
         first, last, beyond = self._window(theta)
@@ -294,6 +367,7 @@ class ComposedLosses:
             rounding=rounding,
             slack=slack,
             beyond=self._infinite + past,
+            wrapped=WRAPPED,
         )
 
     def _transformed(self, theta: float, size: int) -> tuple[np.ndarray, float, float]:
