@@ -34,7 +34,7 @@ second saddle point. Then the largest losses, which have at most a small part of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import chain
 
@@ -45,21 +45,15 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
 from dpsweep.accounting.profiles.grid_arrays import (
     LARGEST_EXPONENT,
-    folded,
     interval_near,
     limited_exp,
-    powers,
     sums_above,
     tilted_norm,
 )
 from dpsweep.accounting.profiles.loss_grid import Losses, Outline
 from dpsweep.accounting.profiles.loss_tail import Tail
+from dpsweep.accounting.profiles.transformed_composition import ONE_STEP, UNIT, crossing, transformed
 
-UNIT = 2.0**-53
-LEVEL = 16 * UNIT
-"""The relative rounding error of one level of a transform."""
-
-ONE_STEP = 1e-13
 TOLERANCE, LARGEST_TOLERANCE = 1e-4, 2e-2
 """The part of a delta that may be rounding: the goal, and the largest value that is accepted; more is refused."""
 
@@ -71,9 +65,6 @@ OUTSIDE = 32.0
 
 WRAPPED = 20 * math.exp(-OUTSIDE)
 """More than the tilted mass outside a window, which wraps around into it: an outline alone places the window."""
-
-NEGLIGIBLE = 80.0
-"""Minus the logarithm of a transform's values that count as 0."""
 
 LARGEST_WINDOW = 12_000_000
 SMALLEST_WINDOW = 256
@@ -209,9 +200,8 @@ class ComposedLosses:
         """
         if delta not in self._answers:
             theta = self._theta_of_delta(delta) * _RATIO
-            taken = self._points(theta) > FEW_POINTS and (
-                self._outline.expected_beyond(CUTS[0] * delta, theta) > EXPECTED
-            )
+            first, last, _ = self._window(theta)
+            taken = last - first > FEW_POINTS and (self._outline.expected_beyond(CUTS[0] * delta, theta) > EXPECTED)
             nearer = (self._nearer(delta, part) for part in CUTS)
             answer: Answer = (math.inf, None)
             for losses in chain(nearer, (self,)) if taken else chain((self,), nearer):
@@ -280,24 +270,10 @@ class ComposedLosses:
             peak = math.log1p(theta * math.sqrt(2 * math.pi * variance)) + math.log1p(theta)
             return log - theta * mean - peak - math.log(delta)
 
-        return self._crossing(excess)
+        return crossing(excess, self._steepest)
 
     def _theta_of_epsilon(self, epsilon: float) -> float:
-        return self._crossing(lambda theta: epsilon - self._outline.cumulants(theta)[1])
-
-    def _crossing(self, excess: Callable[[float], float]) -> float:
-        """The zero of a decreasing function of theta, to a relative 1e-3, between 0 and one over the grid step."""
-        if excess(0.0) <= 0:
-            return 0.0
-        low, high = 0.0, min(1.0, self._steepest)
-        while excess(high) > 0:
-            if high >= self._steepest:
-                return self._steepest
-            low, high = high, min(4 * high, self._steepest)
-        while high - low > 1e-3 * high and high > 1e-6:
-            middle = math.sqrt(low * high) if low > high / 100 else high / 8
-            low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-        return high
+        return crossing(lambda theta: epsilon - self._outline.cumulants(theta)[1], self._steepest)
 
     def _window(self, theta: float) -> tuple[int, int, float]:
         """First and last grid point of the window, and the logarithm of the untilted mass beyond the last."""
@@ -315,18 +291,13 @@ class ComposedLosses:
         last = max(last, first + SMALLEST_WINDOW)
         return first, last, log_moment - (theta + shift) * self._interval * (last + 1)
 
-    def _points(self, theta: float) -> int:
-        """The number of grid points of the window at this tilt, by the outline."""
-        first, last, _ = self._window(theta)
-        return last - first + 1
-
     def _tilt(self, theta: float, tolerance: float) -> Tail | None:
         """The tail at this theta, where rounding is below `tolerance`; None if the window has too many points."""
         first, last, beyond = self._window(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
             return None
-        masses, log, error = self._transformed(theta, size)
+        masses, log, error = transformed(self._parts, theta, size)
         weights = np.roll(masses, -(first % size))[: last - first + 1]
         del masses
         np.maximum(weights, 0.0, out=weights)
@@ -369,35 +340,6 @@ class ComposedLosses:
             beyond=self._infinite + past,
             wrapped=WRAPPED,
         )
-
-    def _transformed(self, theta: float, size: int) -> tuple[np.ndarray, float, float]:
-        """The tilted composition modulo `size`, its log-moment, and a bound on the Euclidean norm of its error."""
-        level = LEVEL * (math.log2(size) + 4)
-        total, relative, alive = 0.0, 4 * UNIT * len(self._parts), None
-        product = envelope = np.ones(0)
-        for losses, count in self._parts:
-            weights, log = losses.tilted(theta)
-            total += count * log
-            tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
-            values = fft.rfft(folded(weights, losses.lowest, size))
-            one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
-            relative += 2 * count * one_step
-            if alive is not None:
-                values = values[alive]
-            squares = np.maximum(values.real**2 + values.imag**2, 0.25)
-            if alive is None:
-                alive = np.flatnonzero(squares > math.exp(-2 * NEGLIGIBLE / count))
-                values, squares = values[alive], squares[alive]
-                product, envelope = np.ones(len(alive), dtype=complex), np.ones(len(alive))
-            product = product * powers(values, count)
-            envelope = envelope * np.exp(count / 2 * np.log(squares))
-        spectrum = np.zeros(size // 2 + 1, dtype=complex)
-        spectrum[alive] = product
-        factor = math.expm1(min(50.0, relative))
-        norm = factor * math.sqrt(2 * float(envelope @ envelope)) + math.sqrt(size) * 2 * math.exp(-NEGLIGIBLE)
-        masses = fft.irfft(spectrum, size)
-        error = norm / math.sqrt(size) + 2 * level * float(np.linalg.norm(masses))
-        return masses, total, error
 
 
 def _least(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
