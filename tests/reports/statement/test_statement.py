@@ -154,6 +154,17 @@ def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: 
     assert "When a patient is added, one other patient changes its place in the batch" in line.evidence[-1]
 
 
+@pytest.mark.parametrize(("delta", "told"), [(1e-5, False), (1e-16, True)])
+def test_what_large_sums_and_tiny_deltas_assume_is_on_the_page(sweep_of: SweepOf, delta: float, told: bool) -> None:
+    made = sweep_of(AXES)
+    _with_parameters(made, 7850)
+    context = _context(read(made.folder, made.ledger), Audience.CURATOR)
+    context = replace(context, bill=replace(context.bill, delta=delta))
+    assumed = floating_point(context).evidence[-1]
+    assert "Sums of more than 46,340 records a step may round by more than the margin" in assumed
+    assert ("a claim at a delta below that takes them, and the secret number of tries, as exact" in assumed) is told
+
+
 def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) -> None:
     """The largest model among secret tries would tell which points were drawn."""
     made = sweep_of(AXES)
