@@ -84,6 +84,12 @@ class Charged:
         return _numbers("parts", self.record.get("parts", {}))
 
     @property
+    def bounds_by_part(self) -> dict[str, dict[str, float]]:
+        """The upper bound of each accountant for each population of records."""
+        form = mapping("bounds_by_part", self.record.get("bounds_by_part", {}))
+        return {part: _numbers("bounds_by_part", bounds) for part, bounds in form.items()}
+
+    @property
     def attack(self) -> float:
         """A lower bound from an explicit attack, 0 if none is known."""
         return float(self.record.get("attack", 0.0))

@@ -77,9 +77,10 @@ class Page:
     """All contents of a page; an empty or None field is left out. `records` go into `report.json`.
 
     `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
-    search has no winner, `secret` that runs are tries of a secret draw; `runs` is the noun for the runs. `advice` says
-    what the epsilon bought elsewhere, where it was measured. `banner` says what the price covers, None for the
-    audience's own line. `methods` is a paragraph for a paper, None if nothing is claimed.
+    search has no winner, `notes` what the plan remarks on its points, `secret` that runs are tries of a secret draw;
+    `runs` is the noun for the runs. `advice` says what the epsilon bought elsewhere, where it was measured. `banner`
+    says what the price covers, None for the audience's own line. `methods` is a paragraph for a paper, None if nothing
+    is claimed.
     """
 
     audience: Audience
@@ -101,6 +102,7 @@ class Page:
     nobody: str = ""
     cautions: tuple[str, ...] = ()
     outcome: str = ""
+    notes: tuple[str, ...] = ()
     secret: str = ""
     runs: str = ""
     advice: str = ""
@@ -206,6 +208,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         errors=sections.errors(sweep),
         origin=read_origin(sweep, ledger),
         outcome=sections.outcome(sweep),
+        notes=sweep.plan.notes,
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
         advice=_advice(sweep),

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpsweep.accounting.cautions import cautions, is_large, left_out_in_words
 from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
+from dpsweep.accounting.notation import (
+    agreement,
+    delta_up,
+    epsilon_down,
+    epsilon_up,
+    noise_down,
+    noise_up,
+    population,
+    typed,
+)
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -168,7 +177,7 @@ def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, st
     plan, quote = priced.plan, priced.quote
     what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
-    yield "accountants", "; ".join(_voices(priced))
+    yield "accountants", "\n".join(_by_population(priced))
     if envelope is not None:
         yield (
             "the same search",
@@ -209,14 +218,12 @@ def _cautions(priced: PricedPlan) -> Iterator[str]:
         )
 
 
-def _voices(priced: PricedPlan) -> list[str]:
-    bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
-    bounds_by_name = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
-    apart = [f"{epsilon_up(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
+def _by_population(priced: PricedPlan) -> Iterator[str]:
+    """A line for each population of records: its accountants' bounds, and those that have none there."""
     quote = priced.quote
-    together = [] if quote.claimed_by in quote.bounds else [f"{quote.claimed_by} together {epsilon_up(quote.epsilon)}"]
-    unable = [f"{name} gives no bound{' on a part' if together else ''}" for name in quote.refusals]
-    return together + bounds_by_name + apart + unable
+    for part, bounds in quote.bounds_by_part.items():
+        unable = [f"{name} gives no bound" for name in quote.refusals if name not in bounds]
+        yield f"{population(part)} {priced.plan.unit}s: {'; '.join((agreement(bounds), *unable))}"
 
 
 def _scores(priced: PricedPlan) -> str:

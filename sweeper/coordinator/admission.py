@@ -223,6 +223,7 @@ def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
         "bounds": dict(quote.bounds),
         "refusals": dict(quote.refusals),
         "parts": dict(quote.parts),
+        "bounds_by_part": {part: dict(bounds) for part, bounds in quote.bounds_by_part.items()},
         "attack": quote.lower,
         "units": priced.units,
     }

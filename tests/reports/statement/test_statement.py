@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.events.build import output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.notation import agreement, epsilon_up
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import read_bill
@@ -43,8 +43,25 @@ def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepO
     lines = lines_of(made)
     (charge,) = made.ledger.statement(made.plan.account).charges
     assert f"({epsilon_up(charge.body['epsilon'])}, 1e-5)-differential privacy" in lines["Claim"].text
-    for name, bound in charge.body["bounds"].items():
-        assert f"{name} {epsilon_up(bound)}" in lines["Accountants"].text
+    by_part = charge.body["bounds_by_part"]
+    assert by_part.keys() == {"training", "validation"}
+    for part, name in (("training", "training"), ("validation", "scored")):
+        assert f"n the {name} records: {agreement(by_part[part])}." in lines["Accountants"].text
+
+
+def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    sweep = read(made.folder, made.ledger)
+    bill = read_bill(sweep)
+    (charge,) = bill.charges
+    scored = {"RDP": charge.bounds_by_part["validation"]["RDP"]}
+    unlike = replace(charge, bounds_by_part={**charge.bounds_by_part, "validation": scored})
+    bill = replace(bill, charges=(unlike,))
+    context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=Audience.CURATOR)
+    (line,) = (line for line in write_statement(context) if line.topic == "Accountants")
+    assert line.level is EvidenceLevel.ASSUMED
+    assert f"On the scored records: RDP {epsilon_up(scored['RDP'])} alone." in line.text
+    assert "No second accountant cross-checks the price of the scored records." in line.text
 
 
 def test_private_scores_name_their_noise_and_public_ones_their_declaration(sweep_of: SweepOf) -> None:
