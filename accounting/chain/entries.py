@@ -25,6 +25,7 @@ class Kind(StrEnum):
     RELEASE = "release"
     RESTORED = "restored"
     IDENTITY = "identity"
+    WITNESS = "witness"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
