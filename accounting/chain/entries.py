@@ -26,6 +26,7 @@ class Kind(StrEnum):
     MANIFEST = "manifest"
     RESTORED = "restored"
     IDENTITY = "identity"
+    WITNESS = "witness"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)

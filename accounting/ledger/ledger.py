@@ -70,6 +70,11 @@ class Ledger:
         """The ledger's identity; a ledger without a line gets the one that is told here, if this object opens it."""
         return self._chain.identity()
 
+    def witness(self) -> str | None:
+        """The name of the witness that the ledger's lines say it has, None without one."""
+        with self._chain.reading() as lines:
+            return None if lines is None else bodies.witness_in(lines.last_of_kind(Kind.WITNESS))
+
     @property
     def beside(self) -> Path:
         """The folder for this machine's files beside the ledger: locks, and measured step times."""

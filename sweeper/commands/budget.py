@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +58,10 @@ def show(arguments: Sequence[str]) -> None:
     ledger, words = Ledger(Ledger.locate()), [word for word in arguments if word != JSON]
     names = [_account(_key_values(words, ACCOUNT), ledger)] if words else ledger.accounts()
     _print([ledger.statement(name) for name in names], arguments)
+    if (witness := ledger.witness()) is not None and JSON not in arguments:
+        print_line(
+            f"{ledger.name} has the witness {witness}: without it (DPSWEEP_WITNESS) nothing is charged or launched."
+        )
     if not names and JSON not in arguments:
         print_line(
             f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one."
@@ -158,8 +164,8 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
 def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags of an outside charge, and the remaining arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--epsilon", type=float)
-    parser.add_argument("--delta", type=float)
+    parser.add_argument("--epsilon", type=_amount)
+    parser.add_argument("--delta", type=_amount)
     parser.add_argument("--note")
     try:
         flags, rest = parser.parse_known_args(words)
@@ -168,6 +174,15 @@ def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     if flags.epsilon is None or flags.delta is None or not (flags.note or "").strip():
         raise BadInput("Expected --epsilon, --delta and --note: what was spent on these data elsewhere, and for what.")
     return vars(flags), rest
+
+
+def _amount(text: str) -> float:
+    """An amount on the command line; one that a float holds only as 0, or with few digits, is refused."""
+    number = float(text)
+    smallest = sys.float_info.min
+    if number < smallest and Decimal(text.replace("_", "")) != 0 and not number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than {smallest}, the smallest amount; give 0 or more")
+    return number
 
 
 def _key_values(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:

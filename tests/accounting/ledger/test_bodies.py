@@ -31,8 +31,10 @@ from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.witness import VARIABLE
 from dpsweep.accounting.names.stored_classes import stored
-from dpsweep.accounting.restoration.restore import Receipts, restore
+from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.restoration.restored_lines import Receipts
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -67,7 +69,7 @@ def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
     digests: dict[str, str] = {}
 
     def numbered(text: str) -> str:
-        text = text.replace(str(path), path.name)
+        text = text.replace(str(path), path.name).replace(f"{path.parent}/", "")
         return re.sub(
             r"\b([0-9a-f]{64}|[0-9a-f]{32})\b",
             lambda match: digests.setdefault(match[0], f"digest {len(digests)}"),
@@ -140,7 +142,12 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     another = tmp_path / "another.sqlite"
     copy.rename(another)
     restore(another, backup=None, folders=[], as_another=True)
-    return {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown, "another": another}
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
+    seen = tmp_path / "seen.sqlite"
+    Ledger(seen).open("digits", BUDGET)
+    Ledger(seen).record_outside("digits", ONE, "a pilot study")
+    made = {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown, "another": another}
+    return made | {"seen": seen}
 
 
 def test_the_bytes_of_every_kind_of_line_are_those_of_earlier_versions(books: dict[str, Path]) -> None:
