@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,17 +47,18 @@ class Watch:
     before: set[str] = field(default_factory=lambda: names_in_shared_folders())
 
     def look(self) -> None:
-        parents = {}
+        parents, stats = {}, {}
         for folder in Path("/proc").glob("[0-9]*"):
-            try:
+            with suppress(OSError):
                 stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                parents[int(folder.name)] = int(stat[1])
-                words = (folder / "cmdline").read_bytes().decode().replace("\0", " ")
-            except OSError:
+                parents[int(folder.name)], stats[int(folder.name)] = int(stat[1]), stat
+        for pid, stat in stats.items():
+            if not descends(pid, self.pid, parents):
                 continue
-            if stat[0] not in "ZX" and descends(int(folder.name), self.pid, parents):
-                self.processes[int(folder.name)] = words
-                self.seconds[int(folder.name)] = (int(stat[11]) + int(stat[12])) / TICKS
+            with suppress(OSError):
+                if words := Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " "):  # none as it ends
+                    self.processes[pid] = words
+                    self.seconds[pid] = (int(stat[11]) + int(stat[12])) / TICKS
         self.names |= names_in_shared_folders() - self.before
 
     @property
@@ -67,7 +69,7 @@ class Watch:
 
 
 def descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Whether a process was started by another one; /proc lists parents before their children here."""
+    """Whether a process was started by another one, or by one that it started."""
     while pid in parents and parents[pid] != ancestor:
         pid = parents[pid]
     return pid in parents

@@ -144,7 +144,7 @@ def test_the_loop_says_whether_its_updates_could_change_a_parameter(lr: float, c
             parameter.fill_(1.0)
     run = replace(RUN, trainer=DpSgd(lr=lr, clip_norm=1.0), steps=3)
     records = Records(
-        features=torch.rand(RUN.train_records, 6), labels=torch.zeros(RUN.train_records, dtype=torch.int64)
+        features=torch.ones(RUN.train_records, 6), labels=torch.zeros(RUN.train_records, dtype=torch.int64)
     )
     outcome = train(run, model, Opacus(), records, reproducible_streams(1, "trial"), device="cpu")
     assert outcome.moved == (changes, changes)
