@@ -23,6 +23,7 @@ class Kind(StrEnum):
     SETTLE = "settle"
     LAUNCH = "launch"
     RELEASE = "release"
+    MANIFEST = "manifest"
     RESTORED = "restored"
     IDENTITY = "identity"
     WITNESS = "witness"

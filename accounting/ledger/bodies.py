@@ -229,6 +229,28 @@ class Released:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReleaseManifest:
+    """Publishes a folder whose files have this salted digest, on the charge with that digest.
+
+    `folder` is its name in the sweep's folder. A charge has one winner, and a line of this kind for each release of it.
+    """
+
+    kind: ClassVar[Kind] = Kind.MANIFEST
+    charge: str
+    folder: str
+    manifest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal body."""
+        return {"charge": self.charge, "folder": self.folder, "manifest": self.manifest}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> ReleaseManifest:
+        """Reads `to_json`'s form."""
+        return cls(**{name: text(name, form[name]) for name in ("charge", "folder", "manifest")})
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnknownBody:
     """The body of an entry whose kind this version does not know."""
 
@@ -252,6 +274,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Body]] = {
     Kind.SETTLE: Ended.from_json,
     Kind.LAUNCH: Launched.from_json,
     Kind.RELEASE: Released.from_json,
+    Kind.MANIFEST: ReleaseManifest.from_json,
     Kind.RESTORED: Restored.from_json,
     Kind.IDENTITY: Identified.from_json,
     Kind.WITNESS: Witnessed.from_json,

@@ -111,6 +111,11 @@ class SweepFolder:
         return self.root / "release"
 
     @property
+    def export(self) -> Path:
+        """The winner's model with its code and card, which may be passed on; written by a separate command."""
+        return self.root / "export"
+
+    @property
     def trials(self) -> Path:
         """The folder of the trials, with a folder for each run."""
         return self.root / "trials"

@@ -23,7 +23,8 @@ def main() -> None:
         _complete(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
-    sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
+    if name not in OF_STRANGERS:
+        sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
     with one_sentence(), seldom_collected():
         if name in ASKING:
             print(_overview())
@@ -156,6 +157,13 @@ def verify(arguments: list[str]) -> None:
     verify(arguments)
 
 
+def check(arguments: list[str]) -> None:
+    """`dpsweep check PACKAGE [OPENING]`."""
+    from dpsweep.reports.disclosure.package_check import check_package
+
+    check_package(arguments)
+
+
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
     from dpsweep.accounting.rehearsal import ledger_of
@@ -205,6 +213,10 @@ KEYS_HINT = (
 
 OF_FOLDERS = ("resume", "verify", "report", "release", "export")
 """The verbs whose arguments are sweep folders."""
+
+
+OF_STRANGERS = ("check",)
+"""The verbs that are given folders of other people's: nothing is imported from the current folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +277,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="check the ledger's chain, and sweep folders against it",
         usage="[FOLDER ...]",
         example="dpsweep verify sweeps/digits/PLAN",
+    ),
+    "check": Subcommand(
+        run=check,
+        line="recompute what a release from somebody else claims, by this installation's own program",
+        usage="PACKAGE [OPENING]",
+        example="dpsweep check Downloads/release",
     ),
     "report": Subcommand(
         run=report,

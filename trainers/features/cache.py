@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.json_files import remove_stale
 from dpsweep.trainers.features.checks import check_features, same
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
@@ -155,6 +156,7 @@ def _in_turn(missing: list[_Shard]) -> Iterator[_Shard]:
 
 def _write(path: Path, rows: Tensor) -> None:
     """Writes a tensor by one atomic rename, readable by its owner alone."""
+    remove_stale(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     rows = rows.contiguous()
     try:

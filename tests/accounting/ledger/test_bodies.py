@@ -16,7 +16,16 @@ from dpsweep.accounting.errors import DpsweepError, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Ended, Opened, UnknownBody, charged, read_body, spending
+from dpsweep.accounting.ledger.bodies import (
+    Ended,
+    Opened,
+    Released,
+    ReleaseManifest,
+    UnknownBody,
+    charged,
+    read_body,
+    spending,
+)
 from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
@@ -92,7 +101,8 @@ def lives(ledger: Ledger, copy: Path) -> str:
     )
     ledger.launch("digits", plan="p", nonce="n")
     charge = ledger.charge("mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
-    ledger.release("mnist", plan="q", charge=charge, winner="w")
+    manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
+    ledger.release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
     ledger.record_outside("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     ledger.close("mnist")
