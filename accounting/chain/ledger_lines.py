@@ -37,16 +37,23 @@ class Identified:
 
 @dataclass(frozen=True, kw_only=True)
 class Witnessed:
-    """Says that from here on a witness sees what is charged, launched and released; `witness` is its name now."""
+    """Says that from here on a witness sees what is charged, launched and released; `witness` is its name now.
+
+    Where an announced release was not committed, `manifest` is that of the files that may be released in `folder`.
+    """
 
     kind: ClassVar[Kind] = Kind.WITNESS
     witness: str
+    folder: str = ""
+    manifest: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal body."""
-        return {"witness": self.witness}
+        pinned = {"folder": self.folder, "manifest": self.manifest} if self.manifest else {}
+        return {"witness": self.witness} | pinned
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Witnessed:
         """Reads `to_json`'s form."""
-        return cls(witness=text("witness", form["witness"]))
+        pinned = {name: text(name, form.get(name, "")) for name in ("folder", "manifest")}
+        return cls(witness=text("witness", form["witness"]), **pinned)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
+from dpsweep.accounting.chain.ledger_lines import Witnessed
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -130,7 +131,7 @@ class Attempts:
     `charges` are the entries that pay for them, `bodies` the bodies of these entries. `paid` maps each started attempt
     to the digest of its charge. `launch` is the nonce of the coordinator's last launch, None if there was none.
     `released` maps the digest of a charge to the digest of the winner that was released on it. `manifests` are the
-    releases and exports, each with the time of its entry.
+    releases and exports, each with the time of its entry, `pinned` the manifests that alone may be released, by folder.
     """
 
     charges: tuple[Entry, ...]
@@ -143,6 +144,7 @@ class Attempts:
     launch: str | None = None
     released: Mapping[str, str] = field(default_factory=dict)
     manifests: tuple[tuple[str, ReleaseManifest], ...] = ()
+    pinned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     @as_written("the ledger", LedgerDamaged)
@@ -163,6 +165,7 @@ class Attempts:
             launch=launches[-1] if launches else None,
             released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
             manifests=tuple((entry.at, body) for entry, body in bodies if isinstance(body, ReleaseManifest)),
+            pinned={body.folder: body.manifest for _, body in bodies if isinstance(body, Witnessed) and body.manifest},
         )
 
     @property
@@ -210,6 +213,11 @@ class Attempts:
             raise BadInput(
                 "Expected the winner to be the one that was released before: its charge pays for one winner, and this "
                 "folder has another one."
+            )
+        if self.pinned.get(manifest.folder, manifest.manifest) != manifest.manifest:
+            raise BadInput(
+                "Expected the files to be those that the ledger's witness saw before a kill or a restored machine lost "
+                "them: they may have been released, so this charge releases no others."
             )
         last = [body for _, body in self.manifests if body.folder == manifest.folder][-1:]
         first = () if winner.charge in self.released else (winner,)

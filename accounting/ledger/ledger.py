@@ -244,10 +244,9 @@ class Ledger:
             _append(lines, balance, account, bodies.Launched(nonce=nonce), plan)
 
     def release(self, account: str, *, plan: str, winner: Released, manifest: ReleaseManifest) -> None:
-        """Records the winner of a charge, once, and the files of a release of it, in one transaction.
+        """Records the winner of a charge, once, and the files of a release of it, unless the last one had them.
 
-        A release with the files of the last one adds nothing. Raises `BadInput`, and records nothing, if another winner
-        of the same charge was released before.
+        Raises `BadInput`, and records nothing, if another winner of the same charge was released before.
         """
         with self._writing(account) as (lines, balance):
             for body in Attempts.of(lines.of(account, plan)).lines_of_release(winner, manifest):

@@ -38,7 +38,7 @@ from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
 
-FACTS = (Kind.DATA, Kind.RELEASE)
+FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
 """The kinds of entries that are remembered as they are."""
 
 FACT_COLUMNS = ("account", "plan", "kind")

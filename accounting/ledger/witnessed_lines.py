@@ -7,7 +7,8 @@ witnessed line with the witness's head:
 * The witness is ahead by one transaction that follows from the ledger's last line: it was announced and not committed,
   by a command that was killed or on a machine that was restored since. These very lines are appended. What they start
   counts as having begun: a start has no receipt, a launch that the private store does not know voids all that is open,
-  a resumed attempt ends, and a plan that was released is launched by a nonce that no store has.
+  a resumed attempt ends, and a plan that was released is launched by a nonce that no store has, and is released again
+  with the announced files alone.
 * The witness is ahead in any other way: the machine was restored, and nothing is charged, launched or released.
   `dpsweep budget restore` charges all that the witness knows and the ledger lost, if the ledger's last witnessed line
   is an earlier head of the witness, and counts every attempt as used that has not ended.
@@ -31,7 +32,7 @@ from dpsweep.accounting.chain.ledger_lines import Witnessed
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, Resumed, body_of
+from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, ReleaseManifest, Resumed, body_of
 from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.remembered_ends import Memory
@@ -39,7 +40,7 @@ from dpsweep.accounting.ledger.witness import VARIABLE, Witness, WitnessedState
 
 SEEN = (
     *(Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED, Kind.START, Kind.RESUME, Kind.LAUNCH, Kind.RELEASE),
-    Kind.SETTLE,
+    *(Kind.SETTLE, Kind.MANIFEST),
     *(Kind.IDENTITY, Kind.WITNESS),
 )
 """The kinds of lines that a witness sees."""
@@ -93,6 +94,7 @@ class WitnessedLines:
         bodies = [(row, body_of(row["kind"], json.loads(row["body"]))) for row in state.rows]
         ended = {body.key for _, body in bodies if isinstance(body, Ended)}
         launched = {row["plan"] for row, body in bodies if isinstance(body, Launched)}
+        pinned = {body.manifest for _, body in bodies if isinstance(body, Witnessed)}
         for row, body in bodies:
             if isinstance(body, Resumed) and (key := (body.trial, body.attempt, body.resume)) not in ended:
                 trial, attempt, resume = key
@@ -101,6 +103,9 @@ class WitnessedLines:
             kinds = {entry.kind for entry in self.lines.of(row["account"], row["plan"])}
             if isinstance(body, Released) and row["plan"] not in launched and Kind.LAUNCH in kinds:
                 self._append(row["account"], row["plan"], Launched(nonce=new_nonce()))
+            if isinstance(body, ReleaseManifest) and self.witness is not None and body.manifest not in pinned:
+                seen = Witnessed(witness=self.witness.name, folder=body.folder, manifest=body.manifest)
+                self._append(row["account"], row["plan"], seen)
         if self.lines.appended:
             rows = (*state.rows, *self.lines.appended)
             self._move(state, rows, replace(state.memory, end=self.lines.end()))

@@ -13,7 +13,7 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Ended
+from dpsweep.accounting.ledger.bodies import Ended, Released, ReleaseManifest
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.remembered_ends import Memory
@@ -70,6 +70,13 @@ def opened(machine: Path) -> Ledger:
 
 
 ENDED = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
+
+
+def release(ledger: Ledger, winner: str = "w", manifest: str = "m", plan: str = "p", charge: str = "c" * 64) -> None:
+    files = ReleaseManifest(charge=charge, folder="release", manifest=manifest * 64)
+    ledger.release("digits", plan=plan, winner=Released(charge=charge, winner=winner * 64), manifest=files)
+
+
 STEPS: dict[str, Callable[[Ledger], object]] = {
     "charge": lambda ledger: charge(ledger, "q"),
     "outside": lambda ledger: ledger.record_outside("digits", ONE, "elsewhere"),
@@ -77,7 +84,7 @@ STEPS: dict[str, Callable[[Ledger], object]] = {
     "resume": lambda ledger: ledger.resume("digits", plan="p", trials=["a"]),
     "launch": lambda ledger: ledger.launch("digits", plan="p", nonce="n" * 32),
     "settle": lambda ledger: ledger.settle("digits", plan="p", ended=[ENDED]),
-    "release": lambda ledger: ledger.release("digits", plan="p", charge="c" * 64, winner="w" * 64),
+    "release": lambda ledger: release(ledger),
 }
 
 
@@ -147,10 +154,27 @@ def test_a_command_that_is_killed_after_it_moved_the_witness_loses_nothing(
             STEPS[step](ledger)
     before = 4
     kinds = [entry.kind for entry in on(machine).statement("digits").entries]
-    expected = [step, "settle"] if step == "resume" else [step]
+    expected = {"resume": ["resume", "settle"], "release": ["release", "manifest", "witness"]}.get(step, [step])
     assert kinds[before:] == expected, "what a resumed attempt has run is unknown, so it ends"
     assert on(machine).verify() == before + len(expected)
     charge(on(machine), "r")
+
+
+@pytest.mark.usefixtures("witness")
+def test_an_announced_release_is_repeated_with_the_same_files_and_no_others(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have left before the machine was restored."""
+    ledger = begun(machine)
+    with monkeypatch.context() as killed:
+        killed.setattr(SqliteSession, "commit", _die)
+        with pytest.raises(KeyboardInterrupt):
+            release(ledger)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="those that the ledger's witness saw before"):
+            release(on(machine), manifest="n")
+        release(on(machine))
+    assert [body.manifest for _, body in on(machine).statement("digits").attempts("p").manifests] == ["m" * 64]
 
 
 def _die(session: SqliteSession) -> None:
@@ -203,7 +227,7 @@ def history(machine: Path, tmp_path: Path) -> Ledger:
     ledger.start("digits", plan="p", trials=["b"])
     ledger.recognise("digits", DATA)
     paid = charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
-    ledger.release("digits", plan="q", charge=paid, winner="w" * 64)
+    release(ledger, plan="q", charge=paid)
     return ledger
 
 
@@ -223,7 +247,7 @@ def test_a_restored_machine_is_charged_for_all_that_its_witness_knows(
     assert attempts.open_attempts() == ()
     (released,) = again.statement("digits", "q").attempts("q").released.items()
     with pytest.raises(BadInput, match="the one that was released before"):
-        again.release("digits", plan="q", charge=released[0], winner="x" * 64)
+        release(again, plan="q", charge=released[0], winner="x")
     charge(again, "r")
     assert restore(machine / "books" / "ledger.sqlite", backup=None, folders=()) == ()
     assert witness.read(again.identity()).head == again.end().head  # type: ignore[union-attr]
@@ -256,7 +280,7 @@ def test_a_ledger_that_is_gone_with_its_memory_is_restored_from_its_witness_by_a
         backup=tmp_path / "snapshot" / "books" / "ledger.sqlite",
         folders=(),
     )
-    assert "The witness knows 10 entries" in " ".join(told)
+    assert "The witness knows 11 entries" in " ".join(told)
     assert on(machine).verify() > 10
     assert reserved(on(machine)) == before
 
