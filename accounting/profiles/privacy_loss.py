@@ -120,7 +120,7 @@ def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     least = math.log1p(-rate)
     above = np.maximum(epsilons, np.nextafter(least, 0))
     inner = _log_odds(above, least) - math.log(rate)
-    return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(epsilons))
+    return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(np.minimum(epsilons, least)))
 
 
 def added(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:

@@ -42,7 +42,8 @@ def show_audit(record: AuditRecord, account: str) -> None:
     print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
     if record.noise:
         terminal.print_table(_noise_table(record))
-        print_lines(NOISE.format(false_alarm=f"{record.noise_false_alarm:.2g}"))
+        false_alarm = record.noise_false_alarm
+        print_lines(NOISE.format(false_alarm=f"{false_alarm:.2g}"))
     for line in lines(record):
         print_line(line)
 
