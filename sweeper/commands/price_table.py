@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 from dpsweep.accounting.cautions import cautions, is_large, left_out_in_words
 from dpsweep.accounting.events.build import FINAL
@@ -177,7 +178,7 @@ def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, st
     plan, quote = priced.plan, priced.quote
     what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
-    yield "accountants", "\n".join(_by_population(priced))
+    yield from zip(chain(("accountants",), repeat("")), _by_population(priced), strict=False)
     if envelope is not None:
         yield (
             "the same search",
